@@ -1,0 +1,74 @@
+"""How every error of this package is worded: the rule, the value, the way out.
+
+Words only: which exception class is raised, and when, is decided where the value is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
+    r"""Three lines for an error message: what the rule is, what was given, what to write instead.
+
+    Args:
+        rule (`str`): the rule that was broken, with the column, the row and both numbers where there are any.
+        got (`object`, *optional*): what was given. Printed as it is, so pass `repr(value)` where quotes matter.
+        fix (`str`, *optional*): the way out, pasteable where it can be.
+
+    Returns:
+        `str` of one to three lines, without a trailing newline.
+
+    Example:
+        >>> print(explain("d_model must be positive", got=0, fix="SinusoidalPositionalEncoding(512)"))
+        d_model must be positive
+          got: 0
+          fix: SinusoidalPositionalEncoding(512)
+    """
+    lines = [rule]
+    if got is not None:
+        lines.append(f"  got: {got}")
+    if fix is not None:
+        lines.append(f"  fix: {fix}")
+    return "\n".join(lines)
+
+
+def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
+    r"""The message for a value that is none of the allowed ones, with the nearest of them as the way out.
+
+    Args:
+        name (`str`): name of the argument.
+        value (`object`): what was given.
+        allowed (iterable of `object`): the values that would have been right, in the order in which to list them.
+
+    Returns:
+        `str`, ready for a `ValueError`.
+
+    Example:
+        >>> print(one_of("padding_side", "lft", ("left", "right")))
+        padding_side must be one of 'left', 'right'
+          got: 'lft'
+          fix: padding_side='left'
+    """
+    options = list(allowed)
+    near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
+    best = next((option for option in options if near and str(option) == near[0]), options[0])
+    return explain(
+        f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}"
+    )
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    r"""`repr(value)`, cut in the middle when it is longer than `limit` characters, for use in a message.
+
+    Example:
+        >>> shorten("a" * 100, limit=20)
+        "'aaaaaaaa … aaaaaaa'"
+    """
+    text = value[: 2 * limit] if isinstance(value, (str, bytes)) and len(value) > 2 * limit else value
+    words = repr(text)
+    if len(words) <= limit:
+        return words
+    half = (limit - 3) // 2
+    return f"{words[: half + 1]} … {words[-half:]}"
