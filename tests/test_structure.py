@@ -1,0 +1,476 @@
+"""The shape of the package, held against its source: who imports whom, what is public, what an import does, its errors.
+
+Each check is a function of a source tree that returns what it found wrong, one line each. Each has a test that the tree
+at hand passes, and one that breaks a copy of it and must see the failure.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPO = Path(__file__).resolve().parent.parent
+
+# A room is a module or folder at the top of the package. Modules that are one room in several files get its name here.
+ROOM_OF = {"_terminal": "cli", "__main__": "cli"}
+FLOORS = {
+    "_explain": 0,
+    "corpus": 0,
+    "positions": 1,
+    "sinusoid": 1,
+    "masks": 1,
+    "ragged": 1,
+    "packing": 1,
+    "tokenization": 2,
+    "embedding": 2,
+    "batch": 2,
+    "collator": 3,
+    "plots": 4,
+    "__init__": 4.5,  # the front door: it may hand out everything, and only the command line may use it
+    "cli": 5,
+}
+HEAVY = {"transformers", "datasets", "ray", "gradio", "pyarrow", "matplotlib"}
+NUMPY_ONLY = {"ragged", "packing"}
+PUBLIC = [
+    "AttentionMask",
+    "Batch",
+    "Convention",
+    "DataCollatorWithPositionalEncoding",
+    "PackingPlan",
+    "PositionalEmbedding",
+    "SinusoidalPositionalEncoding",
+    "__version__",
+    "fixed_bases",
+    "frequencies",
+    "look_ahead_mask",
+    "pack",
+    "padding_mask",
+    "padding_mask_from_ids",
+    "position_ids_from_documents",
+    "position_ids_from_lengths",
+    "position_ids_from_mask",
+    "sinusoidal_encoding",
+    "split_long",
+    "train_bpe",
+]
+
+# --------------------------------------------------------------------------------------------------- reading the source
+
+
+def modules(package: Path) -> Iterator[tuple[Path, str, ast.Module]]:
+    """Every module below `package`: its path from there, its room, its tree."""
+    for path in sorted(package.rglob("*.py")):
+        inside = path.relative_to(package)
+        name = inside.parts[0].removesuffix(".py")
+        yield inside, ROOM_OF.get(name, name), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import that runs, and whether it runs when the module is loaded. Those for type checkers are left out."""
+
+    def walk(node: ast.AST, at_load: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                yield child, at_load
+            elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+                for statement in child.orelse:
+                    yield from walk(statement, at_load)
+            else:
+                inner = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from walk(child, at_load and not inner)
+
+    return walk(tree, True)
+
+
+def imported(node: ast.Import | ast.ImportFrom, inside: Path) -> list[str]:
+    """The full dotted names that an import statement in the module at `inside` asks for."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        here = ["hf_posenc", *inside.parent.parts]
+        base = ".".join([*here[: len(here) - node.level + 1], *filter(None, [node.module])])
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def target_room(dotted: str, package: Path) -> str | None:
+    """The room of this package that a dotted name belongs to; `None` for other people's modules."""
+    first, _, rest = dotted.partition(".")
+    if first != "hf_posenc":
+        return None
+    name = rest.split(".")[0]
+    is_module = (package / f"{name}.py").exists() or (package / name / "__init__.py").exists()
+    return ROOM_OF.get(name, name) if is_module else "__init__"
+
+
+# ----------------------------------------------------------------------------------------------------------- the checks
+
+
+def check_layers(package: Path) -> list[str]:
+    """A module imports only from a lower floor, inside functions too; a module without a floor is a finding itself."""
+    wrong = []
+    for inside, room, tree in modules(package):
+        if room not in FLOORS:
+            wrong.append(f"{inside}: no floor is given for room {room!r}; place it in FLOORS")
+            continue
+        for node, _ in imports(tree):
+            for dotted in imported(node, inside):
+                target = target_room(dotted, package)
+                if target is None or target == room:
+                    continue
+                if target not in FLOORS or FLOORS[target] >= FLOORS[room]:
+                    wrong.append(f"{inside}:{node.lineno}: {room} (floor {FLOORS[room]}) imports {target}")
+    return wrong
+
+
+def check_heavy_imports(package: Path) -> list[str]:
+    """What costs seconds, or may be missing, is never loaded by the mere import of a room below floor 4."""
+    wrong = []
+    for inside, room, tree in modules(package):
+        floor = FLOORS.get(room, 0)
+        for node, at_load in imports(tree):
+            for dotted in imported(node, inside):
+                library = dotted.split(".")[0]
+                if at_load and library in HEAVY and (floor < 4 or room == "__init__" or library == "matplotlib"):
+                    wrong.append(f"{inside}:{node.lineno}: {library} is loaded with the module")
+                if library == "torch" and (room in NUMPY_ONLY or floor < 1):
+                    wrong.append(f"{inside}:{node.lineno}: torch in {room}, which is NumPy only")
+    return wrong
+
+
+def check_errors(package: Path) -> list[str]:
+    """Every error a user can meet is worded by `explain` or `one_of`, or by a helper that returns nothing else."""
+    worded = {"explain", "one_of"}
+    classes = {"ValueError", "TypeError", "ImportError", "RuntimeError", "KeyError"}
+    wrong = []
+
+    def is_worded(node: ast.AST | None, also: set[str]) -> bool:
+        return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in worded | also
+
+    for inside, _, tree in modules(package):
+        helpers = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name not in worded:
+                returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
+                if returns and all(is_worded(part.value, set()) for part in returns):
+                    helpers.add(node.name)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Raise) or node.exc is None:
+                continue
+            call = node.exc
+            name = ast.unparse(call.func if isinstance(call, ast.Call) else call)
+            if name == "KeyError":
+                wrong.append(f"{inside}:{node.lineno}: KeyError tells a user nothing; say ValueError")
+            elif name in classes and not (
+                isinstance(call, ast.Call) and is_worded(next(iter(call.args), None), helpers)
+            ):
+                wrong.append(f"{inside}:{node.lineno}: {name} is not worded by explain() or one_of()")
+    return wrong
+
+
+def check_version(repo: Path) -> list[str]:
+    """The version is written in pyproject.toml and nowhere in the code; the changelog has an entry for it."""
+    version = tomllib.loads((repo / "pyproject.toml").read_text())["project"]["version"]
+    wrong = []
+    for inside, _, tree in modules(repo / "hf_posenc"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value == version:
+                wrong.append(f"{inside}:{node.lineno}: the version {version} is written out")
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                if "__version__" in names:
+                    wrong.append(f"{inside}:{node.lineno}: __version__ is written out")
+    if f"## [{version}]" not in (repo / "CHANGELOG.md").read_text():
+        wrong.append(f"CHANGELOG.md: no entry for {version}")
+    return wrong
+
+
+def check_constraints(repo: Path) -> list[str]:
+    """Whatever `.[test]` brings, and what builds the package, has its exact version in constraints.txt."""
+    lines = [line for line in (repo / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    wrong = [
+        f"constraints.txt: {line} is not an exact version"
+        for line in lines
+        if not re.fullmatch(r"[\w.-]+==[\w.]+", line)
+    ]
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
+    settings = tomllib.loads((repo / "pyproject.toml").read_text())
+    project = settings["project"]
+    extras = project["optional-dependencies"]
+    todo = [*settings["build-system"]["requires"], *project["dependencies"], *extras["plots"], *extras["test"]]
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        need = Requirement(todo.pop())
+        name = canonicalize_name(need.name)
+        for extra in ("", *need.extras):
+            if name == project["name"] or (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            if name not in pinned:
+                wrong.append(f"constraints.txt: {name} is missing")
+            try:
+                below = importlib.metadata.requires(name) or []
+            except importlib.metadata.PackageNotFoundError:  # hatchling lives in the build environment only
+                continue
+            if name == "torch":  # what an accelerator's build adds depends on the machine, not on us
+                below = [line for line in below if not re.match(r"nvidia|cuda|triton", line)]
+            for line in below:
+                marker = Requirement(line).marker
+                if marker is None or marker.evaluate({"extra": extra}):
+                    todo.append(line)
+    return wrong
+
+
+def in_new_process(package: Path, script: str) -> list[str]:
+    """What a script that prints a JSON list found, run in a process of its own that imports `package`."""
+    run = subprocess.run(
+        [sys.executable, "-c", script, json.dumps({"package": str(package), "heavy": sorted(HEAVY)})],
+        env={**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if run.returncode:
+        return [f"import failed: {run.stderr.strip().splitlines()[-1]}"]
+    found: list[str] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+_QUIET = """
+import json, logging, os, sys, threading, warnings
+import torch
+given = json.loads(sys.argv[1])
+wrong = []
+calls = {"socket.connect", "socket.getaddrinfo"}
+sys.addaudithook(lambda event, args: event in calls and wrong.append(f"import hf_posenc calls {event} {args}"))
+def state():
+    loggers = [("root", logging.root), *logging.root.manager.loggerDict.items()]
+    return {
+        "environment": dict(os.environ), "sys.path": list(sys.path), "threads": threading.active_count(),
+        "warning filters": list(warnings.filters), "logging level": logging.root.level,
+        "logging handlers": {name: list(log.handlers) for name, log in loggers if getattr(log, "handlers", [])},
+        "default dtype": torch.get_default_dtype(), "threads of torch": torch.get_num_threads(),
+        "random state": torch.random.get_rng_state().tolist(), "CUDA": torch.cuda.is_initialized(),
+    }
+before = state()
+import hf_posenc
+after = state()
+wrong += [f"import hf_posenc changes the {name}" for name in before if before[name] != after[name]]
+wrong += [f"import hf_posenc loads {name}" for name in given["heavy"] if name in sys.modules]
+if not hf_posenc.__file__.startswith(given["package"]):
+    wrong.append(f"another hf_posenc was imported: {hf_posenc.__file__}")
+print(json.dumps(wrong))
+"""
+
+_DOCUMENTED = r"""
+import doctest, inspect, json, re, sys
+import hf_posenc
+wrong = []
+sections = ["Args:", "Returns:", "Raises:", "Source:", "Example:"]
+for name in hf_posenc.__all__:
+    try:
+        value = getattr(hf_posenc, name)
+    except Exception as problem:
+        wrong.append(f"{name} cannot be imported: {problem!r}")
+        continue
+    if not callable(value):
+        continue
+    doc = inspect.cleandoc(value.__doc__ or "")
+    found = [line.strip() for line in doc.splitlines() if line.strip() in sections and not line.startswith(" ")]
+    if found != [section for section in sections if section in found]:
+        wrong.append(f"{name}: its sections stand in the order {found}")
+    if "Example:" not in found or not doctest.DocTestParser().get_examples(doc):
+        wrong.append(f"{name}: its docstring has no example that runs")
+    try:
+        signature = inspect.signature(value)
+    except ValueError:
+        signature = inspect.Signature()
+    taken = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if taken and "Args:" not in found:
+        wrong.append(f"{name}: its docstring has no Args")
+    for parameter in taken:
+        if "Args:" in found and not re.search(rf"\b{parameter.name}\b", doc):
+            wrong.append(f"{name}: its docstring does not name {parameter.name}")
+    if inspect.isfunction(value) and signature.return_annotation not in (None, "None") and "Returns:" not in found:
+        wrong.append(f"{name}: its docstring has no Returns")
+    if inspect.isclass(value):
+        for method, function in vars(value).items():
+            function = getattr(function, "__func__", getattr(function, "fget", function))
+            if inspect.isfunction(function) and not method.startswith("_") and not function.__doc__:
+                wrong.append(f"{name}.{method}: no docstring")
+print(json.dumps(wrong))
+"""
+
+
+def check_import_is_quiet(package: Path) -> list[str]:
+    """`import hf_posenc` loads no heavy library and leaves the process as it was."""
+    return in_new_process(package, _QUIET)
+
+
+def check_public_face(package: Path) -> list[str]:
+    """`__all__` is exactly the list above, in order, and every name in it exists and explains itself by example."""
+    found = in_new_process(package, "import json, hf_posenc; print(json.dumps(list(hf_posenc.__all__)))")
+    wrong = (
+        [] if found == PUBLIC else [f"__all__ is not the list expected: {sorted(set(found) ^ set(PUBLIC)) or 'order'}"]
+    )
+    return wrong + in_new_process(package, _DOCUMENTED)
+
+
+# ------------------------------------------------------------------------------------------------ the tree passes them
+
+
+def test_a_module_imports_only_from_a_lower_floor() -> None:
+    assert check_layers(REPO / "hf_posenc") == []
+
+
+def test_no_room_below_floor_4_loads_a_heavy_library_and_the_numpy_rooms_no_torch() -> None:
+    assert check_heavy_imports(REPO / "hf_posenc") == []
+
+
+def test_every_error_goes_through_explain_or_one_of() -> None:
+    assert check_errors(REPO / "hf_posenc") == []
+
+
+def test_the_version_is_written_once() -> None:
+    import hf_posenc
+
+    assert check_version(REPO) == []
+    assert hf_posenc.__version__ == tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_constraints_pin_everything_the_test_extra_installs() -> None:
+    assert check_constraints(REPO) == []
+
+
+def test_import_loads_no_heavy_library_and_changes_nothing() -> None:
+    assert check_import_is_quiet(REPO / "hf_posenc") == []
+
+
+def test_the_public_names_are_these_and_each_has_an_example() -> None:
+    assert sorted(PUBLIC) == PUBLIC
+    assert check_public_face(REPO / "hf_posenc") == []
+
+
+def test_the_test_process_cannot_reach_the_network() -> None:
+    with pytest.raises(RuntimeError, match=r"reach the network.*example\.com"):
+        socket.create_connection(("example.com", 80))
+    with socket.socket() as door, pytest.raises(RuntimeError, match=r"reach the network.*192\.0\.2\.1"):
+        door.connect(("192.0.2.1", 80))
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+# ------------------------------------------------------------------------- a broken copy does not (one for each check)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the repository's package and settings, free to be broken."""
+    shutil.copytree(REPO / "hf_posenc", tmp_path / "hf_posenc", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "constraints.txt", "CHANGELOG.md"):
+        shutil.copy(REPO / name, tmp_path)
+    return tmp_path
+
+
+def add(path: Path, line: str) -> None:
+    """Write one more line at the end of a source file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+
+
+def test_meta_an_import_from_above_beside_or_nowhere_is_seen(copy: Path) -> None:
+    package = copy / "hf_posenc"
+    before = len(check_layers(package))
+    add(package / "positions.py", "def f():\n    from . import collator\n    from .masks import padding_mask")
+    add(package / "ragged.py", "from hf_posenc import Batch")
+    (package / "surprise.py").write_text("")
+    found = "\n".join(check_layers(package)[-10:])
+    assert len(check_layers(package)) == before + 4
+    assert "positions (floor 1) imports collator" in found
+    assert "positions (floor 1) imports masks" in found
+    assert "ragged (floor 1) imports __init__" in found
+    assert "no floor is given for room 'surprise'" in found
+
+
+def test_meta_a_heavy_import_at_module_level_is_seen(copy: Path) -> None:
+    package = copy / "hf_posenc"
+    before = len(check_heavy_imports(package))
+    add(package / "masks.py", "try:\n    import transformers\nexcept ImportError:\n    pass")
+    add(package / "__init__.py", "from datasets import Dataset")
+    add(package / "packing.py", "def f():\n    import torch")
+    add(
+        package / "positions.py", "if TYPE_CHECKING:\n    import datasets\n\ndef f():\n    import transformers"
+    )  # allowed
+    found = "\n".join(check_heavy_imports(package))
+    assert len(check_heavy_imports(package)) == before + 3
+    assert "transformers is loaded" in found
+    assert "datasets is loaded" in found
+    assert "torch in packing" in found
+
+
+def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:
+    package = copy / "hf_posenc"
+    before = len(check_errors(package))
+    add(package / "masks.py", "def f(x):\n    raise ValueError(f'bad {x}')")
+    add(package / "ragged.py", "def g():\n    raise TypeError")
+    add(package / "positions.py", "def h(d):\n    raise KeyError(d)")
+    add(
+        package / "packing.py", "def _words():\n    return explain('x')\ndef k():\n    raise ValueError(_words())"
+    )  # allowed
+    found = "\n".join(check_errors(package))
+    assert len(check_errors(package)) == before + 3
+    assert all(name in found for name in ("masks.py", "ragged.py", "positions.py"))
+
+
+def test_meta_a_second_place_for_the_version_is_seen(copy: Path) -> None:
+    add(copy / "hf_posenc" / "masks.py", "__version__ = '9.9.9'")
+    assert check_version(copy) != []
+    assert check_version(copy) == [line for line in check_version(copy) if "masks.py" in line]
+    (copy / "CHANGELOG.md").write_text("")
+    assert any("no entry" in line for line in check_version(copy))
+
+
+def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
+    pins = (copy / "constraints.txt").read_text()
+    (copy / "constraints.txt").write_text(re.sub(r"(?m)^pillow==.*\n", "", pins).replace("tqdm==", "tqdm>="))
+    found = "\n".join(check_constraints(copy))
+    assert "pillow is missing" in found
+    assert "tqdm>=" in found
+
+
+def test_meta_an_import_that_does_something_is_seen(copy: Path) -> None:
+    add(
+        copy / "hf_posenc" / "__init__.py",
+        "import os, logging, warnings, datasets\nos.environ['X_POSENC'] = '1'\nlogging.basicConfig()\n"
+        "warnings.simplefilter('ignore')",
+    )
+    found = "\n".join(check_import_is_quiet(copy / "hf_posenc"))
+    assert "changes the environment" in found
+    assert "changes the warning filters" in found
+    assert "changes the logging handlers" in found
+    assert "loads datasets" in found
+
+
+def test_meta_a_public_name_that_is_new_or_unexplained_is_seen(copy: Path) -> None:
+    add(copy / "hf_posenc" / "__init__.py", "def extra(x):\n    'Words.'\n__all__ = [*__all__, 'extra', 'absent']")
+    found = "\n".join(check_public_face(copy / "hf_posenc"))
+    assert "__all__ is not the list expected" in found
+    assert "'absent'" in found
+    assert "absent cannot be imported" in found
+    assert "extra: its docstring has no example that runs" in found
+    assert "extra: its docstring has no Args" in found
