@@ -1,0 +1,298 @@
+"""Which documents share a row: best-fit decreasing over the histogram of lengths, and splitting what is too long.
+
+NumPy only. It plans over lengths and never sees a token; `Ragged.take` and `Ragged.group` carry a plan out.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._explain import explain, shorten
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PackingPlan:
+    r"""Which documents stand in which row, in which order.
+
+    Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document stands in
+    exactly one row. Iterating gives these index arrays, so a plan serves as the `batch_sampler` of a `DataLoader`.
+
+    Args:
+        order (`np.ndarray` `(N,)` int64): the documents' numbers, row after row.
+        row_offsets (`np.ndarray` `(R + 1,)` int64): where each row begins in `order`, and at last N.
+        lengths (`np.ndarray` `(N,)` int64): the documents' lengths, by number, that the plan was made for.
+        capacity (`int`): tokens a row can hold.
+
+    Example:
+        >>> plan = pack([5, 3, 8, 2, 4], 10)
+        >>> plan
+        PackingPlan(rows=3, documents=5, tokens=22, capacity=10, utilisation=73.33 %, lower_bound=3, padding=8)
+        >>> [row.tolist() for row in plan]
+        [[2, 3], [0, 4], [1]]
+    """
+
+    order: NDArray[np.int64]
+    row_offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    capacity: int
+
+    def __len__(self) -> int:
+        """Number of rows, R."""
+        return len(self.row_offsets) - 1
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        """The documents of each row, as arrays of their own."""
+        for start, stop in pairwise(self.row_offsets.tolist()):
+            yield self.order[start:stop].copy()
+
+    @property
+    def row_lengths(self) -> NDArray[np.int64]:
+        r"""Tokens in each row: `np.ndarray` `(R,)` int64, none above `capacity`.
+
+        Example:
+            >>> pack([5, 3, 8, 2, 4], 10).row_lengths
+            array([10,  9,  3])
+        """
+        ends = np.zeros(len(self.order) + 1, dtype=np.int64)
+        np.cumsum(self.lengths[self.order], out=ends[1:])
+        return np.diff(ends[self.row_offsets])
+
+    @property
+    def padding(self) -> int:
+        """Places that stay empty when every row is filled up to `capacity`."""
+        return len(self) * self.capacity - int(self.lengths.sum())
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the places that hold a token, between 0 and 1; 1 for a plan without rows."""
+        places = len(self) * self.capacity
+        return 1.0 if places == 0 else int(self.lengths.sum()) / places
+
+    @property
+    def lower_bound(self) -> int:
+        r"""No plan, however clever, has fewer rows than this.
+
+        At least the tokens divided by the capacity, and more where long documents cannot share a row.
+
+        Source:
+            Martello and Toth 1990, "Lower bounds and reduction procedures for the bin packing problem", bound L2.
+            Discrete Applied Mathematics 28(1).
+
+        Example:
+            >>> pack([6, 6, 6], 10).lower_bound     # 18 tokens would fit in 2 rows, but no two documents do
+            3
+        """
+        return _lower_bound(self.lengths, self.capacity)
+
+    def __repr__(self) -> str:
+        return (
+            f"PackingPlan(rows={len(self)}, documents={len(self.order)}, tokens={int(self.lengths.sum())}, "
+            f"capacity={self.capacity}, utilisation={100 * self.utilisation:.2f} %, "
+            f"lower_bound={self.lower_bound}, padding={self.padding})"
+        )
+
+
+def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> PackingPlan:
+    r"""Packs documents into rows of at most `capacity` tokens, with few rows.
+
+    Best-fit decreasing: from the longest document to the shortest, each goes into the row with the least free space
+    that still holds it. Documents of equal length are placed together, which gives as many rows as one by one.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+        capacity (`int`): tokens a row can hold.
+        seed (`int`, *optional*): shuffles the rows, and documents of equal length among each other; the same seed gives
+            the same plan, and any seed the same number of rows. Without it rows with the longest documents come first.
+
+    Returns:
+        `PackingPlan`: every document exactly once, no row above `capacity`.
+
+    Raises:
+        ValueError: if a document is longer than `capacity` or has no tokens, or if `capacity` is not positive.
+        TypeError: if `lengths` or `capacity` are not whole numbers.
+
+    Source:
+        Johnson 1973, "Near-optimal bin packing algorithms" (best-fit decreasing).
+
+    Example:
+        >>> plan = pack([5, 3, 8, 2, 4], capacity=10)
+        >>> plan.order, plan.row_offsets
+        (array([2, 3, 0, 4, 1]), array([0, 2, 4, 5]))
+    """
+    sizes, capacity = _checked(lengths, capacity)
+    longest = int(sizes.argmax()) if len(sizes) else 0
+    if len(sizes) and sizes[longest] > capacity:
+        raise ValueError(
+            explain(
+                f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
+                got=f"{int((sizes > capacity).sum())} of {len(sizes)} documents longer than the capacity",
+                fix="split them with split_long(lengths, capacity) and pack the pieces, cut them with "
+                f"np.minimum(lengths, {capacity}), or raise the capacity",
+            )
+        )
+    generator = None if seed is None else np.random.default_rng(seed)
+    # Both branches sort stably; 16 bits are enough for most capacities and let NumPy use its radix sort.
+    room_left_by = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)
+    if generator is None:
+        by_length = np.argsort(room_left_by, kind="stable")  # longest first
+    else:
+        shuffled = generator.permutation(len(sizes))
+        by_length = shuffled[np.argsort(room_left_by[shuffled], kind="stable")]
+
+    begin, width, each, inside = _best_fit(sizes[by_length], capacity)
+    # From here one entry is "these neighbours in `by_length` go into this row".
+    entries = np.cumsum(width) - width
+    row = np.arange(int(width.sum())) + np.repeat(begin - entries, width)
+    documents = np.repeat(each, width)
+    row_sizes = np.bincount(row, weights=documents).astype(np.int64)  # exact: far below 2**53
+    if generator is not None:
+        rows_in_turn = generator.permutation(len(row_sizes))
+        rank = np.empty_like(rows_in_turn)
+        rank[rows_in_turn] = np.arange(len(row_sizes))
+        row, row_sizes = rank[row], row_sizes[rows_in_turn]
+    row_offsets = np.zeros(len(row_sizes) + 1, dtype=np.int64)
+    np.cumsum(row_sizes, out=row_offsets[1:])
+    place = row_offsets[row] + np.repeat(inside, width)  # where each entry begins in `order`
+    order = np.empty(len(sizes), dtype=np.int64)
+    order[np.arange(len(sizes)) + np.repeat(place - (np.cumsum(documents) - documents), documents)] = by_length
+    return PackingPlan(order, row_offsets, sizes, capacity)
+
+
+def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    r"""Cuts documents into pieces of at most `capacity` tokens; every token is in exactly one piece.
+
+    A document that fits is one piece. A longer one gives full pieces, and at last what remains.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+        capacity (`int`): the longest a piece may be.
+
+    Returns:
+        three `np.ndarray` `(P,)` int64: the document of each piece, where in it the piece starts, and how long it is.
+        In the order of the documents and of their tokens.
+
+    Raises:
+        ValueError: if a document has no tokens, or if `capacity` is not positive.
+        TypeError: if `lengths` or `capacity` are not whole numbers.
+
+    Example:
+        >>> document, start, length = split_long([3, 11], 5)
+        >>> document, start, length
+        (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
+        >>> pack(length, 5)
+        PackingPlan(rows=3, documents=4, tokens=14, capacity=5, utilisation=93.33 %, lower_bound=3, padding=1)
+    """
+    sizes, capacity = _checked(lengths, capacity)
+    pieces = -(-sizes // capacity)  # (N,)
+    document = np.repeat(np.arange(len(sizes)), pieces)
+    first = np.cumsum(pieces) - pieces
+    start = (np.arange(len(document)) - first[document]) * capacity
+    return document, start, np.minimum(sizes[document] - start, capacity)
+
+
+def _checked(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], int]:
+    """The lengths as an int64 array of its own, and the capacity as an int."""
+    try:
+        room = operator.index(capacity)
+    except TypeError:
+        raise TypeError(
+            explain("capacity must be a whole number", got=shorten(capacity), fix="capacity=2048")
+        ) from None
+    if room <= 0:
+        raise ValueError(explain("capacity must be positive", got=room, fix="capacity=2048"))
+    sizes = np.asarray(lengths)
+    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
+        raise TypeError(
+            explain(
+                "lengths must be a flat list of whole numbers, one a document",
+                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
+                fix="lengths=[len(ids) for ids in documents]",
+            )
+        )
+    sizes = sizes.astype(np.int64)
+    if len(sizes) and sizes.min() <= 0:
+        bad = np.flatnonzero(sizes <= 0)
+        raise ValueError(
+            explain(
+                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
+                got=f"{len(bad)} bad of {len(sizes)} lengths",
+                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
+            )
+        )
+    return sizes, room
+
+
+def _best_fit(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """Best-fit decreasing on whole groups of equal rows; `sizes` come longest first.
+
+    Rows that were filled alike are one range of row numbers. A range with `free` places takes `free // size` documents
+    of one size before any other row becomes the best fit, so that it moves to its new free space in one step.
+
+    Returns `(4, M)` for M moves: first row, number of rows, documents put into each, documents already in each.
+    """
+    first = np.flatnonzero(np.diff(sizes, prepend=0))
+    ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
+    spaces: list[int] = []  # the keys of `ranges`, ascending
+    moves: list[tuple[int, int, int, int]] = []
+    rows = 0
+    smallest = int(sizes[-1]) if len(sizes) else 0
+
+    def keep(free: int, begin: int, width: int, inside: int) -> None:
+        if free < smallest or not width:
+            return  # nothing will ever fit there again
+        if free in ranges:
+            ranges[free].append((begin, width, inside))
+        else:
+            ranges[free] = [(begin, width, inside)]
+            insort(spaces, free)
+
+    for size, count in zip(sizes[first].tolist(), np.diff(first, append=len(sizes)).tolist(), strict=True):
+        left = count
+        while left:
+            best = bisect_left(spaces, size)
+            if best < len(spaces):
+                free = spaces[best]
+                begin, width, inside = ranges[free].pop()
+                if not ranges[free]:
+                    del ranges[free], spaces[best]
+            else:  # no row has room: open as many as the rest needs
+                free = capacity
+                begin, width, inside = rows, -(-left // (capacity // size)), 0
+                rows += width
+            each = free // size
+            full = min(width, left // each)
+            if full:
+                moves.append((begin, full, each, inside))
+                keep(free - each * size, begin, full, inside + each)
+                left -= full * each
+            if left and full < width:  # too few are left to fill one more row of this range
+                moves.append((begin + full, 1, left, inside))
+                keep(free - left * size, begin + full, 1, inside + left)
+                full, left = full + 1, 0
+            keep(free, begin + full, width - full, inside)
+    return np.array(moves, dtype=np.int64).reshape(-1, 4).T
+
+
+def _lower_bound(lengths: NDArray[np.int64], capacity: int) -> int:
+    if not len(lengths):
+        return 0
+    sizes, counts = np.unique(lengths, return_counts=True)
+    number = np.concatenate([[0], np.cumsum(counts)])  # documents shorter than sizes[k]
+    tokens = np.concatenate([[0], np.cumsum(sizes * counts)])
+    # For a limit a <= C/2: a document above C - a shares its row with none of length >= a; one above C/2 with no other
+    # above C/2, and what room those leave may take the documents from a to C/2.
+    limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
+    half = np.searchsorted(sizes, capacity // 2, side="right")
+    long = np.searchsorted(sizes, capacity - limits, side="right")
+    short = np.searchsorted(sizes, limits)
+    alone = number[-1] - number[half]  # every document above C/2 opens a row
+    room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
+    overflow = (tokens[half] - tokens[short]) - room
+    return int((alone + np.maximum(0, -(-overflow // capacity))).max())
