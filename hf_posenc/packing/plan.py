@@ -1,12 +1,11 @@
-"""Which documents share a row: best-fit decreasing over the histogram of lengths, and splitting what is too long.
+"""Plans of rows: which documents share one, and how those that are too long are cut first.
 
-NumPy only. It plans over lengths and never sees a token; `Ragged.take` and `Ragged.group` carry a plan out.
+Plans over lengths and never sees a token; `Ragged.take` and `Ragged.group` carry a plan out.
 """
 
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._explain import explain, shorten
+from hf_posenc._explain import explain, shorten
+
+from .best_fit import best_fit_decreasing, fewest_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +90,7 @@ class PackingPlan:
             >>> pack([6, 6, 6], 10).lower_bound     # 18 tokens would fit in 2 rows, but no two documents do
             3
         """
-        return _lower_bound(self.lengths, self.capacity)
+        return fewest_rows(self.lengths, self.capacity)
 
     def __repr__(self) -> str:
         return (
@@ -146,7 +147,7 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
         shuffled = generator.permutation(len(sizes))
         by_length = shuffled[np.argsort(room_left_by[shuffled], kind="stable")]
 
-    begin, width, each, inside = _best_fit(sizes[by_length], capacity)
+    begin, width, each, inside = best_fit_decreasing(sizes[by_length], capacity)
     # From here one entry is "these neighbours in `by_length` go into this row".
     entries = np.cumsum(width) - width
     row = np.arange(int(width.sum())) + np.repeat(begin - entries, width)
@@ -207,7 +208,10 @@ def _checked(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], int]
         ) from None
     if room <= 0:
         raise ValueError(explain("capacity must be positive", got=room, fix="capacity=2048"))
-    sizes = np.asarray(lengths)
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:  # rows of unequal lengths
+        sizes = np.empty((0, 0), dtype=object)
     if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
         raise TypeError(
             explain(
@@ -227,72 +231,3 @@ def _checked(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], int]
             )
         )
     return sizes, room
-
-
-def _best_fit(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Best-fit decreasing on whole groups of equal rows; `sizes` come longest first.
-
-    Rows that were filled alike are one range of row numbers. A range with `free` places takes `free // size` documents
-    of one size before any other row becomes the best fit, so that it moves to its new free space in one step.
-
-    Returns `(4, M)` for M moves: first row, number of rows, documents put into each, documents already in each.
-    """
-    first = np.flatnonzero(np.diff(sizes, prepend=0))
-    ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
-    spaces: list[int] = []  # the keys of `ranges`, ascending
-    moves: list[tuple[int, int, int, int]] = []
-    rows = 0
-    smallest = int(sizes[-1]) if len(sizes) else 0
-
-    def keep(free: int, begin: int, width: int, inside: int) -> None:
-        if free < smallest or not width:
-            return  # nothing will ever fit there again
-        if free in ranges:
-            ranges[free].append((begin, width, inside))
-        else:
-            ranges[free] = [(begin, width, inside)]
-            insort(spaces, free)
-
-    for size, count in zip(sizes[first].tolist(), np.diff(first, append=len(sizes)).tolist(), strict=True):
-        left = count
-        while left:
-            best = bisect_left(spaces, size)
-            if best < len(spaces):
-                free = spaces[best]
-                begin, width, inside = ranges[free].pop()
-                if not ranges[free]:
-                    del ranges[free], spaces[best]
-            else:  # no row has room: open as many as the rest needs
-                free = capacity
-                begin, width, inside = rows, -(-left // (capacity // size)), 0
-                rows += width
-            each = free // size
-            full = min(width, left // each)
-            if full:
-                moves.append((begin, full, each, inside))
-                keep(free - each * size, begin, full, inside + each)
-                left -= full * each
-            if left and full < width:  # too few are left to fill one more row of this range
-                moves.append((begin + full, 1, left, inside))
-                keep(free - left * size, begin + full, 1, inside + left)
-                full, left = full + 1, 0
-            keep(free, begin + full, width - full, inside)
-    return np.array(moves, dtype=np.int64).reshape(-1, 4).T
-
-
-def _lower_bound(lengths: NDArray[np.int64], capacity: int) -> int:
-    if not len(lengths):
-        return 0
-    sizes, counts = np.unique(lengths, return_counts=True)
-    number = np.concatenate([[0], np.cumsum(counts)])  # documents shorter than sizes[k]
-    tokens = np.concatenate([[0], np.cumsum(sizes * counts)])
-    # For a limit a <= C/2: a document above C - a shares its row with none of length >= a; one above C/2 with no other
-    # above C/2, and what room those leave may take the documents from a to C/2.
-    limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
-    half = np.searchsorted(sizes, capacity // 2, side="right")
-    long = np.searchsorted(sizes, capacity - limits, side="right")
-    short = np.searchsorted(sizes, limits)
-    alone = number[-1] - number[half]  # every document above C/2 opens a row
-    room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
-    overflow = (tokens[half] - tokens[short]) - room
-    return int((alone + np.maximum(0, -(-overflow // capacity))).max())

@@ -1,0 +1,613 @@
+"""Masks held against loops written from their definition, and their renderings against each other through attention.
+
+The same weights go through `scaled_dot_product_attention`, `nn.MultiheadAttention` and softmaxes written by hand; whole
+models are torch's encoder, BERT and GPT-2.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from hf_posenc.masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
+
+D, HEADS = 8, 2
+# torch says so on the first use of its eval fast path, whatever the mask.
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+
+Rows = list[list[int]]  # per row the lengths of its documents
+
+SITUATIONS: dict[str, Rows] = {
+    "nothing padded": [[4], [4], [4]],
+    "padded": [[4], [2], [3]],
+    "one row without tokens": [[4], [], [1]],
+    "nothing but padding": [[], []],
+    "packed": [[2, 3, 1], [4, 2], [6]],
+    "packed and padded": [[2, 3, 1], [1, 1], [], [3]],
+    "one row": [[2, 1]],
+}
+
+
+@pytest.fixture(params=list(SITUATIONS))
+def rows(request: pytest.FixtureRequest) -> Rows:
+    return SITUATIONS[request.param]
+
+
+@pytest.fixture(params=["right", "left"])
+def side(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["both ways", "look-ahead"])
+def look_ahead(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture
+def mask(rows: Rows, side: Any, look_ahead: bool) -> AttentionMask:
+    return describe(rows, side, look_ahead=look_ahead)
+
+
+def describe(rows: Rows, side: Any, *, look_ahead: bool) -> AttentionMask:
+    width = max(map(sum, rows)) or 3
+    return AttentionMask.from_documents(rows, width, look_ahead=look_ahead, padding_side=side)
+
+
+def documents(rows: Rows, width: int, side: str) -> list[list[int | None]]:
+    """The document of each place, `None` at padding."""
+    table = []
+    for row in rows:
+        tokens: list[int | None] = [number for number, length in enumerate(row) for _ in range(length)]
+        padding: list[int | None] = [None] * (width - len(tokens))
+        table.append(padding + tokens if side == "left" else tokens + padding)
+    return table
+
+
+def slow(rows: Rows, width: int, side: str, look_ahead: bool) -> list[list[list[bool]]]:
+    """May query i attend to key j, one at a time."""
+    answer = []
+    for places in documents(rows, width, side):
+        empty_row = all(place is None for place in places)
+        matrix = []
+        for i, query in enumerate(places):
+            line = []
+            for j, key in enumerate(places):
+                sees = key is not None or empty_row
+                if look_ahead and j > i:
+                    sees = False
+                if query is not None and query != key:
+                    sees = False
+                line.append(sees)
+            if not any(line):
+                line[i] = True
+            matrix.append(line)
+        answer.append(matrix)
+    return answer
+
+
+def real(mask: AttentionMask) -> torch.Tensor:
+    return mask.documents >= 0
+
+
+def inputs(mask: AttentionMask, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*mask.documents.shape, D, generator=torch.Generator().manual_seed(seed))
+
+
+def attention() -> nn.MultiheadAttention:
+    torch.manual_seed(1)
+    return nn.MultiheadAttention(D, HEADS, batch_first=True)
+
+
+def encoder(layers: int = 2, dropout: float = 0.0) -> nn.TransformerEncoder:
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(D, HEADS, 16, dropout=dropout, batch_first=True)
+    return nn.TransformerEncoder(layer, layers)
+
+
+def by_hand(mha: nn.MultiheadAttention, x: torch.Tensor, may_attend: list[list[list[bool]]]) -> torch.Tensor:
+    """Attention of each query over the list of keys it may see, in float64, one query and head at a time."""
+    x, weight, bias = x.double(), mha.in_proj_weight.double(), mha.in_proj_bias.double()
+    q, k, v = (x @ weight.T + bias).chunk(3, dim=-1)
+    out = torch.zeros_like(x)
+    width = D // HEADS
+    for b, matrix in enumerate(may_attend):
+        for i, line in enumerate(matrix):
+            seen = [j for j, sees in enumerate(line) if sees]
+            for part in (slice(h * width, (h + 1) * width) for h in range(HEADS)):
+                scores = torch.stack([q[b, i, part] @ k[b, j, part] / math.sqrt(width) for j in seen])
+                weights = scores.exp() / scores.exp().sum()
+                out[b, i, part] = sum(w * v[b, j, part] for w, j in zip(weights, seen, strict=True))
+    return (out @ mha.out_proj.weight.double().T + mha.out_proj.bias.double()).float()
+
+
+def heads_of(mha: nn.MultiheadAttention, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    projected = x @ mha.in_proj_weight.T + mha.in_proj_bias
+    return tuple(part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1))
+
+
+def through_sdpa(mha: nn.MultiheadAttention, x: torch.Tensor, mask: AttentionMask) -> torch.Tensor:
+    q, k, v = heads_of(mha, x)
+    out = nn.functional.scaled_dot_product_attention(q, k, v, **mask.for_sdpa())
+    return mha.out_proj(out.transpose(1, 2).flatten(2))
+
+
+def through_softmax(mha: nn.MultiheadAttention, x: torch.Tensor, mask: AttentionMask) -> torch.Tensor:
+    q, k, v = heads_of(mha, x)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask.additive(q.dtype)
+    return mha.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def through_masked_fill(mha: nn.MultiheadAttention, x: torch.Tensor, mask: AttentionMask) -> torch.Tensor:
+    q, k, v = heads_of(mha, x)
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~mask.dense(), -torch.inf)
+    return mha.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def through_mha(mha: nn.MultiheadAttention, x: torch.Tensor, mask: AttentionMask) -> torch.Tensor:
+    return mha(x, x, x, **mask.for_multihead_attention(mha.num_heads))[0]
+
+
+def through_mha_without_weights(mha: nn.MultiheadAttention, x: torch.Tensor, mask: AttentionMask) -> torch.Tensor:
+    return mha(x, x, x, need_weights=False, **mask.for_multihead_attention(mha.num_heads))[0]
+
+
+FORMS = [through_sdpa, through_softmax, through_masked_fill, through_mha, through_mha_without_weights]
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+def test_look_ahead_is_j_at_most_i_diagonal_included() -> None:
+    for length in range(6):
+        expected = [[j <= i for j in range(length)] for i in range(length)]
+        assert look_ahead_mask(length).tolist() == expected
+    assert look_ahead_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 4), st.sampled_from(["left", "right"]))
+def test_padding_mask_is_true_at_as_many_places_as_there_are_tokens(lengths: list[int], spare: int, side: Any) -> None:
+    width = max(lengths, default=0) + spare
+    found = padding_mask(lengths, width, padding_side=side)
+    assert found.dtype == torch.bool
+    assert found.shape == (len(lengths), width)
+    for row, length in zip(found.tolist(), lengths, strict=True):
+        tokens, padding = [True] * length, [False] * (width - length)
+        assert row == (padding + tokens if side == "left" else tokens + padding)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, np.uint8, np.int32, torch.tensor, torch.ByteTensor])
+def test_lengths_may_be_a_list_an_array_or_a_tensor(kind: Any) -> None:
+    for side in ("left", "right"):
+        expected = padding_mask([3, 1, 0], 300, padding_side=side)
+        assert torch.equal(padding_mask(kind([3, 1, 0]), 300, padding_side=side), expected)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, np.int32, torch.tensor])
+def test_padding_is_where_the_padding_id_is(kind: Any) -> None:
+    ids = kind([[7, 0, 5], [0, 0, 9]])
+    assert padding_mask_from_ids(ids, 0).tolist() == [[True, False, True], [False, False, True]]
+    assert padding_mask_from_ids(ids, np.int64(9)).tolist() == [[True, True, True], [True, True, False]]
+
+
+@st.composite
+def packed_rows(draw: st.DrawFn) -> Rows:
+    return draw(st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=5))
+
+
+@settings(deadline=None)
+@given(packed_rows(), st.integers(0, 2), st.sampled_from(["left", "right"]), st.booleans())
+def test_the_dense_form_is_the_definition(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
+    width = max(map(sum, rows)) + spare
+    mask = AttentionMask.from_documents(rows, width, look_ahead=look_ahead, padding_side=side)
+    expected = torch.tensor(slow(rows, width, side, look_ahead)).reshape(len(rows), width, width)
+    assert mask.dense().shape == (len(rows), 1, width, width)
+    assert torch.equal(mask.dense()[:, 0], expected)
+    assert torch.equal(mask.additive() == 0, mask.dense())
+
+
+def test_padding_and_look_ahead_combined_are_both_at_once_for_right_padding() -> None:
+    expected = padding_mask([3, 1])[:, None, None, :] & look_ahead_mask(3)
+    assert torch.equal(AttentionMask.from_lengths([3, 1], look_ahead=True).dense(), expected)
+
+
+def test_minus_a_billion_gives_exactly_zero_at_the_padding_after_softmax() -> None:
+    ids = torch.tensor([[5, 7, 9, 0, 0], [3, 2, 4, 1, 0], [6, 1, 8, 4, 2]])
+    keep = padding_mask_from_ids(ids, 0)
+    weights = (ids + additive_mask(keep, value=-1e9)).softmax(-1)
+    assert (weights[~keep] == 0).all()
+    assert weights[~keep].numel() == 3
+    torch.testing.assert_close(weights[0, :3], torch.tensor([5.0, 7.0, 9.0]).softmax(0), rtol=1e-6, atol=0)
+    scores = torch.randn(3, 2, 5, 5) * 10
+    weights = (scores + AttentionMask.from_batch({"attention_mask": keep}).additive(value=-1e9)).softmax(-1)
+    assert (weights.masked_select(~keep[:, None, None, :]) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_additive_masks_are_finite_in_every_dtype(dtype: torch.dtype) -> None:
+    mask = AttentionMask.from_lengths([2, 0, 3], look_ahead=True, padding_side="left")
+    added = mask.additive(dtype)
+    assert added.dtype == dtype
+    assert set(added.unique().tolist()) == {0.0, torch.finfo(dtype).min}
+    assert (added.softmax(-1)[~mask.dense()] == 0).all()
+    assert set(mask.additive(dtype, -1e4).unique().tolist()) == {0.0, float(torch.tensor(-1e4, dtype=dtype))}
+
+
+# ---------------------------------------------------------------------------------------------- from where it is made
+
+
+def test_the_three_ways_to_make_one_agree(side: Any, look_ahead: bool) -> None:
+    lengths = [4, 2, 0]
+    made = [
+        AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side),
+        AttentionMask.from_documents([[4], [2], []], look_ahead=look_ahead, padding_side=side),
+        AttentionMask.from_batch(
+            {"attention_mask": padding_mask(lengths, padding_side=side).long()}, look_ahead=look_ahead
+        ),
+    ]
+    for one in made:
+        assert torch.equal(one.dense(), made[0].dense())
+        assert repr(one.for_sdpa()) == repr(made[0].for_sdpa())
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+@pytest.mark.parametrize("values", [[[1, 1, 0], [0, 1, 1]], [[True, True, False], [False, True, True]]])
+def test_a_batch_of_lists_arrays_or_tensors_is_read_alike(kind: Any, values: Any) -> None:
+    mask = AttentionMask.from_batch({"attention_mask": kind(values)})
+    assert torch.equal(mask.dense()[:, 0, 0], torch.tensor(values).bool())
+
+
+def test_documents_come_from_their_numbers_or_from_positions_that_restart(look_ahead: bool) -> None:
+    # Row 0 is padded left, row 1 right, and has neighbouring documents of one token.
+    keep = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+    numbers = torch.tensor([[9, 4, 4, 7, 7, 7], [0, 1, 2, 2, 2, 2]])
+    positions = torch.tensor([[0, 0, 1, 0, 1, 2], [0, 0, 0, 1, 0, 0]])
+    left = AttentionMask.from_documents([[2, 3]], 6, padding_side="left", look_ahead=look_ahead).dense()
+    right = AttentionMask.from_documents([[1, 1, 2]], 6, look_ahead=look_ahead).dense()
+    expected = torch.cat([left, right])
+    for extra in ({"document_ids": numbers}, {"position_ids": positions}, {"position_ids": positions + 2}):
+        batch = {"input_ids": keep, "attention_mask": keep, **extra}
+        assert torch.equal(AttentionMask.from_batch(batch, look_ahead=look_ahead).dense(), expected)
+    alone = {"document_ids": numbers.masked_fill(keep == 0, -100)}
+    assert torch.equal(AttentionMask.from_batch(alone, look_ahead=look_ahead).dense(), expected)
+
+
+def test_positions_that_do_not_restart_leave_the_row_whole(side: Any) -> None:
+    keep = padding_mask([4, 2], padding_side=side)
+    positions = (keep.cumsum(-1) - 1).clamp(min=0)
+    packed = AttentionMask.from_batch({"attention_mask": keep, "position_ids": positions})
+    assert torch.equal(packed.dense(), AttentionMask.from_batch({"attention_mask": keep}).dense())
+    shared = AttentionMask.from_batch({"attention_mask": keep, "position_ids": torch.arange(4)[None]})
+    assert torch.equal(shared.dense(), packed.dense())
+
+
+def test_a_hole_in_the_padding_mask_is_hidden() -> None:
+    mask = AttentionMask.from_batch({"attention_mask": [[1, 0, 1]]}, look_ahead=True)
+    assert mask.dense()[0, 0].tolist() == [[True, False, False], [True, False, False], [True, False, True]]
+    assert "is_causal" not in mask.for_sdpa()
+
+
+# ------------------------------------------------------------------------------------------ renderings, held together
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_agrees_with_loops_on_real_tokens(
+    form: Any, mask: AttentionMask, rows: Rows, side: str, look_ahead: bool
+) -> None:
+    mha, x = attention(), inputs(mask)
+    expected = by_hand(mha, x, slow(rows, x.shape[1], side, look_ahead))
+    tokens = real(mask)
+    torch.testing.assert_close(form(mha, x, mask)[tokens], expected[tokens], rtol=0, atol=1e-5)
+    mha.eval()
+    with torch.no_grad():  # where torch takes its fast path
+        torch.testing.assert_close(form(mha, x, mask)[tokens], expected[tokens], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_makes_nan_in_outputs_or_gradients(form: Any, mask: AttentionMask) -> None:
+    mha, x = attention(), inputs(mask).requires_grad_()
+    out = form(mha, x, mask)
+    assert out.isfinite().all()
+    out.sum().backward()
+    for tensor in (x, *mha.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+    mha.eval()
+    with torch.no_grad():
+        assert form(mha, x, mask).isfinite().all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(mask: AttentionMask, dropout: float) -> None:
+    model, x = encoder(dropout=dropout), inputs(mask).requires_grad_()
+    kwargs = mask.for_transformer_encoder(HEADS)
+    trained = model(x, **kwargs)
+    assert trained.isfinite().all()
+    trained.square().sum().backward()
+    for tensor in (x, *model.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+    model.eval()
+    slow_path = model(x, **kwargs)
+    with torch.no_grad():
+        fast_path = model(x, **kwargs)
+    for out in (slow_path, fast_path):
+        assert out.isfinite().all()
+        if not dropout:
+            torch.testing.assert_close(out[real(mask)], trained[real(mask)], rtol=0, atol=1e-5)
+
+
+def test_encoder_layers_take_the_same_masks_under_their_own_name(mask: AttentionMask) -> None:
+    model, x = encoder(layers=1), inputs(mask)
+    expected = model(x, **mask.for_transformer_encoder(HEADS))
+    torch.testing.assert_close(model.layers[0](x, **mask.for_transformer_encoder_layer(HEADS)), expected)
+    model.eval()
+    with torch.no_grad():
+        out = model.layers[0](x, **mask.for_transformer_encoder_layer(HEADS))
+    torch.testing.assert_close(out[real(mask)], expected[real(mask)], rtol=0, atol=1e-5)
+
+
+def test_the_keyword_arguments_are_ones_that_torch_names(mask: AttentionMask) -> None:
+    for module, kwargs in (
+        (nn.MultiheadAttention, mask.for_multihead_attention(HEADS)),
+        (nn.TransformerEncoder, mask.for_transformer_encoder(HEADS)),
+        (nn.TransformerEncoderLayer, mask.for_transformer_encoder_layer(HEADS)),
+    ):
+        assert set(kwargs) <= set(inspect.signature(module.forward).parameters)
+        assert len(kwargs) <= 1
+        assert all(tensor.dtype == torch.bool for tensor in kwargs.values())
+
+
+def test_padding_never_reaches_a_real_token(mask: AttentionMask) -> None:
+    model, x = encoder(), inputs(mask)
+    other = torch.where(real(mask)[..., None], x, 100 * inputs(mask, seed=5))
+    kwargs = mask.for_transformer_encoder(HEADS)
+    torch.testing.assert_close(model(other, **kwargs)[real(mask)], model(x, **kwargs)[real(mask)], rtol=0, atol=1e-5)
+
+
+def test_each_document_comes_out_as_if_it_were_alone(mask: AttentionMask, rows: Rows, side: str) -> None:
+    model, x = encoder(), inputs(mask)
+    together = model(x, **mask.for_transformer_encoder(HEADS))
+    for b, row in enumerate(rows):
+        begin = x.shape[1] - sum(row) if side == "left" else 0
+        for length in row:
+            place = slice(begin, begin + length)
+            alone = AttentionMask.from_lengths([length], look_ahead=mask.look_ahead)
+            expected = model(x[b : b + 1, place], **alone.for_transformer_encoder())
+            torch.testing.assert_close(together[b, place], expected[0], rtol=0, atol=1e-5)
+            begin += length
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_later_token_changes_nothing_before_it(form: Any) -> None:
+    mask = AttentionMask.from_lengths([6, 4], look_ahead=True)
+    mha, x = attention(), inputs(mask)
+    before = form(mha, x, mask)
+    for j in range(6):
+        changed = x.clone()
+        changed[:, j] += 1
+        after = form(mha, changed, mask)
+        assert torch.equal(after[:, :j], before[:, :j])
+        assert not torch.isclose(after[0, j], before[0, j]).all()  # the diagonal is included
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_as_many_rows_as_tokens_or_heads_broadcast_nothing_wrongly(form: Any, side: Any, look_ahead: bool) -> None:
+    for lengths in ([1, 3, 2, 4], [2, 1]):  # B == T == 4, and B == T == heads == 2
+        mask = AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side)
+        mha, x = attention(), inputs(mask)
+        assert x.shape[:2] == (len(lengths), len(lengths))
+        out = form(mha, x, mask)
+        for b, length in enumerate(lengths):
+            row = AttentionMask.from_lengths([length], len(lengths), look_ahead=look_ahead, padding_side=side)
+            expected = form(mha, x[b : b + 1], row)
+            torch.testing.assert_close(out[b][real(mask)[b]], expected[0][real(mask)[b]], rtol=0, atol=1e-5)
+
+
+@settings(deadline=None)
+@given(packed_rows(), st.integers(0, 2), st.sampled_from(["left", "right"]), st.booleans())
+def test_sdpa_gets_a_mask_or_is_causal_never_both(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
+    width = max(map(sum, rows)) + spare
+    kwargs = AttentionMask.from_documents(rows, width, look_ahead=look_ahead, padding_side=side).for_sdpa()
+    packed = any(len(row) > 1 for row in rows)
+    padded = any(0 < sum(row) < width for row in rows)
+    if look_ahead and not packed and (not padded or side == "right"):
+        assert kwargs == {"is_causal": True}
+    elif not look_ahead and not packed and not padded:
+        assert kwargs == {}
+    else:
+        assert set(kwargs) == {"attn_mask"}
+        assert kwargs["attn_mask"].dtype == torch.bool
+        assert kwargs["attn_mask"].shape == (len(rows), 1, width if packed or look_ahead else 1, width)
+
+
+# ----------------------------------------------------------------------------------------------------- theirs and ours
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_bert_with_the_additive_form_gives_each_document_its_own_output(
+    rows: Rows, side: Any, implementation: str
+) -> None:
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        attn_implementation=implementation,
+    )
+    _each_document_alone(BertModel(config).eval(), describe(rows, side, look_ahead=False), rows, side)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_gpt2_with_the_additive_form_gives_each_document_its_own_output(
+    rows: Rows, side: Any, implementation: str
+) -> None:
+    from transformers import GPT2Config, GPT2Model
+
+    torch.manual_seed(3)
+    config = GPT2Config(
+        vocab_size=50,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation=implementation,
+    )
+    mask = describe(rows, side, look_ahead=True)
+    _each_document_alone(GPT2Model(config).eval(), mask, rows, side, use_cache=False)
+
+
+@torch.no_grad()
+def _each_document_alone(model: Any, mask: AttentionMask, rows: Rows, side: str, **settings: Any) -> None:
+    ids = torch.randint(1, 50, mask.documents.shape, generator=torch.Generator().manual_seed(4))
+    width = ids.shape[1]
+    positions = torch.zeros_like(ids)
+    pieces = []
+    for b, row in enumerate(rows):
+        begin = width - sum(row) if side == "left" else 0
+        for length in row:
+            positions[b, begin : begin + length] = torch.arange(length)
+            pieces.append((b, slice(begin, begin + length)))
+            begin += length
+    out = model(ids, attention_mask=mask.additive(model.dtype), position_ids=positions, **settings).last_hidden_state
+    assert out.isfinite().all()
+    for b, place in pieces:
+        alone = model(ids[b : b + 1, place], **settings).last_hidden_state
+        torch.testing.assert_close(out[b, place], alone[0], rtol=0, atol=1e-5)
+
+
+# -------------------------------------------------------------------------------------------------- memory and devices
+
+
+def test_nothing_that_is_returned_shares_memory_with_what_stays(mask: AttentionMask) -> None:
+    def everything() -> dict[str, Any]:
+        return {
+            "dense": mask.dense(),
+            "additive": mask.additive(),
+            "sdpa": mask.for_sdpa().get("attn_mask"),
+            **mask.for_multihead_attention(HEADS),
+            **mask.for_transformer_encoder(HEADS),
+        }
+
+    first, second = everything(), everything()
+    for tensor in first.values():
+        if tensor is not None:
+            tensor.zero_().logical_not_()  # writable, too
+    for name, tensor in everything().items():
+        assert (tensor is None and second[name] is None) or torch.equal(tensor, second[name]), name
+
+
+def test_a_batch_may_change_after_it_was_read() -> None:
+    keep, numbers = torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, -1]])
+    for batch in (
+        {"attention_mask": keep},
+        {"document_ids": numbers},
+        {"attention_mask": keep, "position_ids": numbers},
+    ):
+        mask = AttentionMask.from_batch(batch)
+        before = mask.dense()
+        for tensor in batch.values():
+            tensor.copy_(tensor.flip(-1))
+        assert torch.equal(mask.dense(), before)
+
+
+def test_masks_are_rendered_on_the_device_they_describe(device: torch.device) -> None:
+    lengths = torch.tensor([3, 1], device=device)
+    assert padding_mask(lengths).device.type == device.type
+    assert padding_mask_from_ids(lengths[None], 1).device.type == device.type
+    assert look_ahead_mask(3, device=device).device.type == device.type
+    for mask in (
+        AttentionMask.from_lengths(lengths, look_ahead=True, padding_side="left"),
+        AttentionMask.from_lengths([3, 1], look_ahead=True, padding_side="left", device=device),
+        AttentionMask.from_documents([[1], [1, 2]], look_ahead=True, device=device),
+        AttentionMask.from_documents([[1], [1, 2]], look_ahead=True).to(device),
+    ):
+        assert mask.dense().device.type == device.type
+        assert mask.additive().device.type == device.type
+        assert mask.for_sdpa()["attn_mask"].device.type == device.type
+        assert mask.for_multihead_attention(2)["attn_mask"].device.type == device.type
+
+
+def test_a_description_holds_one_number_a_token() -> None:
+    mask = AttentionMask.from_lengths([2048, 1000], look_ahead=True)
+    assert mask.for_sdpa() == {"is_causal": True}
+    held = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
+    assert sum(tensor.numel() for tensor in held) == 2 * 2048
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
+    (lambda: padding_mask([3, 5, 1], 4), ValueError, ["row 1 has 5 tokens, max_length is 4", "1 of 3", "max_length=5"]),
+    (lambda: padding_mask([3, -2]), ValueError, ["negative", "row 1 has -2"]),
+    (lambda: padding_mask([1.5]), TypeError, ["lengths must be whole numbers", "[1.5]"]),
+    (lambda: padding_mask(torch.tensor([True])), TypeError, ["lengths must be whole numbers", "torch.bool"]),
+    (lambda: padding_mask([[1, 2]]), ValueError, ["lengths must have 1 dimension", "(1, 2)"]),
+    (lambda: padding_mask([1], padding_side="lft"), ValueError, ["'left', 'right'", "'lft'"]),
+    (lambda: padding_mask([1], 2.5), TypeError, ["max_length must be a whole number", "2.5"]),
+    (lambda: padding_mask_from_ids([[1, 2], [1]], 0), ValueError, ["ids must have rows of the same length"]),
+    (lambda: padding_mask_from_ids([1, 2], 0), ValueError, ["ids must have 2 dimensions", "(2,)"]),
+    (lambda: padding_mask_from_ids([[1, 2]], None), TypeError, ["pad_token_id", "None", "padding_mask(lengths)"]),
+    (lambda: look_ahead_mask(-1), ValueError, ["length must not be negative", "-1"]),
+    (lambda: look_ahead_mask("3"), TypeError, ["length must be a whole number", "'3'"]),
+    (
+        lambda: additive_mask(look_ahead_mask(2), torch.float16, value=-1e9),
+        ValueError,
+        ["float16", "-65504", "-1000000000"],
+    ),
+    (lambda: additive_mask(look_ahead_mask(2), value=-torch.inf), ValueError, ["must be negative and fit", "-inf"]),
+    (lambda: additive_mask(look_ahead_mask(2), value=torch.nan), ValueError, ["must be negative", "nan"]),
+    (lambda: additive_mask(look_ahead_mask(2), value=1e9), ValueError, ["must be negative", "1000000000.0"]),
+    (lambda: additive_mask(look_ahead_mask(2), torch.int64), TypeError, ["floating-point", "torch.int64"]),
+    (lambda: additive_mask(torch.ones(2, 2)), TypeError, ["mask must be a bool tensor", "torch.float32"]),
+    (lambda: additive_mask([[True]]), TypeError, ["mask must be a bool tensor", "list"]),
+    (lambda: AttentionMask.from_lengths([3], 2), ValueError, ["row 0 has 3 tokens, max_length is 2"]),
+    (lambda: AttentionMask.from_documents([[5, 9], [11]], 12), ValueError, ["row 0", "14", "12", "max_length=14"]),
+    (lambda: AttentionMask.from_documents([[5], [3, 0]]), ValueError, ["document 1 of row 1 has length 0"]),
+    (lambda: AttentionMask.from_documents([5, 9]), TypeError, ["row 0", "5", "[[5, 9], [11]]"]),
+    (lambda: AttentionMask.from_documents([[1]], padding_side="up"), ValueError, ["padding_side", "'up'"]),
+    (lambda: AttentionMask.from_batch([[1, 1]]), TypeError, ["mapping with attention_mask", "list"]),
+    (lambda: AttentionMask.from_batch({"input_ids": 0}), ValueError, ["attention_mask", "['input_ids']"]),
+    (lambda: AttentionMask.from_batch({"attention_mask": [1, 1]}), ValueError, ["2 dimensions", "(2,)"]),
+    (
+        lambda: AttentionMask.from_batch({"attention_mask": [[1, 1]], "document_ids": [[0, 0, 1]]}),
+        ValueError,
+        ["document_ids and attention_mask", "(1, 3) and (1, 2)"],
+    ),
+    (lambda: AttentionMask(torch.zeros(3)), TypeError, ["documents must be whole numbers", "float32"]),
+    (
+        lambda: AttentionMask.from_documents([[1, 2], [3]]).for_multihead_attention(),
+        ValueError,
+        ["packed documents", "num_heads=None for 2 rows", "num_heads=module.num_heads"],
+    ),
+    (
+        lambda: AttentionMask.from_lengths([3, 1], look_ahead=True, padding_side="left").for_transformer_encoder(),
+        ValueError,
+        ["look-ahead over padding that is not on the right", "module.self_attn.num_heads"],
+    ),
+    (
+        lambda: AttentionMask.from_documents([[1, 2], [3]]).for_multihead_attention(0),
+        ValueError,
+        ["num_heads must be positive", "0"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_cannot_be_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert type(caught.value) is kind
+    for word in words:
+        assert word in str(caught.value)

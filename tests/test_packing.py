@@ -1,0 +1,214 @@
+"""Packing held against best-fit decreasing written as a loop over documents, and against what every plan must keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_posenc.packing import PackingPlan, pack, split_long
+from hf_posenc.ragged import Ragged
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Lengths that fit, and a capacity; often with many equal ones."""
+    capacity = draw(st.integers(1, 40))
+    return draw(st.lists(st.integers(1, capacity), max_size=60)), capacity
+
+
+seeds = st.one_of(st.none(), st.integers(0, 3))
+
+
+def free_space_of_best_fit_decreasing(lengths: list[int], capacity: int) -> list[int]:
+    """One document at a time: into the row with the least free space that still holds it."""
+    free: list[int] = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [row for row, space in enumerate(free) if space >= length]
+        if fitting:
+            free[min(fitting, key=free.__getitem__)] -= length
+        else:
+            free.append(capacity - length)
+    return free
+
+
+def fewest_rows(lengths: list[int], capacity: int) -> int:
+    """By trying every way to fill rows; for a handful of documents."""
+
+    def rest(lengths: tuple[int, ...], free: tuple[int, ...]) -> int:
+        if not lengths:
+            return len(free)
+        here = [
+            rest(lengths[1:], (*free[:row], space - lengths[0], *free[row + 1 :]))
+            for row, space in enumerate(free)
+            if space >= lengths[0]
+        ]
+        return min([*here, rest(lengths[1:], (*free, capacity - lengths[0]))])
+
+    return rest(tuple(lengths), ())
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@given(problems(), seeds)
+def test_the_rows_are_filled_as_by_best_fit_decreasing_one_document_at_a_time(
+    problem: tuple[list[int], int], seed: int | None
+) -> None:
+    lengths, capacity = problem
+    plan = pack(lengths, capacity, seed=seed)
+    expected = free_space_of_best_fit_decreasing(lengths, capacity)
+    assert len(plan) == len(expected)
+    assert sorted(capacity - plan.row_lengths) == sorted(expected)
+
+
+def test_a_thousand_real_looking_lengths_pack_like_the_loop() -> None:
+    lengths = np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 1000).astype(int), 1, 2048)
+    plan = pack(lengths, 2048)
+    assert sorted(2048 - plan.row_lengths) == sorted(free_space_of_best_fit_decreasing(lengths.tolist(), 2048))
+
+
+# ------------------------------------------------------------------------------------------------------------ property
+
+
+@given(problems(), seeds)
+def test_every_document_stands_in_exactly_one_row_and_no_row_is_over_capacity(
+    problem: tuple[list[int], int], seed: int | None
+) -> None:
+    lengths, capacity = problem
+    plan = pack(lengths, capacity, seed=seed)
+    rows = list(plan)
+    assert sorted(document for row in rows for document in row.tolist()) == list(range(len(lengths)))
+    assert len(rows) == len(plan) == len(plan.row_offsets) - 1
+    assert all(len(row) >= 1 for row in rows)
+    assert [sum(lengths[document] for document in row) for row in rows] == plan.row_lengths.tolist()
+    assert max(plan.row_lengths, default=0) <= capacity
+    for array in (plan.order, plan.row_offsets, plan.row_lengths, *rows):
+        assert array.dtype == np.int64
+
+
+@given(problems(), seeds)
+def test_the_figures_of_a_plan_add_up(problem: tuple[list[int], int], seed: int | None) -> None:
+    lengths, capacity = problem
+    plan = pack(lengths, capacity, seed=seed)
+    assert plan.padding == sum(capacity - row for row in plan.row_lengths.tolist())
+    assert plan.utilisation == (sum(lengths) / (len(plan) * capacity) if lengths else 1.0)
+    assert math.ceil(sum(lengths) / capacity) <= plan.lower_bound <= len(plan)
+
+
+@given(st.integers(1, 12).flatmap(lambda c: st.tuples(st.lists(st.integers(1, c), max_size=6), st.just(c))))
+def test_no_plan_whatever_has_fewer_rows_than_the_lower_bound(problem: tuple[list[int], int]) -> None:
+    lengths, capacity = problem
+    plan = pack(lengths, capacity)
+    assert plan.lower_bound <= fewest_rows(lengths, capacity) <= len(plan)
+
+
+@given(problems(), st.integers(0, 5))
+def test_a_seed_gives_the_same_plan_every_time_and_any_seed_as_many_rows(
+    problem: tuple[list[int], int], seed: int
+) -> None:
+    lengths, capacity = problem
+    first, second = pack(lengths, capacity, seed=seed), pack(lengths, capacity, seed=seed)
+    assert np.array_equal(first.order, second.order)
+    assert np.array_equal(first.row_offsets, second.row_offsets)
+    assert len(first) == len(pack(lengths, capacity))
+
+
+def test_a_seed_shuffles_the_rows_and_documents_of_equal_length() -> None:
+    lengths = [7] * 50 + [3] * 50
+    plain, one, two = pack(lengths, 10), pack(lengths, 10, seed=1), pack(lengths, 10, seed=2)
+    assert not np.array_equal(one.order, two.order)
+    assert plain.order[0] == 0
+    assert [sorted(row) for row in one] != [sorted(row) for row in plain]  # other partners, too
+    assert one.utilisation == 1.0
+
+
+@given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 20))
+def test_splitting_keeps_every_token_once_and_in_order(lengths: list[int], capacity: int) -> None:
+    document, start, length = split_long(lengths, capacity)
+    tokens = [
+        (d, token) for d, s, n in zip(document, start, length, strict=True) for token in range(int(s), int(s + n))
+    ]
+    assert tokens == [(d, token) for d, n in enumerate(lengths) for token in range(n)]
+    assert all(1 <= n <= capacity for n in length)
+    assert len(document) == sum(math.ceil(n / capacity) for n in lengths)
+    assert {array.dtype for array in (document, start, length)} == {np.dtype(np.int64)}
+    assert len(pack(length, capacity)) >= 0  # the pieces fit
+
+
+def test_a_plan_is_carried_out_by_ragged_rows() -> None:
+    documents = Ragged.from_rows([[1, 1], [2, 2, 2], [3], [4, 4]])
+    plan = pack(documents.lengths, 4)
+    packed = documents.take(plan.order).group(plan.row_offsets)
+    assert [row.tolist() for row in packed] == [[2, 2, 2, 3], [1, 1, 4, 4]]
+
+
+def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
+    lengths = np.random.default_rng(0).integers(1, 100_000, 400)
+    for capacity in (100_000, 10**12):
+        expected = free_space_of_best_fit_decreasing(lengths.tolist(), capacity)
+        assert sorted(capacity - pack(lengths, capacity).row_lengths) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, np.uint16, np.int32])
+def test_lengths_may_be_any_kind_of_whole_numbers(kind: Any) -> None:
+    assert pack(kind([5, 3, 8, 2, 4]), np.int64(10)).order.tolist() == [2, 3, 0, 4, 1]
+
+
+def test_no_documents_make_no_rows() -> None:
+    plan = pack([], 8)
+    assert (len(plan), list(plan), plan.utilisation, plan.lower_bound, plan.padding) == (0, [], 1.0, 0, 0)
+    assert [len(array) for array in split_long([], 8)] == [0, 0, 0]
+
+
+def test_the_repr_prints_rows_utilisation_lower_bound_and_padding() -> None:
+    assert repr(pack([6, 6, 6], 10)) == (
+        "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12)"
+    )
+
+
+def test_a_plan_stays_as_it_is_when_rows_or_lengths_are_written_to() -> None:
+    lengths = np.array([5, 3, 8])
+    plan = pack(lengths, 8)
+    before = repr(plan), [row.tolist() for row in plan]
+    for row in plan:
+        row[:] = 0
+    lengths[:] = 1
+    assert (repr(plan), [row.tolist() for row in plan]) == before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.capacity = 9  # type: ignore[misc]
+    assert isinstance(plan, PackingPlan)
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
+    (
+        lambda: pack([5, 3, 12, 11], 10),
+        ValueError,
+        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", "split_long", "np.minimum(lengths, 10)"],
+    ),
+    (lambda: pack([5, 0, -3], 10), ValueError, ["document 1 has length 0", "2 bad of 3 lengths"]),
+    (lambda: pack([5, -3], 10), ValueError, ["document 1 has length -3", "1 bad of 2 lengths"]),
+    (lambda: pack([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
+    (lambda: pack([5], -4), ValueError, ["capacity must be positive", "got: -4"]),
+    (lambda: pack([5], 4.0), TypeError, ["capacity must be a whole number", "got: 4.0"]),
+    (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of whole numbers", "float64"]),
+    (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of whole numbers", "2-dimensional"]),
+    (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of whole numbers"]),
+    (lambda: split_long([5, 0], 8), ValueError, ["document 1 has length 0", "1 bad of 2 lengths"]),
+    (lambda: split_long([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_cannot_be_packed_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
