@@ -6,7 +6,7 @@ Words only: which exception class is raised, and when, is decided where the valu
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
@@ -54,9 +54,28 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     options = list(allowed)
     near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
     best = next((option for option in options if near and str(option) == near[0]), options[0])
-    return explain(
-        f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}"
-    )
+    return explain(f"{name} must be one of {', '.join(map(repr, options))}", got=repr(value), fix=f"{name}={best!r}")
+
+
+def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
+    r"""The message for a keyword that does not exist: what it is called here, or the nearest one that does.
+
+    Args:
+        name (`str`): the keyword that was given.
+        known (sequence of `str`): the keywords that there are.
+        called_here (mapping from `str` to `str`): for keywords known from elsewhere, what to write instead.
+
+    Returns:
+        `str`, ready for a `TypeError`.
+
+    Example:
+        >>> print(unknown_keyword("max_lenght", ["max_length", "stride"], {}))
+        there is no argument 'max_lenght'
+          fix: max_length=...
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    fix = called_here.get(name) or (f"{near[0]}=..." if near else f"one of {', '.join(known)}")
+    return explain(f"there is no argument '{name}'", fix=fix)
 
 
 def shorten(value: object, limit: int = 60) -> str:

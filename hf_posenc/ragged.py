@@ -48,7 +48,10 @@ class Ragged:
         total = int(self.lengths.sum())
         if total != len(self.values):
             raise ValueError(
-                explain("the lengths of ragged rows must add up to the number of values", got=f"{total} and {len(self.values)}")
+                explain(
+                    "the lengths of ragged rows must add up to the number of values",
+                    got=f"{total} and {len(self.values)}",
+                )
             )
 
     @classmethod
@@ -162,7 +165,9 @@ class Ragged:
             start += length
         return out
 
-    def mask(self, width: int | None = None, *, side: PaddingSide = "right", dtype: DTypeLike = np.int64) -> NDArray[Any]:
+    def mask(
+        self, width: int | None = None, *, side: PaddingSide = "right", dtype: DTypeLike = np.int64
+    ) -> NDArray[Any]:
         r"""1 where `pad` puts a value, 0 where it puts the fill: what tokenizers call `attention_mask`.
 
         Returns:

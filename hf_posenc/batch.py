@@ -1,0 +1,157 @@
+"""The batch that a collator hands over: a dict of tensors that can move, pin and show itself.
+
+It knows names, shapes and devices; what the tensors mean is decided where they are made.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ._explain import explain
+
+# Turns one row of ids into the tokens to show; None when the batch came out of another process.
+TokensOf = Callable[[Sequence[int]], list[str]]
+
+_MOST_ROWS, _MOST_COLUMNS = 16, 48  # of the picture in a notebook
+
+
+class Batch(dict[str, Any]):
+    r"""A plain `dict` from names to tensors, with three methods more.
+
+    `input_ids` is the first key and the batch is dimension 0 of every tensor. Being a dict, it goes wherever a dict goes:
+    `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s worker and its pinning thread.
+
+    Args:
+        data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
+        tokens_of (callable, *optional*): from a row of ids to its tokens, for the picture in a notebook. It stays behind
+            when the batch is pickled.
+
+    Example:
+        >>> batch = Batch({"input_ids": torch.tensor([[5, 6], [7, 0]]), "attention_mask": torch.tensor([[1, 1], [1, 0]])})
+        >>> batch
+        Batch(
+          input_ids       (2, 2)  int64  cpu
+          attention_mask  (2, 2)  int64  cpu
+        )
+        >>> sorted(batch.to("cpu"))
+        ['attention_mask', 'input_ids']
+    """
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, tokens_of: TokensOf | None = None) -> None:
+        super().__init__(data or {})
+        self._tokens_of = tokens_of
+
+    def __reduce__(self) -> tuple[type[Batch], tuple[dict[str, Any]]]:
+        return Batch, (dict(self),)
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
+        r"""A new batch with every tensor on `device`.
+
+        A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there again.
+
+        Args:
+            device (`torch.device`, `str` or `int`): where to.
+            non_blocking (`bool`, *optional*, defaults to `False`): as in `torch.Tensor.to`.
+
+        Returns:
+            `Batch` with the same keys; this one is left as it is.
+
+        Raises:
+            TypeError: if the batch holds NumPy arrays.
+
+        Example:
+            >>> mask = torch.ones(1, 1, 3, 3, dtype=torch.bool).expand(8, 1, 3, 3)
+            >>> Batch({"look_ahead_mask": mask}).to("cpu")["look_ahead_mask"].stride()
+            (0, 9, 3, 1)
+        """
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        r"""A new batch in page-locked memory, from which a GPU copies faster. A `DataLoader` calls it.
+
+        Returns:
+            `Batch` with the same keys; this one is left as it is.
+
+        Raises:
+            TypeError: if the batch holds NumPy arrays.
+        """
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        changed = {}
+        for name, value in self.items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(
+                    explain(
+                        f"only tensors can be moved, and '{name}' is none",
+                        got=type(value).__name__,
+                        fix='collate with return_tensors="pt"',
+                    )
+                )
+            changed[name] = _without_repeats(value, change)
+        return Batch(changed, tokens_of=self._tokens_of)
+
+    def __repr__(self) -> str:
+        rows = [(name, *_facts(value)) for name, value in self.items()]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+        lines = [
+            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        return "\n".join(["Batch(", *lines, ")"])
+
+    def _repr_html_(self) -> str:
+        """A notebook shows this: what is in the batch, and the tokens of its rows with the padding greyed."""
+        facts = "".join(
+            f"<tr><td><code>{html.escape(name)}</code></td>"
+            + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))
+            + "</tr>"
+            for name, value in self.items()
+        )
+        head = "<tr><th>name</th><th>shape</th><th>dtype</th><th>device</th></tr>"
+        return f"<div><table>{head}{facts}</table>{self._token_table()}</div>"
+
+    def _token_table(self) -> str:
+        ids = self.get("input_ids")
+        if ids is None or ids.ndim != 2:
+            return ""
+        keep = self._real_tokens()
+        lines = []
+        for row, real in zip(ids[:_MOST_ROWS].tolist(), keep[:_MOST_ROWS], strict=True):
+            tokens = self._tokens_of(row) if self._tokens_of is not None else [str(token) for token in row]
+            cells = [
+                f'<td style="{"" if is_real else "color:#999;background:rgba(128,128,128,.15)"}">{html.escape(token)}</td>'
+                for token, is_real in list(zip(tokens, real, strict=True))[:_MOST_COLUMNS]
+            ]
+            more = f"<td>… +{len(row) - _MOST_COLUMNS}</td>" if len(row) > _MOST_COLUMNS else ""
+            lines.append(f"<tr>{''.join(cells)}{more}</tr>")
+        hidden = len(ids) - _MOST_ROWS
+        tail = f"<p>… and {hidden} more rows</p>" if hidden > 0 else ""
+        return f'<div style="overflow-x:auto"><table>{"".join(lines)}</table></div>{tail}'
+
+    def _real_tokens(self) -> list[list[bool]]:
+        """Per row and column, whether a token stands there: by the padding mask, or by the documents of a packed row."""
+        if "attention_mask" in self:
+            return [[bool(keep) for keep in row] for row in self["attention_mask"].tolist()]
+        if "document_ids" in self:
+            return [[document >= 0 for document in row] for row in self["document_ids"].tolist()]
+        return [[True] * len(row) for row in self["input_ids"].tolist()]
+
+
+def _facts(value: Any) -> tuple[str, str, str]:
+    if not hasattr(value, "shape"):
+        return "", type(value).__name__, ""
+    return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
+
+
+def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Applies `change` to one copy of what a stride of 0 repeats, and repeats the result."""
+    once = tensor
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            once = once.narrow(dim, 0, 1)
+    return change(once).expand(tensor.shape)

@@ -1,0 +1,237 @@
+"""Labels: the ones that rows bring, and the ones made from the ids for language modelling.
+
+Which tokens are masked is transformers' own decision; this module chooses the random numbers for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain
+from ..ragged import Ragged
+
+if TYPE_CHECKING:
+    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
+
+LabelKind = Literal["causal_lm", "masked_lm"]
+
+# What torch's and transformers' losses leave out.
+IGNORED = -100
+
+LABEL_COLUMNS = ("label", "label_ids", "labels")
+
+
+def given_labels(values: Sequence[Any], lengths: NDArray[np.int64]) -> NDArray[Any] | Ragged:
+    r"""Reads the labels of a batch, one value a row.
+
+    Args:
+        values (sequence): numbers; or lists of whole numbers, one for each token; or lists of fractions of one length
+            (several labels a text).
+        lengths (`np.ndarray` `(B,)`): how many tokens each row has.
+
+    Returns:
+        `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several a text.
+
+    Raises:
+        ValueError: if a row has not as many labels as tokens, or no label.
+        TypeError: if a label is no number.
+
+    Example:
+        >>> given_labels([1, 0], np.array([5, 7]))
+        array([1, 0])
+        >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
+        array([1, 1, 0])
+    """
+    rows = [
+        value if isinstance(value, np.ndarray) else _number_or_row(index, value) for index, value in enumerate(values)
+    ]
+    if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
+        raise ValueError(
+            explain(
+                "labels must be one number in every row, or one flat list in every row",
+                got=f"{sorted({row.ndim for row in rows})} dimensions",
+            )
+        )
+    whole = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
+    if rows[0].ndim == 0:
+        return np.array(rows, dtype=np.int64 if whole else np.float32)
+    if not whole:
+        widths = sorted({row.size for row in rows})
+        if len(widths) > 1:
+            raise ValueError(explain(f"column 'labels' has lengths {widths[0]} and {widths[-1]}, all fractions"))
+        return np.stack(rows).astype(np.float32)
+    for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+        if row.size != length:
+            raise ValueError(
+                explain(
+                    f"row {index}: {row.size} labels for {length} tokens",
+                    got="labels per token must be as many as token ids, special tokens counted",
+                    fix="tokenise and align the labels first, or give one number a row (fractions for several a text)",
+                )
+            )
+    return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")
+
+
+def ragged_labels(values: Sequence[Any]) -> Ragged:
+    r"""Labels that are token sequences of their own, as in translation: any length a row.
+
+    Example:
+        >>> ragged_labels([[5, 6], [7]]).lengths
+        array([2, 1])
+    """
+    return Ragged.from_rows(list(values), name="labels")
+
+
+def _number_or_row(index: int, value: Any) -> NDArray[Any]:
+    row = np.asarray(value)
+    if row.dtype.kind not in "iubf" and row.size:
+        raise TypeError(
+            explain(
+                f"row {index} of column 'labels' is {type(value).__name__}, expected a number or a flat list of numbers",
+                got=repr(value)[:60],
+                fix='map names to numbers first, e.g. ds.class_encode_column("label")',
+            )
+        )
+    return row
+
+
+class Masking:
+    r"""Masked language modelling through transformers' own `DataCollatorForLanguageModeling`.
+
+    With a seed the masks of a document depend on the seed and its own ids alone: the same in every evaluation, in every
+    process, at every batch size and padding side. Without one they come from torch's generator, which a `DataLoader`
+    seeds for each of its workers and `set_seed` for a whole run.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): knows the mask token and the special tokens, which are never masked.
+        seed (`int`, *optional*): see above.
+        mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask: as in transformers. Whole words are
+            always replaced by mask tokens.
+
+    Raises:
+        ValueError: if the tokenizer has no mask token, or a probability is out of range.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        seed: int | None,
+        mlm_probability: float,
+        mask_replace_prob: float,
+        random_replace_prob: float,
+        whole_word_mask: bool,
+    ) -> None:
+        if tokenizer.mask_token is None:
+            raise ValueError(
+                explain(
+                    'labels="masked_lm" needs a tokenizer with a mask token',
+                    got=f"{type(tokenizer).__name__} without one",
+                    fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
+                )
+            )
+        shares = {
+            "mlm_probability": mlm_probability,
+            "mask_replace_prob": mask_replace_prob,
+            "random_replace_prob": random_replace_prob,
+        }
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(explain(f"{name} must be between 0 and 1", got=share, fix=f"{name}=0.15"))
+        if mask_replace_prob + random_replace_prob > 1:
+            raise ValueError(
+                explain(
+                    "mask_replace_prob and random_replace_prob must not add up to more than 1",
+                    got=f"{mask_replace_prob} + {random_replace_prob}",
+                    fix="mask_replace_prob=0.8, random_replace_prob=0.1",
+                )
+            )
+        self._seed = seed
+        self._whole_words = whole_word_mask
+        self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)
+        self._theirs = self._make_theirs(tokenizer, shares)
+
+    def _make_theirs(
+        self, tokenizer: PreTrainedTokenizerBase, shares: dict[str, float]
+    ) -> DataCollatorForLanguageModeling:
+        from transformers import DataCollatorForLanguageModeling
+
+        if self._whole_words:  # the one combination that transformers supports; it warns about every other
+            shares = {**shares, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+        return DataCollatorForLanguageModeling(
+            tokenizer, mlm=True, whole_word_mask=self._whole_words, return_tensors="np", **shares
+        )
+
+    def __call__(self, ids: Ragged, words: Ragged | None) -> tuple[Ragged, Ragged]:
+        r"""Masks the rows of a batch, before padding.
+
+        Args:
+            ids (`Ragged` of int64): token ids.
+            words (`Ragged` of int64, *optional*): the word of each token, -1 at special tokens; for whole words.
+
+        Returns:
+            The ids with masks in them, and the labels: the original id where it is to be predicted, -100 elsewhere.
+
+        Raises:
+            ValueError: if whole words are to be masked and nobody knows the words.
+        """
+        if self._whole_words and words is None:
+            raise ValueError(
+                explain(
+                    "whole_word_mask needs to know the word of each token, and these rows bring ids only",
+                    fix="collate texts, or tokenise with dataset.map(collate, batched=True), which keeps word_ids",
+                )
+            )
+        special = Ragged(np.isin(ids.values, self._special), ids.lengths)
+        if words is not None:
+            special = Ragged(special.values | (words.values < 0), ids.lengths)
+        if self._seed is None and not self._whole_words:
+            # All rows as one: which tokens are masked depends on no neighbour.
+            new, label = self._draw(ids.values, special.values, None)
+            return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
+        word_rows = [None] * len(ids) if words is None else list(words)
+        drawn = [self._draw(*row) for row in zip(ids, special, word_rows, strict=True)]
+        masked, labels = zip(*drawn, strict=True)
+        return Ragged.from_rows(masked), Ragged.from_rows(labels, name="labels")
+
+    def _draw(
+        self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """One flat run of ids, masked with the next random numbers."""
+        offsets = None if words is None else _offsets(words)
+        if self._seed is not None:
+            self._theirs.generator = np.random.default_rng([self._seed, *_digest(ids)])
+            new, label = self._theirs.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
+            return new[0], label[0]
+        import torch
+
+        tensors = torch.from_numpy(ids[None].copy()), torch.from_numpy(special[None])
+        new, label = self._theirs.torch_mask_tokens(*tensors, offsets)
+        return new.numpy()[0], label.numpy()[0]
+
+
+def causal_labels(ids: Ragged) -> Ragged:
+    r"""The ids themselves, as causal language models want them: they shift by one inside, so nothing is shifted here.
+
+    Example:
+        >>> causal_labels(Ragged.from_rows([[7, 8]])).values
+        array([7, 8])
+    """
+    return Ragged(ids.values.copy(), ids.lengths)
+
+
+def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
+    digest = hashlib.blake2b(np.ascontiguousarray(row, dtype="<i8").tobytes(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Character offsets that say the same as word ids: transformers takes a gap between tokens for a new word."""
+    new_word = np.diff(words, prepend=words[:1]) != 0
+    ends = np.cumsum(1 + new_word) + 1
+    return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)

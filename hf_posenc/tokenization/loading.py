@@ -1,0 +1,197 @@
+"""From whatever names a tokenizer to a private copy of it, and from that copy to files and back.
+
+The caller's object is read once and never changed; no remote code is ever run.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._explain import explain, shorten
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+    AnyTokenizer = str | Path | PreTrainedTokenizerBase | Tokenizer
+
+# What a raw `tokenizers.Tokenizer` cannot say of itself: which of its tokens has which role. These names are the field's.
+_ROLES: Mapping[str, tuple[str, ...]] = {
+    "pad_token": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]",),
+    "sep_token": ("[SEP]",),
+    "mask_token": ("[MASK]", "<mask>"),
+    "bos_token": ("<s>", "[BOS]", "<bos>", "<|startoftext|>"),
+    "eos_token": ("</s>", "[EOS]", "<eos>", "<|endoftext|>"),
+}
+
+
+def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
+    r"""A tokenizer of our own, equal to the one that is named or given, without padding or truncation settings.
+
+    Args:
+        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
+            `tokenizer.json`, or an object.
+        pad_token (`str`, *optional*): a token of the vocabulary to pad with; `"eos"` means the end-of-sequence token
+            where the tokenizer has one.
+
+    Returns:
+        `PreTrainedTokenizerBase` that shares nothing with the argument.
+
+    Raises:
+        TypeError: if it is none of these.
+        ValueError: if there is no tokenizer at that name, or `pad_token` is not in the vocabulary.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> raw = Tokenizer(models.WordLevel({"<pad>": 0, "<unk>": 1, "hi": 2}, unk_token="<unk>"))
+        >>> private_copy(raw).pad_token
+        '<pad>'
+    """
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+    if isinstance(tokenizer, (str, Path)):
+        mine = _load(tokenizer)
+    elif isinstance(tokenizer, PreTrainedTokenizerBase):
+        mine = _copied(tokenizer)
+    elif isinstance(tokenizer, Tokenizer):
+        mine = _wrapped(tokenizer)
+    else:
+        raise TypeError(
+            explain(
+                "tokenizer must be a name or folder, a transformers tokenizer or a tokenizers.Tokenizer",
+                got=shorten(tokenizer),
+                fix='tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
+            )
+        )
+    if mine.is_fast:
+        mine.backend_tokenizer.no_padding()
+        mine.backend_tokenizer.no_truncation()
+    # Marian, mBART, NLLB and M2M100 keep a source and a target mode; texts are read in the first.
+    if hasattr(mine, "_switch_to_input_mode"):
+        mine._switch_to_input_mode()
+    if pad_token is not None:
+        mine.pad_token = _known_token(mine, pad_token)
+    return mine
+
+
+def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    r"""How many rows an embedding needs for every id of this tokenizer: its largest id and one.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> number_of_ids(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 7}, unk_token="<unk>"))))
+        8
+    """
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
+    r"""The files that `save_pretrained` writes, in memory: the same bytes for equal tokenizers, whatever they were used for.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> files = to_files(private_copy(Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))))
+        >>> sorted(files)
+        ['tokenizer.json', 'tokenizer_config.json']
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+
+
+def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
+    r"""The way back from `to_files`, for a tokenizer of the class `kind`.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
+        >>> from_files(type(mine), to_files(mine))("hi")["input_ids"]
+        [1]
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder)
+    # Where it was read from is no part of what it is, and would make two equal copies save different files.
+    loaded.name_or_path = ""
+    loaded.init_kwargs.pop("name_or_path", None)
+    return loaded
+
+
+def _load(name: str | Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    path = Path(name)
+    bare = path if path.name.endswith(".json") else path / "tokenizer.json"
+    try:
+        if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
+            from tokenizers import Tokenizer
+
+            return _wrapped(Tokenizer.from_file(str(bare)))
+        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
+    except Exception as error:  # every library below has its own: OSError, ValueError, a bare Exception from Rust
+        raise ValueError(
+            explain(
+                f"no tokenizer could be loaded from '{name}'",
+                got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+                fix="a folder that holds tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
+            )
+        ) from error
+    return loaded if isinstance(loaded, PreTrainedTokenizerFast) else _copied(loaded)
+
+
+def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    try:
+        return copy.deepcopy(tokenizer)
+    except Exception as error:  # Rust raises a bare Exception for parts written in Python
+        raise ValueError(
+            explain(
+                f"this {type(tokenizer).__name__} cannot be copied, and hf_posenc never changes a tokenizer that is not its own",
+                got=str(error),
+                fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
+            )
+        ) from error
+
+
+def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
+    from transformers import PreTrainedTokenizerFast
+
+    roles: dict[str, Any] = {}
+    for role, names in _ROLES.items():
+        known = [name for name in names if raw.token_to_id(name) is not None]
+        if known:
+            roles[role] = known[0]
+    if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
+        roles["pad_token"] = raw.padding["pad_token"]
+    try:
+        return PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+    except Exception as error:
+        raise ValueError(
+            explain(
+                "this tokenizers.Tokenizer cannot be copied, and hf_posenc never changes a tokenizer that is not its own",
+                got=str(error),
+                fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
+            )
+        ) from error
+
+
+def _known_token(tokenizer: PreTrainedTokenizerBase, pad_token: str) -> str:
+    if pad_token == "eos" and tokenizer.eos_token is not None:
+        return str(tokenizer.eos_token)
+    if not isinstance(pad_token, str) or pad_token not in tokenizer.get_vocab():
+        ways = [f"pad_token={token!r}" for token in (tokenizer.eos_token, tokenizer.unk_token) if token is not None]
+        raise ValueError(
+            explain(
+                "pad_token must be a token of the tokenizer's vocabulary",
+                got=repr(pad_token),
+                fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
+            )
+        )
+    return pad_token
