@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Best-fit decreasing on whole groups of equal rows; `sizes` come longest first.
+def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """Best-fit decreasing on whole groups of equal rows, for `counts` documents of each of the falling `sizes`.
 
     Rows that were filled alike are one range of row numbers. A range with `free` places takes `free // size` documents
     of one size before any other row becomes the best fit, so that it moves to its new free space in one step.
 
     Returns `(4, M)` for M moves: first row, number of rows, documents put into each, documents already in each.
     """
-    first = np.flatnonzero(np.diff(sizes, prepend=0))
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
     spaces: list[int] = []  # the keys of `ranges`, ascending
     moves: list[tuple[int, int, int, int]] = []
@@ -35,7 +34,7 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.i
             ranges[free] = [(begin, width, inside)]
             insort(spaces, free)
 
-    for size, count in zip(sizes[first].tolist(), np.diff(first, append=len(sizes)).tolist(), strict=True):
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
         left = count
         while left:
             best = bisect_left(spaces, size)

@@ -139,15 +139,19 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
             )
         )
     generator = None if seed is None else np.random.default_rng(seed)
-    # Both branches sort stably; 16 bits are enough for most capacities and let NumPy use its radix sort.
-    room_left_by = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)
+    # 16 bits are enough for most capacities, and let NumPy sort by radix.
+    room_left = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)
     if generator is None:
-        by_length = np.argsort(room_left_by, kind="stable")  # longest first
+        by_length = np.argsort(room_left, kind="stable")  # longest first
     else:
         shuffled = generator.permutation(len(sizes))
-        by_length = shuffled[np.argsort(room_left_by[shuffled], kind="stable")]
-
-    begin, width, each, inside = best_fit_decreasing(sizes[by_length], capacity)
+        by_length = shuffled[np.argsort(room_left[shuffled], kind="stable")]
+    room_left = room_left[by_length]
+    starts = np.flatnonzero(room_left[1:] != room_left[:-1]) + 1
+    starts = np.concatenate([[0], starts])[: len(sizes)]  # where each length begins, of those that occur
+    begin, width, each, inside = best_fit_decreasing(
+        sizes[by_length[starts]], np.diff(starts, append=len(sizes)), capacity
+    )
     # From here one entry is "these neighbours in `by_length` go into this row".
     entries = np.cumsum(width) - width
     row = np.arange(int(width.sum())) + np.repeat(begin - entries, width)
