@@ -1,0 +1,195 @@
+"""Training a byte-pair encoding on one's own texts, with the tokenizers library's trainer.
+
+What comes out is an ordinary `transformers` tokenizer, ready to pad; how the merges are found is shown in `merges.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any
+
+from .._explain import explain, one_of, shorten
+from .merges import MergeStep, bpe_merges, bpe_stages, checked_texts, pre_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["MergeStep", "bpe_merges", "bpe_stages", "train_bpe"]
+
+_ROLES = ("pad_token", "bos_token", "eos_token", "cls_token", "sep_token", "mask_token", "unk_token")
+
+
+def train_bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    special_tokens: Mapping[str, str | Sequence[str]] | None = None,
+    byte_level: bool = True,
+    min_frequency: int = 2,
+    model_max_length: int | None = None,
+    progress: bool | None = None,
+) -> PreTrainedTokenizerFast:
+    r"""Trains a byte-pair encoding: the same texts give the same tokenizer.
+
+    With `byte_level` (as in GPT-2 and RoBERTa) the alphabet is the 256 bytes: any text of any script has tokens, none
+    is unknown, and `decode` gives back what went in. Without it the alphabet is the characters seen, words carry the
+    space before them as `▁`, and a character never seen becomes `unk_token`.
+
+    Args:
+        texts (iterable of `str`): what to learn from: a list, a generator, a `datasets.Column`; read once.
+        vocab_size (`int`): how many tokens at most, special tokens and alphabet included. A small corpus runs out of
+            pairs to merge, and gives fewer.
+        special_tokens (mapping from role to token, *optional*): the roles are those of transformers. By default
+            `{"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}`, and `unk_token`
+            without `byte_level`. They get the first ids, in this order. A `cls_token`, else a `bos_token`, opens every
+            text, and a `sep_token`, else an `eos_token`, closes it. With `sep_token` a second text has token type 1.
+            `extra_special_tokens` takes a list.
+        byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
+        min_frequency (`int`, *optional*, defaults to 2): how often a pair must stand in the texts to be merged.
+        model_max_length (`int`, *optional*): the limit that the tokenizer states, which a collator keeps.
+        progress (`bool`, *optional*): a progress bar on stderr; by default where that is a terminal.
+
+    Returns:
+        `transformers.PreTrainedTokenizerFast`. `save_pretrained` writes it, `AutoTokenizer.from_pretrained` reads it.
+
+    Raises:
+        TypeError: if `texts` is one `str` or holds anything else than `str`, naming the row.
+        ValueError: if `vocab_size` does not hold the special tokens and the alphabet, or there is no text.
+
+    Source:
+        Sennrich, Haddow and Birch 2016, arXiv:1508.07909; over bytes: Radford et al. 2019, "Language Models are
+        Unsupervised Multitask Learners", section 2.2.
+
+    Example:
+        >>> tokenizer = train_bpe(["I ride bike", "bike ride I, she said"] * 2, 270)
+        >>> tokenizer("I ride bike").tokens()
+        ['<s>', 'I', 'Ġride', 'Ġ', 'bike', '</s>']
+        >>> tokenizer.decode(tokenizer("Ünsäglich 🚲")["input_ids"], skip_special_tokens=True)
+        'Ünsäglich 🚲'
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    roles = _checked_roles(special_tokens, byte_level)
+    reserved = list(dict.fromkeys(token for value in roles.values() for token in _as_list(value)))
+    rows = checked_texts(texts)
+    _check_number("vocab_size", vocab_size)
+    _check_number("min_frequency", min_frequency)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if byte_level else []
+    _check_room(vocab_size, len(reserved), len(alphabet), "bytes")
+
+    rust = Tokenizer(models.BPE(unk_token=roles.get("unk_token")))
+    rust.pre_tokenizer = pre_tokenizer(byte_level)
+    rust.decoder = decoders.ByteLevel() if byte_level else decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=reserved,
+        initial_alphabet=alphabet,
+        show_progress=sys.stderr is not None and sys.stderr.isatty() if progress is None else progress,
+    )
+    rust.train_from_iterator(rows, trainer, length=len(texts) if isinstance(texts, Sized) else None)
+    if not byte_level:  # the trainer keeps every character, whatever size was asked for
+        _check_room(vocab_size, len(reserved), _alphabet_size(rust, reserved), "characters")
+    rust.post_processor = _template(rust, roles)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=rust,
+        model_input_names=["input_ids", *["token_type_ids"] * ("sep_token" in roles), "attention_mask"],
+        clean_up_tokenization_spaces=False,  # it would take the space out of "a ."
+        **({} if model_max_length is None else {"model_max_length": model_max_length}),
+        **roles,
+    )
+
+
+def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byte_level: bool) -> dict[str, Any]:
+    if special_tokens is None:
+        usual = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+        return usual if byte_level else usual | {"unk_token": "<unk>"}
+    if not isinstance(special_tokens, Mapping):
+        raise TypeError(
+            explain(
+                "special_tokens must say which token has which role",
+                got=shorten(special_tokens),
+                fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
+            )
+        )
+    for role, value in special_tokens.items():
+        if role not in (*_ROLES, "extra_special_tokens"):
+            raise ValueError(one_of("a role in special_tokens", role, (*_ROLES, "extra_special_tokens")))
+        tokens = _as_list(value)
+        if (isinstance(value, str) == (role == "extra_special_tokens")) or not all(
+            isinstance(token, str) and token for token in tokens
+        ):
+            raise TypeError(
+                explain(
+                    f"special_tokens[{role!r}] must be "
+                    + ("a list of tokens" if role == "extra_special_tokens" else "one token, a str that is not empty"),
+                    got=shorten(value),
+                    fix='special_tokens={"pad_token": "<pad>", "extra_special_tokens": ["<user>", "<bot>"]}',
+                )
+            )
+    roles = {role: value for role, value in special_tokens.items() if _as_list(value)}
+    if "pad_token" not in roles:
+        raise ValueError(
+            explain(
+                "a tokenizer without a padding token cannot make a batch",
+                got=f"special_tokens={shorten(dict(special_tokens))}",
+                fix='add "pad_token": "<pad>"; it may be the same token as eos_token',
+            )
+        )
+    if not byte_level and "unk_token" not in roles:
+        raise ValueError(
+            explain(
+                "without byte_level a character may be unknown, and unknown ones need a token",
+                got=f"special_tokens={shorten(dict(special_tokens))}",
+                fix='add "unk_token": "<unk>", or byte_level=True',
+            )
+        )
+    return roles
+
+
+def _as_list(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(explain(f"{name} must be an int", got=repr(value), fix="train_bpe(texts, 8_000)"))
+    if value < 1:
+        raise ValueError(explain(f"{name} must be 1 or more", got=value, fix="train_bpe(texts, 8_000)"))
+
+
+def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> None:
+    if vocab_size < reserved + alphabet:
+        raise ValueError(
+            explain(
+                f"vocab_size must hold {reserved} special tokens and {alphabet} {of_what} before the first merge, "
+                f"{reserved + alphabet} in all",
+                got=vocab_size,
+                fix=f"vocab_size={max(8_000, 2 * (reserved + alphabet))}",
+            )
+        )
+
+
+def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
+    return sum(len(token) == 1 for token in set(rust.get_vocab()).difference(reserved))
+
+
+def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
+    """What stands around a text: cls and sep as in BERT, bos and eos as in most others, whichever there are."""
+    from tokenizers import processors
+
+    opening = roles.get("cls_token") or roles.get("bos_token")
+    closing = roles.get("sep_token") or roles.get("eos_token")
+    around = [token for token in (opening, closing) if token is not None]
+    if not around:
+        return None
+    second = 1 if "sep_token" in roles else 0
+    single = [opening, "$A:0", closing]
+    pair = [opening, "$A:0", closing, f"$B:{second}", closing and f"{closing}:{second}"]
+    return processors.TemplateProcessing(
+        single=[piece for piece in single if piece is not None],
+        pair=[piece for piece in pair if piece is not None],
+        special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys(around)],
+    )

@@ -1,0 +1,262 @@
+"""How byte-pair encoding comes to its merges, and how it uses them, one step at a time.
+
+For reading, not for speed: every step counts all pairs anew. `bpe.py` trains, and comes to the same merges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from .._explain import explain, shorten
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+Symbols = tuple[str, ...]
+Pair = tuple[str, str]
+
+_MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs on a line, pieces of a word
+
+
+@dataclass(frozen=True)
+class MergeStep:
+    r"""One round of byte-pair encoding: count neighbouring pairs, merge the most frequent one everywhere.
+
+    Args:
+        number (`int`): 1 for the first round.
+        pair (`tuple[str, str]`): the pair that was most frequent.
+        count (`int`): how often it stood in the texts.
+        token (`str`): the new token, both halves joined.
+        pairs (`tuple` of `(pair, count)`): the most frequent pairs of this round, best first.
+        before (`tuple` of `(symbols, count)`): every different word before the merge; at first, its characters.
+        words (`tuple` of `(symbols, count)`): the same words after it.
+
+    Example:
+        >>> step = next(bpe_merges(["low low lower"], 1))
+        >>> step.pair, step.count, step.token
+        (('l', 'o'), 3, 'lo')
+    """
+
+    number: int
+    pair: Pair
+    count: int
+    token: str
+    pairs: tuple[tuple[Pair, int], ...]
+    before: tuple[tuple[Symbols, int], ...]
+    words: tuple[tuple[Symbols, int], ...]
+
+    def __str__(self) -> str:
+        left, right = self.pair
+        shown = list(range(len(self.words)))
+        if len(shown) > _MOST_SHOWN:  # then those that the merge changes tell most
+            shown.sort(key=lambda i: (self.before[i] == self.words[i], -self.words[i][1]))
+        shown = shown[:_MOST_SHOWN]
+        return "\n".join(
+            [
+                f"{self.number}. {left} + {right} → {self.token}   ({self.count} times)",
+                f"   before  {_listed([self.before[i] for i in shown], len(self.before))}",
+                f"   pairs   {_listed(self.pairs, len(self.pairs))}",
+                f"   after   {_listed([self.words[i] for i in shown], len(self.words))}",
+            ]
+        )
+
+
+def bpe_merges(
+    texts: Iterable[str], num_merges: int, *, byte_level: bool = True, min_frequency: int = 2
+) -> Iterator[MergeStep]:
+    r"""Byte-pair encoding, one merge at a time: break into characters, count pairs, merge the most frequent, again.
+
+    Of pairs equally frequent, the one whose tokens are older wins, characters being as old as Unicode orders them. The
+    tokenizers library and `train_bpe` do the same, and come to the same merges.
+
+    Args:
+        texts (iterable of `str`): what to learn from; a few lines, to see something.
+        num_merges (`int`): how many rounds at most; it ends earlier when no pair is frequent enough.
+        byte_level (`bool`, *optional*, defaults to `True`): as in `train_bpe`. A space before a word shows as `Ġ` with
+            it, as `▁` without.
+        min_frequency (`int`, *optional*, defaults to 2): how often a pair must stand in the texts to be merged.
+
+    Returns:
+        iterator of `MergeStep`; each prints as four lines.
+
+    Raises:
+        TypeError: if `texts` is a single `str`, or holds anything but `str`.
+        ValueError: if `num_merges` is negative, or there is no text.
+
+    Source:
+        Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare Words with Subword Units", algorithm 1.
+        arXiv:1508.07909.
+
+    Example:
+        >>> for step in bpe_merges(["low low low lower"], 2):
+        ...     print(step)
+        1. l + o → lo   (4 times)
+           before  l o w ×1   Ġ l o w ×2   Ġ l o w e r ×1
+           pairs   l o ×4   o w ×4   Ġ l ×3   e r ×1   w e ×1
+           after   lo w ×1   Ġ lo w ×2   Ġ lo w e r ×1
+        2. lo + w → low   (4 times)
+           before  lo w ×1   Ġ lo w ×2   Ġ lo w e r ×1
+           pairs   lo w ×4   Ġ lo ×3   e r ×1   w e ×1
+           after   low ×1   Ġ low ×2   Ġ low e r ×1
+    """
+    if num_merges < 0:
+        raise ValueError(explain("num_merges must be 0 or more", got=num_merges, fix="bpe_merges(texts, 10)"))
+    cut = pre_tokenizer(byte_level)
+    counts = Counter(word for text in checked_texts(texts) for word, _ in cut.pre_tokenize_str(text))
+    return _rounds(counts, num_merges, min_frequency)
+
+
+def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterator[MergeStep]:
+    words: list[tuple[Symbols, int]] = [(tuple(word), count) for word, count in counts.items()]
+    age = {character: i for i, character in enumerate(sorted(set().union(*counts)))}
+    for number in range(1, num_merges + 1):
+        found: Counter[Pair] = Counter()
+        for symbols, count in words:
+            for pair in pairwise(symbols):
+                found[pair] += count
+        ranked = sorted(found.items(), key=lambda item: (-item[1], age[item[0][0]], age[item[0][1]]))
+        if not ranked or ranked[0][1] < min_frequency:
+            return
+        pair, count = ranked[0]
+        token = "".join(pair)
+        age.setdefault(token, len(age))
+        before, words = words, [(_merged(symbols, pair), n) for symbols, n in words]
+        yield MergeStep(number, pair, count, token, tuple(ranked[:_MOST_SHOWN]), tuple(before), tuple(words))
+
+
+def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> list[list[Symbols]]:
+    r"""What a trained BPE does to a text: each word's characters, then the word after each merge, its tokens last.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast one whose model is BPE.
+        text (`str`): the text.
+
+    Returns:
+        `list` with an entry a word, each the list of its stages; a stage is a `tuple[str, ...]`.
+
+    Raises:
+        TypeError: if the tokenizer is not a BPE.
+
+    Example:
+        >>> from hf_posenc.tokenization.bpe import train_bpe
+        >>> tokenizer = train_bpe(["low low low lower"], 262)
+        >>> for stages in bpe_stages(tokenizer, "slow lower"):
+        ...     print(" → ".join(" ".join(stage) for stage in stages))
+        s l o w → s lo w → s low
+        Ġ l o w e r → Ġ lo w e r → Ġ low e r
+    """
+    rust: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    model: dict[str, Any] = json.loads(rust.to_str())["model"] if hasattr(rust, "to_str") else {}
+    if model.get("type") != "BPE":
+        raise TypeError(
+            explain(
+                "only a BPE makes its tokens by merging; this tokenizer has no merges to show",
+                got=f"{type(tokenizer).__name__}, its model being {model.get('type', 'written in Python')}",
+                fix="train_bpe(texts, vocab_size), or a tokenizer such as GPT-2's",
+            )
+        )
+    # Older files write a merge as one string with a space between the halves.
+    halves = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    rank: dict[Pair, int] = {(left, right): i for i, (left, right) in enumerate(halves)}
+    text = rust.normalizer.normalize_str(text) if rust.normalizer is not None else text
+    words = (
+        [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)] if rust.pre_tokenizer is not None else [text]
+    )
+    return [list(_stages(tuple(word), rank)) for word in words]
+
+
+def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:
+    yield symbols
+    while known := [pair for pair in pairwise(symbols) if pair in rank]:
+        symbols = _merged(symbols, min(known, key=rank.__getitem__))
+        yield symbols
+
+
+def _merged(symbols: Symbols, pair: Pair) -> Symbols:
+    """The word with every occurrence of the pair joined, from the left: in `a a a` the first two."""
+    out: list[str] = []
+    for symbol in symbols:
+        # A token just joined is no half of the pair again, unless a half were longer than the whole.
+        if out and (out[-1], symbol) == pair:
+            out[-1] += symbol
+        else:
+            out.append(symbol)
+    return tuple(out)
+
+
+def pre_tokenizer(byte_level: bool) -> Any:
+    r"""What cuts a text into the words that merges stay inside, as `train_bpe` does it.
+
+    Example:
+        >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]
+        ['I', 'Ġride', ',', 'Ġ2', 'x']
+        >>> [word for word, _ in pre_tokenizer(False).pre_tokenize_str("I ride, 2x")]
+        ['▁I', '▁ride,', '▁2x']
+    """
+    from tokenizers import pre_tokenizers
+
+    # No space of its own in front of a text, or decoding could not give the text back.
+    return pre_tokenizers.ByteLevel(add_prefix_space=False) if byte_level else pre_tokenizers.Metaspace()
+
+
+def checked_texts(texts: Iterable[str]) -> Iterator[str]:
+    r"""The texts one by one, each seen to be a text; an error names the row.
+
+    Example:
+        >>> list(checked_texts(("I", "ride")))
+        ['I', 'ride']
+    """
+    # Each of these is iterable, and what comes out is letters, or the names of columns.
+    if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise TypeError(
+            explain(
+                "texts must be many texts: a list, a generator, or a column such as ds['text']",
+                got=f"{type(texts).__name__} {shorten(texts)}"
+                if isinstance(texts, str | bytes)
+                else type(texts).__name__,
+                fix='train_bpe(["one text", "another"], vocab_size), or train_bpe(ds["text"], vocab_size)',
+            )
+        )
+    return _each_text(texts)
+
+
+def _each_text(texts: Iterable[object]) -> Iterator[str]:
+    empty = True
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                explain(
+                    f"row {row} of texts is {type(text).__name__}, expected str",
+                    got=shorten(text),
+                    fix="(t for t in texts if isinstance(t, str)), or the column that holds the texts: ds['text']",
+                )
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                explain(
+                    f"row {row} of texts holds half a surrogate pair, which is no Unicode text",
+                    got=f"{shorten(text[error.start : error.end])} at character {error.start}",
+                    fix='text.encode("utf-8", "replace").decode("utf-8")',
+                )
+            ) from None
+        empty = empty and not text
+        yield text
+    if empty:
+        raise ValueError(explain("there is no text to learn from", got="no row with a character in it"))
+
+
+def _listed(items: Iterable[tuple[Symbols, int]], total: int) -> str:
+    shown = []
+    for symbols, count in items:
+        cut = [*symbols[:_MOST_SYMBOLS], *["…"] * (len(symbols) > _MOST_SYMBOLS)]
+        shown.append(f"{' '.join(cut)} ×{count}")
+    more = f"   … and {total - len(shown)} more" if total > len(shown) else ""
+    return "   ".join(shown) + more

@@ -1,0 +1,336 @@
+"""Training a BPE: what comes out, held against transformers' use of it; the merges shown, against the library's own."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_posenc.tokenization.bpe import bpe_merges, bpe_stages, train_bpe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# Sennrich, Haddow and Birch 2016, algorithm 1: the dictionary of words that the paper merges by hand.
+PAPER = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
+
+
+def merges_of(tokenizer: PreTrainedTokenizerFast) -> list[tuple[str, str]]:
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    return [(left, right) for left, right in model["merges"]]
+
+
+@pytest.fixture(scope="module")
+def trained() -> PreTrainedTokenizerFast:
+    texts = [inspect.getdoc(member) or "" for module in (argparse, json, textwrap) for member in vars(module).values()]
+    return train_bpe(texts, 800)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+def test_the_papers_example_gives_the_papers_merges() -> None:
+    steps = list(bpe_merges(PAPER, 4))
+    assert [(step.pair, step.count) for step in steps] == [
+        (("e", "s"), 9),
+        (("es", "t"), 9),
+        (("l", "o"), 7),
+        (("lo", "w"), 7),
+    ]
+    assert dict(steps[0].before) == {tuple("low"): 5, tuple("lower"): 2, tuple("newest"): 6, tuple("widest"): 3}
+    assert dict(steps[-1].words) == {
+        ("low",): 5,
+        ("low", "e", "r"): 2,
+        ("n", "e", "w", "est"): 6,
+        ("w", "i", "d", "est"): 3,
+    }
+    assert all(step.token == "".join(step.pair) and step.pairs[0] == (step.pair, step.count) for step in steps)
+    assert [step.number for step in steps] == [1, 2, 3, 4]
+    assert all(one.words == two.before for one, two in pairwise(steps))
+
+
+def test_a_run_of_one_letter_is_merged_from_the_left() -> None:
+    (step,) = bpe_merges(["aaaaa aaaaa"], 1, byte_level=False)
+    assert (step.pair, step.count) == (("a", "a"), 8)
+    assert dict(step.words) == {("▁", "aa", "aa", "a"): 2}
+
+
+def test_merging_ends_when_no_pair_is_frequent_enough() -> None:
+    assert list(bpe_merges(["ab cd"], 9)) == []
+    assert len(list(bpe_merges(["ab cd"], 9, min_frequency=1, byte_level=False))) == 4
+    assert list(bpe_merges(["ab ab"], 0)) == []
+
+
+def test_a_step_prints_what_was_counted_and_what_changed() -> None:
+    lines = str(next(bpe_merges(PAPER, 1))).splitlines()
+    assert lines[0] == "1. e + s → es   (9 times)"
+    assert lines[1].endswith("l o w ×5   l o w e r ×2   n e w e s t ×6   w i d e s t ×3")
+    assert lines[2].split()[:4] == ["pairs", "e", "s", "×9"]
+    assert lines[3].endswith("l o w ×5   l o w e r ×2   n e w es t ×6   w i d es t ×3")
+
+
+def test_a_step_over_many_words_prints_few_of_them_and_says_so(sentences: list[str]) -> None:
+    step = next(bpe_merges(sentences, 1))
+    text = str(step)
+    assert max(map(len, text.splitlines())) < 240
+    assert f"and {len(step.words) - 8} more" in text
+    shown = text.splitlines()[3].removeprefix("   after   ").split("   ")
+    assert [step.token in word for word in shown] == [True] * 8 + [False]  # those that changed; then "and … more"
+
+
+def test_a_word_of_many_letters_is_cut_where_it_is_printed() -> None:
+    lines = str(next(bpe_merges(["ab" * 5_000], 1))).splitlines()
+    assert max(map(len, lines)) < 240
+    assert lines[3].endswith("ab ab ab … ×1")
+
+
+# ------------------------------------------------------------------------------------------------------- theirs, ours
+
+
+def theirs(texts: list[str], byte_level: bool, min_frequency: int) -> list[tuple[str, str]]:
+    tokenizer = train_bpe(texts, 5_000, byte_level=byte_level, min_frequency=min_frequency, progress=False)
+    return merges_of(tokenizer)
+
+
+def ours(texts: list[str], byte_level: bool, min_frequency: int, most: int = 5_000) -> list[tuple[str, str]]:
+    return [step.pair for step in bpe_merges(texts, most, byte_level=byte_level, min_frequency=min_frequency)]
+
+
+@pytest.mark.parametrize("byte_level", [True, False])
+@pytest.mark.parametrize("min_frequency", [1, 2, 5])
+def test_the_merges_shown_are_those_of_the_library(sentences: list[str], byte_level: bool, min_frequency: int) -> None:
+    corpora = [PAPER, sentences[:18] * 2, sentences[18:22]]
+    for texts in corpora:
+        assert ours(texts, byte_level, min_frequency) == theirs(texts, byte_level, min_frequency)
+
+
+@given(
+    texts=st.lists(st.text(alphabet="abcé ", min_size=1, max_size=30), min_size=1, max_size=8),
+    byte_level=st.booleans(),
+    min_frequency=st.integers(1, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_merges_shown_are_those_of_the_library_for_any_text(
+    texts: list[str], byte_level: bool, min_frequency: int
+) -> None:
+    assert ours(texts, byte_level, min_frequency) == theirs(texts, byte_level, min_frequency)
+
+
+def test_merging_a_word_step_by_step_gives_its_tokens(trained: PreTrainedTokenizerFast, sentences: list[str]) -> None:
+    for text in sentences[:60]:
+        stages = bpe_stages(trained, text)
+        assert [token for word in stages for token in word[-1]] == trained.tokenize(text)
+        for word in stages:
+            assert all(len(symbol) == 1 for symbol in word[0])
+            assert all("".join(stage) == "".join(word[0]) for stage in word)
+            assert [len(stage) for stage in word] == sorted({len(stage) for stage in word}, reverse=True)
+
+
+def test_the_steps_of_a_word_work_for_a_bpe_made_elsewhere(raw_byte_bpe: Any, sentences: list[str]) -> None:
+    for text in sentences[:30]:
+        tokens = [token for word in bpe_stages(raw_byte_bpe, text) for token in word[-1]]
+        assert tokens == raw_byte_bpe.encode(text).tokens
+
+
+# ----------------------------------------------------------------------------------------------- the trained tokenizer
+
+
+def test_padding_and_special_tokens_work_at_once(trained: PreTrainedTokenizerFast) -> None:
+    batch = trained(["I ride bike", "bike"], padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == batch["attention_mask"].shape
+    assert batch["input_ids"][:, 0].tolist() == [trained.bos_token_id] * 2
+    assert batch["input_ids"][1, -1].item() == trained.pad_token_id == 0
+    assert (batch["input_ids"][0, -1].item(), trained.mask_token_id) == (trained.eos_token_id, 3)
+    assert "token_type_ids" not in batch
+    assert trained.convert_ids_to_tokens([0, 1, 2, 3]) == ["<pad>", "<s>", "</s>", "<mask>"]
+    assert len(trained) == 800
+
+
+@given(text=st.text(max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_any_text_comes_back_from_decode(trained: PreTrainedTokenizerFast, text: str) -> None:
+    ids = trained(text, add_special_tokens=False)["input_ids"]
+    assert trained.decode(ids) == text
+
+
+def test_text_of_every_script_comes_back_without_the_special_tokens(
+    trained: PreTrainedTokenizerFast, sentences: list[str]
+) -> None:
+    for text in [*sentences, " a .  b ,\n\tc 's", "\u0000\uffff\U0010ffff", "🏴󠁧󠁢󠁳󠁣󠁴󠁿"]:
+        assert trained.decode(trained(text)["input_ids"], skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("byte_level", [True, False])
+def test_it_saves_and_loads_as_any_tokenizer_does(tmp_path: Path, sentences: list[str], byte_level: bool) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = train_bpe(sentences, 2_000, byte_level=byte_level, model_max_length=77)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.special_tokens_map == tokenizer.special_tokens_map
+    assert (loaded.model_max_length, loaded.model_input_names) == (77, tokenizer.model_input_names)
+    for text in sentences:
+        ids = tokenizer(text, truncation=True)["input_ids"]
+        assert loaded(text, truncation=True)["input_ids"] == ids
+        assert loaded.decode(ids) == tokenizer.decode(ids)
+    assert tokenizer.backend_tokenizer.to_str() == loaded.backend_tokenizer.to_str() or loaded.get_vocab() == (
+        tokenizer.get_vocab()
+    )
+
+
+def test_the_same_texts_give_the_same_tokenizer_in_every_process() -> None:
+    script = (
+        "import hashlib; from hf_posenc.corpus import standard_library_docstrings as s; import json, textwrap;"
+        "from hf_posenc.tokenization.bpe import train_bpe;"
+        "texts = [json.__doc__, textwrap.TextWrapper.__doc__, json.load.__doc__] * 2;"
+        "print(hashlib.sha256(train_bpe(texts, 500).backend_tokenizer.to_str().encode()).hexdigest())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        for seed in ("1", "2")
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert [run.stderr for run in runs] == ["", ""]  # no progress bar where nobody looks
+
+
+def test_texts_may_come_from_anywhere(sentences: list[str]) -> None:
+    import datasets
+    import pandas as pd
+
+    want = merges_of(train_bpe(sentences, 600))
+    column = datasets.Dataset.from_dict({"text": sentences})["text"]
+    for texts in (tuple(sentences), (t for t in sentences), iter(sentences), column, pd.Series(sentences)):
+        assert merges_of(train_bpe(texts, 600)) == want
+    assert merges_of(train_bpe(np.array(sentences[:9]), 600)) == merges_of(train_bpe(sentences[:9], 600))
+
+
+def test_characters_instead_of_bytes_know_what_they_saw(sentences: list[str]) -> None:
+    tokenizer = train_bpe(["I ride bike", "bike ride I, she said"] * 3, 60, byte_level=False)
+    assert tokenizer.tokenize("I ride bike") == ["▁I", "▁ride", "▁bike"]
+    assert tokenizer.decode(tokenizer("I ride bike")["input_ids"], skip_special_tokens=True) == "I ride bike"
+    assert tokenizer.tokenize("zebra")[1] == tokenizer.unk_token == "<unk>"
+    assert tokenizer.unk_token_id == 4
+
+
+def test_cls_and_sep_stand_where_bert_has_them() -> None:
+    roles = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    tokenizer = train_bpe(["a b", "b a"], 300, special_tokens=roles)
+    pair = tokenizer("a", "b")
+    assert pair.tokens() == ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+    assert pair["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert tokenizer("a").tokens() == ["[CLS]", "a", "[SEP]"]
+    assert tokenizer.model_input_names == ["input_ids", "token_type_ids", "attention_mask"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "single", "pair"),
+    [
+        ({}, ["a"], ["a", "b"]),
+        ({"eos_token": "</s>"}, ["a", "</s>"], ["a", "</s>", "b", "</s>"]),
+        ({"bos_token": "<s>"}, ["<s>", "a"], ["<s>", "a", "b"]),
+        ({"bos_token": "<|e|>", "eos_token": "<|e|>"}, ["<|e|>", "a", "<|e|>"], ["<|e|>", "a", "<|e|>", "b", "<|e|>"]),
+    ],
+)
+def test_only_the_special_tokens_that_were_named_are_there(
+    roles: dict[str, str], single: list[str], pair: list[str]
+) -> None:
+    tokenizer = train_bpe(["a b", "b a"], 300, special_tokens={"pad_token": "<pad>", **roles})
+    assert tokenizer("a").tokens() == single
+    assert tokenizer("a", "b").tokens() == pair
+    assert set(tokenizer.all_special_tokens) == {"<pad>", *roles.values()}
+
+
+def test_one_token_may_have_two_roles_and_there_may_be_extra_ones() -> None:
+    roles = {"pad_token": "<|end|>", "eos_token": "<|end|>", "extra_special_tokens": ["<user>", "<bot>"]}
+    tokenizer = train_bpe(["a b", "b a"], 300, special_tokens=roles)
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == 0
+    assert tokenizer("<user>a<bot>", add_special_tokens=False).tokens() == ["<user>", "a", "<bot>"]
+    assert tokenizer.decode(tokenizer("<user>a")["input_ids"], skip_special_tokens=True) == "a"
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+def refused(
+    error: type[Exception], *phrases: str, texts: Any = ("a b", "c d"), size: Any = 300, **options: Any
+) -> None:
+    with pytest.raises(error) as caught:
+        train_bpe(texts, size, **options)
+    message = str(caught.value)
+    for phrase in phrases:
+        assert phrase in message
+
+
+def test_what_is_no_collection_of_texts_is_refused() -> None:
+    import pandas as pd
+
+    many = "texts must be many texts"
+    refused(TypeError, many, "got: str 'I ride bike'", texts="I ride bike")
+    refused(TypeError, many, "got: bytes b'I'", texts=b"I")
+    refused(TypeError, many, "got: dict", 'ds["text"]', texts={"text": ["a"]})
+    refused(TypeError, many, "got: DataFrame", texts=pd.DataFrame({"text": ["a"]}))
+    refused(TypeError, many, "got: int", texts=3)
+    with pytest.raises(TypeError, match=many):
+        bpe_merges("I ride bike", 3)
+
+
+def test_a_row_that_is_no_text_is_named() -> None:
+    def rows() -> Iterator[Any]:
+        yield from ["a", "b", None]
+
+    refused(TypeError, "row 2 of texts is NoneType, expected str", "got: None", texts=rows())
+    refused(TypeError, "row 0 of texts is dict", "ds['text']", texts=[{"text": "a"}])
+    refused(TypeError, "row 1 of texts is list", texts=["a", ["b"]])
+    refused(TypeError, "row 1 of texts is float", "got: nan", texts=["a", float("nan")])
+    refused(
+        ValueError, "row 1 of texts holds half a surrogate pair", "'\\ud800' at character 1", texts=["a", "b\ud800"]
+    )
+    refused(ValueError, "no text to learn from", texts=[])
+    refused(ValueError, "no text to learn from", texts=["", ""])
+
+
+def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:
+    refused(ValueError, "4 special tokens and 256 bytes", "260 in all", "got: 259", "fix: vocab_size=", size=259)
+    refused(ValueError, "5 special tokens and 5 characters", "10 in all", "got: 9", size=9, byte_level=False)
+    assert len(train_bpe(["a b"], 260)) == 260
+    assert len(train_bpe(["a b", "c d"], 10, byte_level=False)) == 10
+    refused(TypeError, "vocab_size must be an int", "got: 300.0", size=300.0)
+    refused(ValueError, "vocab_size must be 1 or more", "got: -1", size=-1)
+    refused(ValueError, "min_frequency must be 1 or more", "got: 0", min_frequency=0)
+    with pytest.raises(ValueError, match="num_merges must be 0 or more\n  got: -1"):
+        bpe_merges(["a"], -1)
+
+
+def test_special_tokens_that_make_no_sense_are_refused() -> None:
+    refused(TypeError, "which token has which role", '"pad_token": "[PAD]"', special_tokens=["[PAD]"])
+    refused(ValueError, "'pad'", "pad_token", special_tokens={"pad": "<pad>"})
+    refused(ValueError, "without a padding token", special_tokens={"eos_token": "</s>"})
+    refused(ValueError, "unknown", 'add "unk_token"', special_tokens={"pad_token": "<pad>"}, byte_level=False)
+    refused(TypeError, "must be one token", "got: ''", special_tokens={"pad_token": ""})
+    refused(TypeError, "must be a list", special_tokens={"pad_token": "<pad>", "extra_special_tokens": "<a>"})
+
+
+def test_steps_of_what_is_no_bpe_are_refused(wordpiece: Any, slow: Any) -> None:
+    with pytest.raises(TypeError, match=r"only a BPE makes its tokens by merging.*\n  got: .*WordPiece"):
+        bpe_stages(wordpiece, "a")
+    with pytest.raises(TypeError, match=r"got: ByT5Tokenizer"):
+        bpe_stages(slow, "a")
