@@ -343,6 +343,19 @@ def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(mask: At
             torch.testing.assert_close(out[real(mask)], trained[real(mask)], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("form", FORMS)
+def test_half_precision_takes_every_form_without_nan_or_warning(
+    form: Any, mask: AttentionMask, dtype: torch.dtype
+) -> None:
+    mha, x = attention(), inputs(mask)
+    expected = form(mha, x, mask)
+    found = form(mha.to(dtype), x.to(dtype), mask)
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[real(mask)].float(), expected[real(mask)], rtol=0.02, atol=0.02)
+
+
 def test_encoder_layers_take_the_same_masks_under_their_own_name(mask: AttentionMask) -> None:
     model, x = encoder(layers=1), inputs(mask)
     expected = model(x, **mask.for_transformer_encoder(HEADS))

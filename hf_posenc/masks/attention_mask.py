@@ -196,17 +196,22 @@ class AttentionMask:
         """
         rows, length = self.documents.shape
         keys = self._keys()  # (B, T)
-        may_attend = keys[:, None, :].expand(rows, length, length)
-        if not self._layout.one_document:
+        if self._layout.one_document:
+            may_attend = (
+                keys[:, None, :].expand(rows, length, length).clone(memory_format=torch.contiguous_format)
+            )  # (B, T, T)
+        else:
             query, key = self.documents[:, :, None], self.documents[:, None, :]
-            # A query at padding belongs to no document; it sees what it would see without any.
-            may_attend = may_attend & ((query == key) | (query < 0))  # (B, T, T)
+            may_attend = query == key  # (B, T, T)
+            if not self._layout.full:
+                # A query at padding belongs to no document; it sees what it would see without any.
+                may_attend.logical_or_(query < 0).logical_and_(keys[:, None, :])
         if self.look_ahead:
-            may_attend = may_attend & look_ahead_mask(length, device=keys.device)
+            may_attend.tril_()
             if not self._layout.from_the_start:
                 sees_nothing = ~keys.cummax(dim=-1).values  # (B, T): nobody stands at or before it
                 may_attend.diagonal(dim1=-2, dim2=-1).logical_or_(sees_nothing)
-        return may_attend[:, None].contiguous()
+        return may_attend[:, None]
 
     def additive(self, dtype: torch.dtype = torch.float32, value: float | None = None) -> torch.Tensor:
         r"""The form that is added to attention scores: 0, or a large negative number.
