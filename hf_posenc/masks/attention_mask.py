@@ -197,9 +197,7 @@ class AttentionMask:
         rows, length = self.documents.shape
         keys = self._keys()  # (B, T)
         if self._layout.one_document:
-            may_attend = (
-                keys[:, None, :].expand(rows, length, length).clone(memory_format=torch.contiguous_format)
-            )  # (B, T, T)
+            may_attend = keys[:, None, :].expand(rows, length, length).contiguous()  # (B, T, T)
         else:
             query, key = self.documents[:, :, None], self.documents[:, None, :]
             may_attend = query == key  # (B, T, T)
