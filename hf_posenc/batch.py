@@ -17,21 +17,23 @@ from ._explain import explain
 TokensOf = Callable[[Sequence[int]], list[str]]
 
 _MOST_ROWS, _MOST_COLUMNS = 16, 48  # of the picture in a notebook
+_GREY = "color:#999;background:rgba(128,128,128,.15)"
 
 
 class Batch(dict[str, Any]):
     r"""A plain `dict` from names to tensors, with three methods more.
 
-    `input_ids` is the first key and the batch is dimension 0 of every tensor. Being a dict, it goes wherever a dict goes:
-    `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s worker and its pinning thread.
+    `input_ids` is the first key and the batch is dimension 0 of every tensor. Being a dict, it goes wherever a dict
+    goes: `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s worker and its pinning thread.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of (callable, *optional*): from a row of ids to its tokens, for the picture in a notebook. It stays behind
-            when the batch is pickled.
+        tokens_of (callable, *optional*): from a row of ids to its tokens, for the picture in a notebook. It stays
+            behind when the batch is pickled.
 
     Example:
-        >>> batch = Batch({"input_ids": torch.tensor([[5, 6], [7, 0]]), "attention_mask": torch.tensor([[1, 1], [1, 0]])})
+        >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
+        >>> batch = Batch({"input_ids": ids, "attention_mask": mask})
         >>> batch
         Batch(
           input_ids       (2, 2)  int64  cpu
@@ -51,7 +53,7 @@ class Batch(dict[str, Any]):
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
         r"""A new batch with every tensor on `device`.
 
-        A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there again.
+        A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there.
 
         Args:
             device (`torch.device`, `str` or `int`): where to.
@@ -124,7 +126,7 @@ class Batch(dict[str, Any]):
         for row, real in zip(ids[:_MOST_ROWS].tolist(), keep[:_MOST_ROWS], strict=True):
             tokens = self._tokens_of(row) if self._tokens_of is not None else [str(token) for token in row]
             cells = [
-                f'<td style="{"" if is_real else "color:#999;background:rgba(128,128,128,.15)"}">{html.escape(token)}</td>'
+                f'<td style="{"" if is_real else _GREY}">{html.escape(token)}</td>'
                 for token, is_real in list(zip(tokens, real, strict=True))[:_MOST_COLUMNS]
             ]
             more = f"<td>… +{len(row) - _MOST_COLUMNS}</td>" if len(row) > _MOST_COLUMNS else ""
@@ -134,7 +136,7 @@ class Batch(dict[str, Any]):
         return f'<div style="overflow-x:auto"><table>{"".join(lines)}</table></div>{tail}'
 
     def _real_tokens(self) -> list[list[bool]]:
-        """Per row and column, whether a token stands there: by the padding mask, or by the documents of a packed row."""
+        """Whether a token stands at each place: by the padding mask, or by the documents of a packed row."""
         if "attention_mask" in self:
             return [[bool(keep) for keep in row] for row in self["attention_mask"].tolist()]
         if "document_ids" in self:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ._explain import explain
 
@@ -55,7 +56,7 @@ class Ragged:
             )
 
     @classmethod
-    def from_rows(cls, rows: Sequence[ArrayLike], *, name: str = "input_ids") -> Ragged:
+    def from_rows(cls, rows: Sequence[Any] | NDArray[Any], *, name: str = "input_ids") -> Ragged:
         r"""Joins rows of whole numbers: lists, NumPy arrays or CPU tensors, in any mixture.
 
         Args:
@@ -73,21 +74,20 @@ class Ragged:
             array([1, 2, 3])
         """
         arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
-        for index, array in enumerate(arrays):
-            if array.ndim != 1 or array.dtype.kind not in "iu":
-                if array.size == 0 and array.ndim == 1:
-                    arrays[index] = array.astype(np.int64)
-                    continue
-                raise TypeError(
-                    explain(
-                        f"row {index} of column '{name}' must be a flat list of whole numbers",
-                        got=f"{array.ndim}-dimensional values of {array.dtype}",
-                        fix="pass one list of token ids a row, e.g. [101, 7592, 102]",
-                    )
-                )
-        lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
-        values = np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64)
-        return cls(values, lengths)
+        if not {(array.ndim, array.dtype.kind) for array in arrays} <= {(1, "i"), (1, "u")}:
+            arrays = [_checked_row(index, array, name) for index, array in enumerate(arrays)]
+        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+        return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest row; 0 without rows."""
+        return int(self.lengths.max(initial=0))
+
+    @cached_property
+    def shortest(self) -> int:
+        """The length of the shortest row; 0 without rows."""
+        return int(self.lengths.min(initial=self.longest))
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -130,7 +130,12 @@ class Ragged:
         return Ragged(self.values, np.diff(self.offsets[row_offsets]))
 
     def pad(
-        self, fill: int, width: int | None = None, *, side: PaddingSide = "right", dtype: DTypeLike = np.int64
+        self,
+        fill: int,
+        width: int | None = None,
+        *,
+        side: PaddingSide = "right",
+        inside: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
         r"""The rectangle: every row filled up to the same width.
 
@@ -138,10 +143,10 @@ class Ragged:
             fill (`int`): the value at padding.
             width (`int`, *optional*): T; by default the length of the longest row.
             side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding goes.
-            dtype (*optional*, defaults to int64): of the result.
+            inside (`np.ndarray` `(B, T)` bool, *optional*): what `inside` gives, where it is known already.
 
         Returns:
-            `np.ndarray` `(B, T)` of `dtype`, in memory of its own.
+            `np.ndarray` `(B, T)` of the dtype of `values`, in memory of its own.
 
         Raises:
             ValueError: if a row is longer than `width`.
@@ -152,9 +157,10 @@ class Ragged:
                    [0, 0, 0, 5]])
         """
         width = self._checked_width(width)
-        out = np.full((len(self), width), fill, dtype=dtype)
+        shape, dtype = (len(self), width), self.values.dtype
+        out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if len(self.values) < _SHORT_ROW * len(self):
-            out[self._inside(width, side)] = self.values
+            out[self.inside(width, side=side) if inside is None else inside] = self.values
             return out
         start = 0
         for row, length in zip(out, self.lengths.tolist(), strict=True):
@@ -165,21 +171,23 @@ class Ragged:
             start += length
         return out
 
-    def mask(
-        self, width: int | None = None, *, side: PaddingSide = "right", dtype: DTypeLike = np.int64
-    ) -> NDArray[Any]:
-        r"""1 where `pad` puts a value, 0 where it puts the fill: what tokenizers call `attention_mask`.
+    def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
+        r"""True where `pad` puts a value, False where it puts the fill.
 
         Returns:
-            `np.ndarray` `(B, T)` of `dtype`, in memory of its own.
+            `np.ndarray` `(B, T)` bool, in memory of its own.
 
         Example:
-            >>> Ragged.from_rows([[7, 8, 9], [5]]).mask()
-            array([[1, 1, 1],
-                   [1, 0, 0]])
+            >>> Ragged.from_rows([[7, 8, 9], [5]]).inside()
+            array([[ True,  True,  True],
+                   [ True, False, False]])
         """
         width = self._checked_width(width)
-        return self._inside(width, side).astype(dtype)
+        # Narrow numbers compare several times faster, and rows are nearly always short enough for them.
+        number: type[np.signedinteger[Any]] = np.int16 if width <= np.iinfo(np.int16).max else np.int64
+        columns, lengths = np.arange(width, dtype=number), self.lengths.astype(number)[:, None]
+        inside: NDArray[np.bool_] = columns < lengths if side == "right" else columns >= width - lengths  # (B, T)
+        return inside
 
     def counters(self, start: int = 0) -> Ragged:
         r"""The same shape with start, start + 1, … in every row: position ids before padding.
@@ -192,22 +200,15 @@ class Ragged:
         return Ragged(np.arange(len(self.values), dtype=np.int64) - begins, self.lengths)
 
     def _checked_width(self, width: int | None) -> int:
-        longest = int(self.lengths.max(initial=0))
-        if width is not None and width < longest:
+        if width is not None and width < self.longest:
             raise ValueError(
                 explain(
                     "the width must hold the longest row",
-                    got=f"width {width}, longest row {longest}",
-                    fix=f"width={longest}, or cut the rows first",
+                    got=f"width {width}, longest row {self.longest}",
+                    fix=f"width={self.longest}, or cut the rows first",
                 )
             )
-        return longest if width is None else width
-
-    def _inside(self, width: int, side: PaddingSide) -> NDArray[np.bool_]:
-        columns = np.arange(width)
-        if side == "right":
-            return columns < self.lengths[:, None]  # (B, T)
-        return columns >= width - self.lengths[:, None]
+        return self.longest if width is None else width
 
 
 def round_up(length: int, multiple: int | None) -> int:
@@ -220,7 +221,19 @@ def round_up(length: int, multiple: int | None) -> int:
     return length if multiple is None else -(-length // multiple) * multiple
 
 
-def _as_array(row: ArrayLike) -> NDArray[Any]:
+def _checked_row(index: int, array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu"):
+        return array.astype(np.int64)  # an empty list has no kind of its own
+    raise TypeError(
+        explain(
+            f"row {index} of column '{name}' must be a flat list of whole numbers",
+            got=f"{array.ndim}-dimensional values of {array.dtype}",
+            fix="pass one list of token ids a row, e.g. [101, 7592, 102]",
+        )
+    )
+
+
+def _as_array(row: Any) -> NDArray[Any]:
     try:
         return np.asarray(row)
     except ValueError:  # a list of lists of unequal lengths

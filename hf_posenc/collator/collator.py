@@ -18,13 +18,16 @@ import torch
 from .._explain import explain
 from ..batch import Batch
 from ..embedding import PositionalEmbedding
+from ..ragged import PaddingSide
 from ..sinusoid import resolve_convention
 from ..tokenization.encoding import Encoder
 from ..tokenization.loading import number_of_ids, private_copy, to_files
-from . import arrange, saving, settings
-from .inputs import Given, TextColumns, is_columns, read
-from .labels import Masking
-from .outputs import features_of, to_columns
+from . import saving, settings
+from .arrange import PER_TOKEN, Pieces, pieces
+from .inputs import Given, TextColumns, is_columns, is_table, read
+from .labels import IGNORED, Masking
+from .outputs import features_of, to_columns, to_mapping, to_table
+from .rectangle import rectangle
 from .table import TableLeftBehind, check_table, table_of_width
 
 if TYPE_CHECKING:
@@ -45,9 +48,9 @@ class DataCollatorWithPositionalEncoding:
 
     A sequence (texts, pairs as tuples, row dicts, token ids) gives a padded `Batch`: for `Trainer`, a `DataLoader`, a
     notebook. A mapping of columns gives a mapping of columns, and a `pyarrow.Table` a table: for
-    `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`. `batch(x)` and `columns(x)` say which
-    outright. It is a value: frozen, picklable, equal to its copies, never changed by use, and it changes nothing that it
-    is given. Without `embedding` it makes CPU tensors only and may run in any worker.
+    `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`. `batch(x)` and `columns(x)` say
+    which outright. It is a value: frozen, picklable, equal to its copies, never changed by use, and it changes nothing
+    that it is given. Without `embedding` it makes CPU tensors only and may run in any worker.
 
     Shapes: B rows, T tokens a row after padding, D the width of the embeddings. True means "may be attended to".
 
@@ -59,12 +62,14 @@ class DataCollatorWithPositionalEncoding:
         text_column, text_pair_column, text_target_column (`str`, *optional*): where texts stand in rows and columns; a
             target becomes `labels`.
         is_split_into_words (`bool`, *optional*): texts come as lists of words.
-        padding (*optional*, defaults to `True`): as transformers spells it: `True`/`"longest"`, `"max_length"`, `False`.
+        padding (*optional*, defaults to `True`): as transformers spells it; `True` is `"longest"`. `"max_length"` pads
+            columns too.
         padding_side (`"left"` or `"right"`, *optional*): the tokenizer's own by default.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
         pad_to_multiple_of (`int`, *optional*): rounds T up.
-        truncation (*optional*, defaults to `True`): as transformers spells it. `False` raises on a row that is too long.
+        truncation (*optional*, defaults to `True`): as transformers spells it. `False` raises on a row that is too
+            long.
         max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute holds the limit in force, the
             smaller of this one and the tokenizer's.
         max_target_length (`int`, *optional*): the same for targets.
@@ -75,8 +80,8 @@ class DataCollatorWithPositionalEncoding:
         look_ahead (`bool`, *optional*): whether `look_ahead_mask` is in the batch; it is by default.
         packing (`bool`, *optional*): several documents share a row of `max_length` tokens; `position_ids` restart and
             `document_ids` tell them apart.
-        labels (`"causal_lm"` or `"masked_lm"`, *optional*): labels made from the ids; otherwise a `label`, `label_ids` or
-            `labels` column becomes `labels`, padded with -100 where there is one label a token.
+        labels (`"causal_lm"` or `"masked_lm"`, *optional*): labels made from the ids; otherwise a `label`, `label_ids`
+            or `labels` column becomes `labels`, padded with -100 where there is one label a token.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): the same masks for the same document in every evaluation.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
@@ -87,8 +92,8 @@ class DataCollatorWithPositionalEncoding:
 
     Returns:
         `collate(rows)` is a `Batch`: `input_ids` (B, T) int64, `attention_mask` (B, T) int64, `token_type_ids` (B, T)
-        int64 where the tokenizer names them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view of
-        one T×T matrix; `labels` and other columns of numbers where there are any; with `embedding`, `inputs_embeds`
+        int64 where the tokenizer names them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
+        of one T×T matrix; `labels` and other columns of numbers where there are any; with `embedding`, `inputs_embeds`
         (B, T, D) in its dtype, and every tensor on its device, else on the CPU.
 
     Raises:
@@ -128,7 +133,7 @@ class DataCollatorWithPositionalEncoding:
     text_target_column: str | None = None
     is_split_into_words: bool = False
     padding: bool | str = True
-    padding_side: str | None = None
+    padding_side: PaddingSide | None = None
     pad_token: str | None = None
     pad_to_multiple_of: int | None = None
     truncation: bool | str = True
@@ -211,8 +216,8 @@ class DataCollatorWithPositionalEncoding:
             self._warn_once(
                 "snapshot",
                 explain(
-                    "collate(...) embeds with the weights of this moment and without gradient, and this table is trainable",
-                    got="a table in training mode",
+                    "collate(...) embeds with the weights of this moment and without gradient",
+                    got="a trainable table in training mode",
                     fix="collate.embed(batch) inside the training loop; under Trainer let the model embed input_ids",
                 ),
             )
@@ -227,16 +232,19 @@ class DataCollatorWithPositionalEncoding:
 
         Returns:
             A `dict` of NumPy arrays, or of lists of them where rows differ in length; a `pyarrow.Table` for a table. It
-            holds what `tokenizer.model_input_names` lists, `length`, and every column that came, repeated for each piece
-            of a long text when pieces are asked for (`overflow_to_sample_mapping`). Labels are made by `batch`.
+            holds what `tokenizer.model_input_names` lists, `length`, and every column that came, repeated for each
+            piece of a long text when pieces are asked for (`overflow_to_sample_mapping`). `batch` makes the labels.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        pieces = self._pieces(read(given, self._names))
+        rows = self._pieces(read(given, self._names))
+        embedder = None
         if self.store_embeddings:
-            self._warn_once("size", self._size_of_stored(pieces))
-        return to_columns(self, pieces, given)
+            embedder = self._embedder
+            self._warn_once("size", self._size_of_stored(rows))
+        columns = to_columns(self._how, rows, embedder)
+        return to_table(columns) if is_table(given) else to_mapping(columns)
 
     def embed(self, given: Any) -> Batch:
         r"""A batch with live embeddings: the weights of this moment, with gradient, on the table's device.
@@ -505,41 +513,69 @@ class DataCollatorWithPositionalEncoding:
             return 0
         return int(self.tokenizer.num_special_tokens_to_add(pair=self.text_pair_column is not None))
 
-    def _pieces(self, given: Given) -> arrange.Pieces:
+    @cached_property
+    def _how(self) -> settings.Arrangement:
+        tokenizer = self.tokenizer
+        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1, "labels": IGNORED}
+        fills["input_ids"] = int(tokenizer.pad_token_id or 0)
+        fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
+        return settings.Arrangement(
+            limit=self.max_length,
+            padding=settings.padding_of(self.padding),
+            truncation=settings.truncation_of(self.truncation),
+            multiple=self.pad_to_multiple_of,
+            side=self.padding_side or tokenizer.padding_side,
+            truncation_side=tokenizer.truncation_side,
+            overflow=self.return_overflowing_tokens,
+            stride=self.stride,
+            keep_empty=self.empty == "keep",
+            look_ahead=self.look_ahead in (None, True),
+            packing=self.packing,
+            labels=self.labels,
+            has_targets=self.text_target_column is not None,
+            start=resolve_convention(self.convention).first_position,
+            names=tuple(tokenizer.model_input_names),
+            fills=fills,
+            table_rows=self._table_rows,
+        )
+
+    def _pieces(self, given: Given) -> Pieces:
         """Tokenises what has to be, cuts what is too long, and reports what was lost."""
-        pieces = arrange.pieces(self, given)
-        if pieces.cut:
-            self._warn_once(
-                "cut",
-                explain(
-                    f"{pieces.cut} of {given.count} texts were cut to {self.max_length} tokens",
-                    got="said once; further ones are cut without a word",
-                    fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
-                ),
-            )
-        return pieces
+        rows = pieces(self._how, given, self._encoder, self._target_encoder)
+        target_limit = self._target_encoder.max_length if self._target_encoder is not None else None
+        for cut, what, limit in ((rows.cut, "texts", self.max_length), (rows.targets_cut, "targets", target_limit)):
+            if cut:
+                self._warn_once(
+                    what,
+                    explain(
+                        f"{cut} of {given.count} {what} were cut to {limit} tokens",
+                        got="said once; further ones are cut without a word",
+                        fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
+                    ),
+                )
+        return rows
 
     def _collate(self, given: Any) -> Batch:
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
-                    "a collator with an embedding cannot run in a DataLoader worker: its tensors would hang or be stale",
+                    "a collator with an embedding cannot run in a DataLoader worker: tensors would hang or be stale",
                     got=f"embedding={self._describe_embedding()}",
                     fix="collate without embedding, then collate.embed(batch) in the training loop, or let the model "
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        arrays = arrange.rectangle(self, self._pieces(read(given, self._names)))
-        rows = len(arrays["input_ids"])
+        arrays = rectangle(self._how, self._pieces(read(given, self._names)), self._masking)
+        count = len(arrays["input_ids"])
         once = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":
             batch = Batch(arrays, tokens_of=self._tokens_of)
             if once is not None:
-                batch["look_ahead_mask"] = np.broadcast_to(once, (rows, 1, *once.shape))  # (B, 1, T, T)
+                batch["look_ahead_mask"] = np.broadcast_to(once, (count, 1, *once.shape))  # (B, 1, T, T)
             return batch
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}, tokens_of=self._tokens_of)
         if once is not None:
-            batch["look_ahead_mask"] = torch.from_numpy(once).expand(rows, 1, *once.shape)  # (B, 1, T, T)
+            batch["look_ahead_mask"] = torch.from_numpy(once).expand(count, 1, *once.shape)  # (B, 1, T, T)
         return batch
 
     def _embedded(self, batch: Batch) -> Batch:
@@ -566,13 +602,13 @@ class DataCollatorWithPositionalEncoding:
         inner = table.embedding if isinstance(table, PositionalEmbedding) else table
         return f"{type(table).__name__}({inner.num_embeddings}, {inner.embedding_dim})"
 
-    def _size_of_stored(self, pieces: arrange.Pieces) -> str:
+    def _size_of_stored(self, rows: Pieces) -> str:
         width = self._embedder.d_model
         per_token = width * self._embedder.embedding.weight.element_size()
-        total = per_token * len(pieces.ids.values)
+        total = per_token * len(rows.ids.values)
         return explain(
             f"store_embeddings writes {per_token:,} bytes a token, {per_token // 4} times what ids take",
-            got=f"{total / 1e6:,.1f} MB for these {len(pieces.ids)} rows",
+            got=f"{total / 1e6:,.1f} MB for these {len(rows.ids)} rows",
             fix="store ids and embed when collating: it is faster than reading embeddings back",
         )
 

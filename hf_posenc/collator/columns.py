@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 
+# One value a row.
+Values = Sequence[Any] | NDArray[Any]
 
-def as_array(name: str, values: Sequence[Any]) -> NDArray[Any] | None:
+
+def as_array(name: str, values: Values) -> NDArray[Any] | None:
     r"""A further column as one array, by kind.
 
     Args:
@@ -22,8 +25,8 @@ def as_array(name: str, values: Sequence[Any]) -> NDArray[Any] | None:
         values (sequence): one value a row.
 
     Returns:
-        `np.ndarray` `(B,)` or `(B, ...)`: int64 for whole numbers, float32 for fractions, bool for truth values. `None` for
-        texts and other things that no tensor holds: they stay out of the batch.
+        `np.ndarray` `(B,)` or `(B, ...)`: int64 for whole numbers, float32 for fractions, bool for truth values. `None`
+        for texts and other things that no tensor holds: they stay out of the batch.
 
     Raises:
         ValueError: if lists of numbers differ in length.
@@ -62,7 +65,7 @@ def _narrow(array: NDArray[Any]) -> NDArray[Any] | None:
     return array.copy() if array.dtype.kind == "b" else None
 
 
-def repeated(values: Sequence[Any], sample: NDArray[np.int64]) -> Sequence[Any]:
+def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
     r"""The value of each row's text, where one text gave several rows.
 
     Example:

@@ -5,13 +5,14 @@ Reading and checking only; nothing is tokenised here, and the caller's objects a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._explain import explain, shorten
+from .columns import Values
 
 
 class TextColumns(NamedTuple):
@@ -38,7 +39,7 @@ class Given:
     texts: list[Any] | None
     pairs: list[Any] | None
     targets: list[Any] | None
-    columns: dict[str, Sequence[Any]]
+    columns: dict[str, Values]
 
 
 def is_columns(given: object) -> bool:
@@ -81,7 +82,7 @@ def read(given: object, names: TextColumns) -> Given:
     return _read_texts(rows, names)
 
 
-def _read_texts(rows: Sequence[Any], names: TextColumns) -> Given:
+def _read_texts(rows: Values, names: TextColumns) -> Given:
     """A plain sequence: texts, or pairs of texts as tuples."""
     pairs: list[Any] | None = None
     if isinstance(rows[0], tuple) and len(rows[0]) == 2 and not (names.words and isinstance(rows[0][0], str)):
@@ -92,7 +93,7 @@ def _read_texts(rows: Sequence[Any], names: TextColumns) -> Given:
     return Given(len(texts), texts, pairs, None, {})
 
 
-def _read_row_dicts(rows: Sequence[Any], names: TextColumns) -> Given:
+def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
     keys = rows[0].keys()
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping) or row.keys() != keys:
@@ -128,20 +129,20 @@ def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
     return _with_texts(next(iter(lengths.values()), 0), lists, names)
 
 
-def _with_texts(count: int, columns: dict[str, Sequence[Any]], names: TextColumns) -> Given:
+def _with_texts(count: int, columns: dict[str, Values], names: TextColumns) -> Given:
     targets = None
     if names.target is not None and names.target in columns:
         targets = _checked(_as_list(columns[names.target]), names.target, names.words)
     if "input_ids" in columns:
         return Given(count, None, None, targets, columns)
-    for name in (names.text, names.pair, names.target):
+    for name in (names.text, names.pair):  # a target may be missing: nobody knows it when a model is used
         if name is not None and name not in columns:
             raise ValueError(
                 explain(
                     f"column '{name}' is missing; the columns that arrived are {sorted(columns)}",
                     fix=(
-                        "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenise before "
-                        "with dataset.map(collate, batched=True); another column: text_column='...'"
+                        "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenise "
+                        "first, dataset.map(collate, batched=True); another column: text_column='...'"
                     ),
                 )
             )
@@ -158,7 +159,7 @@ def _with_texts(count: int, columns: dict[str, Sequence[Any]], names: TextColumn
     return Given(count, texts, pairs, targets, columns)
 
 
-def _split_pairs(rows: Sequence[Any], names: TextColumns) -> tuple[list[Any], list[Any]]:
+def _split_pairs(rows: Values, names: TextColumns) -> tuple[list[Any], list[Any]]:
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
             raise TypeError(
@@ -171,7 +172,7 @@ def _split_pairs(rows: Sequence[Any], names: TextColumns) -> tuple[list[Any], li
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
-def _checked(rows: Sequence[Any], column: str, words: bool) -> list[Any]:
+def _checked(rows: Values, column: str, words: bool) -> list[Any]:
     """The texts as `str` (or lists of `str`), or a TypeError that names the first bad row."""
     if not words:
         if set(map(type, rows)) <= {str}:
@@ -183,18 +184,18 @@ def _checked(rows: Sequence[Any], column: str, words: bool) -> list[Any]:
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
     if not all(good):
-        bad = good.index(False)
+        first = good.index(False)
         raise TypeError(
             explain(
-                f"row {bad} of column '{column}' is {type(split[bad]).__name__}, expected a list of words",
-                got=shorten(split[bad]),
+                f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
+                got=shorten(split[first]),
                 fix="is_split_into_words=False for texts, or text.split()",
             )
         )
     return [[str(word) for word in row] for row in split]
 
 
-def _wrong_text(rows: Sequence[Any], bad: list[int], column: str) -> str:
+def _wrong_text(rows: Values, bad: list[int], column: str) -> str:
     first = rows[bad[0]]
     if first is None:
         fix = f'drop empty rows first, e.g. ds.filter(lambda r: r["{column}"] is not None)'
@@ -241,7 +242,7 @@ def _is_frame(given: object) -> bool:
     return type(given).__module__.startswith("pandas") and hasattr(given, "columns")
 
 
-def _as_list(values: Any) -> Sequence[Any]:
+def _as_list(values: Any) -> Values:
     """A column or a batch as something with a length and an order; numbers stay in their arrays."""
     if isinstance(values, (list, tuple)):
         return values

@@ -6,19 +6,17 @@ Which tokens are masked is transformers' own decision; this module chooses the r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain
 from ..ragged import Ragged
+from .columns import Values
 
 if TYPE_CHECKING:
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
-
-LabelKind = Literal["causal_lm", "masked_lm"]
 
 # What torch's and transformers' losses leave out.
 IGNORED = -100
@@ -26,7 +24,7 @@ IGNORED = -100
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 
-def given_labels(values: Sequence[Any], lengths: NDArray[np.int64]) -> NDArray[Any] | Ragged:
+def given_labels(values: Values, lengths: NDArray[np.int64]) -> NDArray[Any] | Ragged:
     r"""Reads the labels of a batch, one value a row.
 
     Args:
@@ -35,7 +33,7 @@ def given_labels(values: Sequence[Any], lengths: NDArray[np.int64]) -> NDArray[A
         lengths (`np.ndarray` `(B,)`): how many tokens each row has.
 
     Returns:
-        `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several a text.
+        `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several.
 
     Raises:
         ValueError: if a row has not as many labels as tokens, or no label.
@@ -77,7 +75,7 @@ def given_labels(values: Sequence[Any], lengths: NDArray[np.int64]) -> NDArray[A
     return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")
 
 
-def ragged_labels(values: Sequence[Any]) -> Ragged:
+def ragged_labels(values: Values) -> Ragged:
     r"""Labels that are token sequences of their own, as in translation: any length a row.
 
     Example:
@@ -92,7 +90,7 @@ def _number_or_row(index: int, value: Any) -> NDArray[Any]:
     if row.dtype.kind not in "iubf" and row.size:
         raise TypeError(
             explain(
-                f"row {index} of column 'labels' is {type(value).__name__}, expected a number or a flat list of numbers",
+                f"row {index} of column 'labels' is {type(value).__name__}, expected a number or a list of numbers",
                 got=repr(value)[:60],
                 fix='map names to numbers first, e.g. ds.class_encode_column("label")',
             )
@@ -213,16 +211,6 @@ class Masking:
         tensors = torch.from_numpy(ids[None].copy()), torch.from_numpy(special[None])
         new, label = self._theirs.torch_mask_tokens(*tensors, offsets)
         return new.numpy()[0], label.numpy()[0]
-
-
-def causal_labels(ids: Ragged) -> Ragged:
-    r"""The ids themselves, as causal language models want them: they shift by one inside, so nothing is shifted here.
-
-    Example:
-        >>> causal_labels(Ragged.from_rows([[7, 8]])).values
-        array([7, 8])
-    """
-    return Ragged(ids.values.copy(), ids.lengths)
 
 
 def _digest(row: NDArray[np.int64]) -> tuple[int, int]:

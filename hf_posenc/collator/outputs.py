@@ -12,16 +12,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._explain import explain
 from ..ragged import Ragged
 from .columns import repeated
-from .inputs import is_table, read
+from .inputs import read
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Features
 
+    from ..embedding import PositionalEmbedding
     from .arrange import Pieces
     from .collator import DataCollatorWithPositionalEncoding
+    from .settings import Arrangement
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
@@ -29,56 +32,72 @@ Column = Ragged | NDArray[Any] | Sequence[Any]
 _SAMPLE = 4
 
 
-def to_columns(collator: DataCollatorWithPositionalEncoding, pieces: Pieces, given: object) -> Any:
-    r"""The columns of these pieces, as a table where a table came in and as a mapping everywhere else.
+def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding | None) -> dict[str, Column]:
+    r"""The columns of these pieces, by name.
 
     Args:
-        collator (`DataCollatorWithPositionalEncoding`): its settings say which columns there are.
+        how (`Arrangement`): its padding and names say which columns there are, and whether they are padded.
         pieces (`Pieces`): the tokenised rows.
-        given (`object`): what the caller handed over.
+        embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
 
     Returns:
-        `dict` or `pyarrow.Table`.
+        `dict`; `to_mapping` and `to_table` put it into the caller's form.
+
+    Raises:
+        ValueError: if a column that came has the name of one that is made.
     """
+    length = how.limit if how.padding == "max_length" else None
+    inside = pieces.ids.inside(length, side=how.side) if length is not None else None
+    ones = Ragged(np.ones(len(pieces.ids.values), dtype=np.int64), pieces.ids.lengths)
+    own = {"input_ids": pieces.ids, "attention_mask": ones, **pieces.per_token}
+    listed = [name for name in how.names if name in own]
+    brought = [name for name in pieces.per_token if name not in listed and name != "token_type_ids"]
     columns: dict[str, Column] = {}
-    padded = collator.padding == "max_length"
-    for name, ragged, fill in pieces.to_store(collator):
-        if padded and ragged is not pieces.targets:
-            columns[name] = ragged.pad(fill, collator.max_length, side=pieces.side)
-        else:
-            columns[name] = ragged
-    columns["length"] = pieces.ids.lengths
-    if collator.return_overflowing_tokens:
+    for name in (*listed, *brought):
+        column = own[name]
+        columns[name] = column if length is None else column.pad(how.fills[name], length, side=how.side, inside=inside)
+    if pieces.targets is not None:
+        columns["labels"] = pieces.targets
+    if how.overflow:
         columns["overflow_to_sample_mapping"] = pieces.sample
-    if collator.store_embeddings:
-        columns["inputs_embeds"] = _stored_embeddings(collator, pieces)
+    if embedder is not None:
+        rows = _embedded(how, pieces, embedder)
+        columns["inputs_embeds"] = rows if inside is None else _padded(rows, inside)
     for name, values in pieces.columns.items():
-        columns.setdefault(name, repeated(values, pieces.sample) if pieces.is_split else values)
-    return to_table(columns) if is_table(given) else to_mapping(columns)
+        if name in columns:
+            raise ValueError(
+                explain(
+                    f"column '{name}' came with the texts, and tokenising makes one of that name",
+                    got=sorted(pieces.columns),
+                    fix=f"dataset.rename_column('{name}', 'my_{name}')",
+                )
+            )
+        columns[name] = repeated(values, pieces.sample) if pieces.is_split else values
+    columns["length"] = pieces.ids.lengths
+    return columns
 
 
-def _stored_embeddings(collator: DataCollatorWithPositionalEncoding, pieces: Pieces) -> Column:
+def _embedded(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding) -> Ragged:
     """All rows in one run without padding; on one thread, because torch's others do not survive a fork."""
-    threads = torch.get_num_threads()
+    threads, was_training = torch.get_num_threads(), embedder.training
     torch.set_num_threads(1)
     try:
-        table = collator._embedder
-        device = table.embedding.weight.device
-        ids = torch.from_numpy(pieces.ids.values[None]).to(device)
-        positions = torch.from_numpy(pieces.positions.values[None]).to(device)
-        was_training = table.training
+        device = embedder.embedding.weight.device
+        ids = torch.from_numpy(pieces.ids.values[None]).to(device)  # (1, N)
+        positions = torch.from_numpy(pieces.positions(how.start).values[None]).to(device)
         with torch.no_grad():
-            flat = table.eval()(ids, position_ids=positions)[0].cpu()
-        table.train(was_training)
+            flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
     finally:
+        embedder.train(was_training)
         torch.set_num_threads(threads)
     if flat.dtype == torch.bfloat16:  # neither NumPy nor Arrow has it
         flat = flat.float()
-    rows = Ragged(flat.numpy(), pieces.ids.lengths)
-    if collator.padding != "max_length":
-        return rows
-    out = np.zeros((len(rows), collator.max_length or 0, flat.shape[1]), dtype=rows.values.dtype)
-    out[pieces.ids.mask(collator.max_length, side=pieces.side, dtype=np.bool_)] = rows.values
+    return Ragged(flat.numpy(), pieces.ids.lengths)
+
+
+def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
+    out = np.zeros((*inside.shape, rows.values.shape[1]), dtype=rows.values.dtype)  # (B, T, D)
+    out[inside] = rows.values
     return out
 
 
@@ -140,7 +159,7 @@ def features_of(collator: DataCollatorWithPositionalEncoding, rows: Any) -> Feat
         given = read(rows, collator._names)
         columns = dict(given.columns) or {collator.text_column: given.texts or []}
         rows = {name: list(values)[:_SAMPLE] for name, values in columns.items()}
-    table = collator.replace(store_embeddings=False).columns(rows)
+    table = collator.replace(store_embeddings=False).columns(rows)  # ids alone: cheap, and no word about sizes
     found = dict(datasets.Dataset.from_dict(table).features)
     found.update({name: kind for name, kind in theirs.items() if name in table and name not in ("input_ids", "length")})
     if collator.store_embeddings:

@@ -35,8 +35,8 @@ def state(collator: DataCollatorWithPositionalEncoding) -> State:
         collator (`DataCollatorWithPositionalEncoding`): any.
 
     Returns:
-        `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, and the table: its numbers with
-        `store_embeddings=True`, else its digest.
+        `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, and the table: its numbers
+        with `store_embeddings=True`, else its digest.
     """
     files = tuple(sorted(collator._files.items()))
     settings = json.dumps(_plain(collator._settings()), sort_keys=True)

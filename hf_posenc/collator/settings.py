@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .._explain import explain, one_of, unknown_keyword
+from ..ragged import PaddingSide
 from ..tokenization.encoding import Truncation
 
 if TYPE_CHECKING:
@@ -19,7 +21,49 @@ if TYPE_CHECKING:
     from .collator import DataCollatorWithPositionalEncoding
 
 Padding = Literal["longest", "max_length", "do_not_pad"]
+LabelKind = Literal["causal_lm", "masked_lm"]
 Class = TypeVar("Class", bound=type)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    r"""What the arranging of rows needs to know: every setting in one spelling, and what the tokenizer adds.
+
+    Args:
+        limit (`int`, *optional*): how many tokens a row may have.
+        padding, truncation (`str`): as transformers spells them.
+        multiple (`int`, *optional*): T is rounded up to it.
+        side, truncation_side (`"left"` or `"right"`): where padding goes, and where tokens are cut off.
+        overflow (`bool`), stride (`int`): whether the rest of a long row goes on in further rows, and their overlap.
+        keep_empty (`bool`): whether a row without tokens is kept.
+        look_ahead (`bool`): whether the batch gets a look-ahead mask.
+        packing (`bool`): whether documents share rows.
+        labels (`str`, *optional*): which labels are made from the ids.
+        has_targets (`bool`): whether labels are token sequences of their own.
+        start (`int`): the first position.
+        names (`tuple` of `str`): what the tokenizer says that its models read.
+        fills (`dict` from `str` to `int`): what stands at padding, per column.
+        table_rows (`int`, *optional*): how many ids can be embedded, where there is a table.
+    """
+
+    limit: int | None
+    padding: Padding
+    truncation: Truncation
+    multiple: int | None
+    side: PaddingSide
+    truncation_side: str
+    overflow: bool
+    stride: int
+    keep_empty: bool
+    look_ahead: bool
+    packing: bool
+    labels: str | None
+    has_targets: bool
+    start: int
+    names: tuple[str, ...]
+    fills: dict[str, int]
+    table_rows: int | None
+
 
 # Keywords that people bring along from elsewhere, and what the same thing is called here.
 _CALLED_HERE = {
@@ -41,7 +85,7 @@ _CALLED_HERE = {
 
 def refuses_unknown_keywords(cls: Class) -> Class:
     """Class decorator: a wrong keyword raises naming the right one, and the signature stays what it is."""
-    init: Callable[..., None] = cls.__init__
+    init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # ours, and not a subclass's
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
@@ -51,7 +95,7 @@ def refuses_unknown_keywords(cls: Class) -> Class:
                 raise TypeError(unknown_keyword(name, known, _CALLED_HERE))
         init(self, *args, **settings)
 
-    cls.__init__ = __init__
+    cls.__init__ = __init__  # type: ignore[misc]
     return cls
 
 
@@ -65,7 +109,8 @@ def padding_of(padding: object) -> Padding:
     spelled: dict[object, Padding] = {True: "longest", False: "do_not_pad"}
     for name in ("longest", "max_length", "do_not_pad"):
         spelled[name] = name
-    return _spelled("padding", padding, spelled)
+    found: Padding = _spelled("padding", padding, spelled)
+    return found
 
 
 def truncation_of(truncation: object) -> Truncation:
@@ -78,7 +123,8 @@ def truncation_of(truncation: object) -> Truncation:
     spelled: dict[object, Truncation] = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
     for name in ("longest_first", "only_first", "only_second", "do_not_truncate"):
         spelled[name] = name
-    return _spelled("truncation", truncation, spelled)
+    found: Truncation = _spelled("truncation", truncation, spelled)
+    return found
 
 
 def _spelled(name: str, value: object, spelled: dict[object, Any]) -> Any:

@@ -51,7 +51,7 @@ def table_of_width(width: int, tokenizer: PreTrainedTokenizerBase, seed: int, de
     """
     rows = number_of_ids(tokenizer)
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
-    return nn.Embedding.from_pretrained(torch.from_numpy(values).to(device or "cpu"), freeze=True)
+    return _frozen(torch.from_numpy(values).to(device or "cpu"))
 
 
 def check_table(embedding: object, rows_needed: int) -> None:
@@ -87,8 +87,8 @@ def digest(table: nn.Embedding) -> str:
     """
     import xxhash
 
-    hashed = xxhash.xxh3_128(_bytes(table.weight))
-    hashed.update(f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__}")
+    hashed = xxhash.xxh3_128(_bytes(table.weight).data)
+    hashed.update(f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__}".encode())
     return str(hashed.hexdigest())
 
 
@@ -120,7 +120,12 @@ def unpacked(values: bytes, shape: tuple[int, ...], dtype: str) -> nn.Embedding:
     """
     numbers = torch.from_numpy(np.frombuffer(values, dtype=np.uint8).copy())
     weight = numbers.view(getattr(torch, dtype.removeprefix("torch."))).view(shape)
-    return nn.Embedding.from_pretrained(weight, freeze=True)
+    return _frozen(weight)
+
+
+def _frozen(weight: torch.Tensor) -> nn.Embedding:
+    rows, width = weight.shape
+    return nn.Embedding(rows, width, _weight=weight, _freeze=True)
 
 
 def _bytes(weight: torch.Tensor) -> np.ndarray[Any, Any]:

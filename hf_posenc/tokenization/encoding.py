@@ -131,7 +131,7 @@ class Encoder:
         if self.max_length is not None and self.max_length <= special + self.stride:
             raise ValueError(
                 explain(
-                    f"the pieces of a long text must hold {special} special tokens, the stride and at least one new token",
+                    f"a piece of a long text must hold {special} special tokens, the stride and one new token",
                     got=f"max_length={self.max_length}, stride={self.stride}",
                     fix=f"max_length={special + self.stride + 1} or more, or a smaller stride",
                 )

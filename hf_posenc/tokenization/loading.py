@@ -9,7 +9,7 @@ import copy
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._explain import explain, shorten
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-    AnyTokenizer = str | Path | PreTrainedTokenizerBase | Tokenizer
+    AnyTokenizer: TypeAlias = str | Path | PreTrainedTokenizerBase | Tokenizer
 
-# What a raw `tokenizers.Tokenizer` cannot say of itself: which of its tokens has which role. These names are the field's.
+# What a raw `tokenizers.Tokenizer` cannot say of itself: which of its tokens has which role. The names are the field's.
 _ROLES: Mapping[str, tuple[str, ...]] = {
     "pad_token": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>"),
     "unk_token": ("[UNK]", "<unk>"),
@@ -56,6 +56,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
+    mine: PreTrainedTokenizerBase
     if isinstance(tokenizer, (str, Path)):
         mine = _load(tokenizer)
     elif isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -93,7 +94,7 @@ def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""The files that `save_pretrained` writes, in memory: the same bytes for equal tokenizers, whatever they were used for.
+    r"""The files that `save_pretrained` writes, in memory: the same bytes for equal tokenizers, before and after use.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -153,7 +154,7 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise ValueError(
             explain(
-                f"this {type(tokenizer).__name__} cannot be copied, and hf_posenc never changes a tokenizer that is not its own",
+                f"this {type(tokenizer).__name__} cannot be copied, and another's tokenizer is never changed here",
                 got=str(error),
                 fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
             )
@@ -175,7 +176,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
     except Exception as error:
         raise ValueError(
             explain(
-                "this tokenizers.Tokenizer cannot be copied, and hf_posenc never changes a tokenizer that is not its own",
+                "this tokenizers.Tokenizer cannot be copied, and another's tokenizer is never changed here",
                 got=str(error),
                 fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
             )

@@ -1,0 +1,176 @@
+"""From rows of tokens to one rectangle: labels, packing, padding, masks and position ids.
+
+NumPy only: a forked worker may run it. Tensors and embeddings are made from its arrays elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain
+from ..packing import pack
+from ..positions import position_ids_from_mask
+from ..ragged import PaddingSide, Ragged, round_up
+from .arrange import Pieces
+from .columns import as_array, repeated
+from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
+from .settings import Arrangement
+
+Arrays = dict[str, NDArray[Any]]
+
+# Known from the ids themselves, or of no use to a model.
+_LEFT_OUT = frozenset({"length", "offset_mapping", *LABEL_COLUMNS})
+
+
+def rectangle(how: Arrangement, pieces: Pieces, masking: Masking | None) -> Arrays:
+    r"""Pads the pieces, and makes everything that belongs to a padded batch.
+
+    Args:
+        how (`Arrangement`): the settings.
+        pieces (`Pieces`): the rows.
+        masking (`Masking`, *optional*): for masked labels.
+
+    Returns:
+        `dict` of `np.ndarray`, `input_ids` first; every array has the rows in dimension 0 but `look_ahead_mask` (T, T).
+
+    Raises:
+        ValueError: for labels or further columns that make no tensor, or rows of several lengths without padding.
+    """
+    ids, labels = _labels(how, pieces, masking)
+    out = _packed(how, pieces, ids, labels) if how.packing else _padded(how, pieces, ids, labels)
+    if how.look_ahead:
+        out["look_ahead_mask"] = _look_ahead(out["input_ids"].shape[1])
+    return out
+
+
+def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] | Ragged | None) -> Arrays:
+    width, side = _width(how, ids), how.side
+    per_token = pieces.per_token
+    inside = ids.inside(width, side=side)
+
+    def pad(column: Ragged, fill: int) -> NDArray[Any]:
+        return column.pad(fill, width, side=side, inside=inside)
+
+    out = {"input_ids": pad(ids, how.fills["input_ids"])}
+    mask = per_token.get("attention_mask")
+    out["attention_mask"] = inside.astype(np.int64) if mask is None else pad(mask, 0)
+    if "token_type_ids" in per_token and "token_type_ids" in how.names:
+        out["token_type_ids"] = pad(per_token["token_type_ids"], how.fills["token_type_ids"])
+    if "position_ids" in per_token:
+        out["position_ids"] = pad(per_token["position_ids"], how.start)
+    elif mask is None:
+        out["position_ids"] = _counted(ids.lengths, out["attention_mask"], side, how.start)
+    else:
+        out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=how.start)
+    if pieces.targets is not None:
+        out["labels"] = pieces.targets.pad(IGNORED, side=side)
+    elif isinstance(labels, Ragged):
+        out["labels"] = pad(labels, IGNORED)
+    elif labels is not None:
+        out["labels"] = labels
+    if how.overflow:
+        out["overflow_to_sample_mapping"] = pieces.sample
+    for name, values in pieces.columns.items():
+        if name in out or name in _LEFT_OUT:
+            continue
+        array = as_array(name, repeated(values, pieces.sample) if pieces.is_split else values)
+        if array is not None:
+            out[name] = array
+    return out
+
+
+def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] | Ragged | None) -> Arrays:
+    """Several documents a row: positions restart, `document_ids` tell them apart, and no label crosses a boundary."""
+    assert how.limit is not None
+    if labels is not None and not isinstance(labels, Ragged):
+        raise ValueError(
+            explain(
+                "packed rows hold several documents, so one label a row has no place in them",
+                got=f"labels of shape {labels.shape}",
+                fix="packing=False, or one label a token",
+            )
+        )
+    columns = {"input_ids": ids, "position_ids": pieces.positions(how.start)}
+    if "token_type_ids" in pieces.per_token and "token_type_ids" in how.names:
+        columns["token_type_ids"] = pieces.per_token["token_type_ids"]
+    if labels is not None:
+        columns["labels"] = labels
+    if how.labels == "causal_lm" and labels is not None:
+        # Models shift labels by one, so the last token of a document would have to predict the first of the next.
+        inner = labels.values.copy()
+        inner[ids.offsets[:-1][ids.lengths > 0]] = IGNORED
+        columns["labels"] = Ragged(inner, ids.lengths)
+    with_tokens = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
+    plan = pack(ids.lengths[with_tokens], how.limit)
+    order, documents = with_tokens[plan.order], np.diff(plan.row_offsets)
+    columns = {name: column.take(order) for name, column in columns.items()}
+    number = Ragged(np.empty(len(order), dtype=np.int64), documents).counters().values
+    lengths = columns["input_ids"].lengths
+    columns["document_ids"] = Ragged(np.repeat(number, lengths), lengths)
+    rows = {name: column.group(plan.row_offsets) for name, column in columns.items()}
+    width = _width(how, rows["input_ids"])
+    fills = {**how.fills, "document_ids": -1, "position_ids": how.start, "labels": IGNORED}
+    return {name: row.pad(fills[name], width, side=how.side) for name, row in rows.items()}
+
+
+def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[Ragged, NDArray[Any] | Ragged | None]:
+    """The ids, which masking changes, and the labels: made from them, or the ones that rows bring."""
+    found = [name for name in LABEL_COLUMNS if name in pieces.columns or name in pieces.per_token]
+    if len(found) > 1:
+        raise ValueError(
+            explain("rows bring more than one label column", got=found, fix=f"dataset.remove_columns({found[1:]})")
+        )
+    if found and how.labels is not None:
+        raise ValueError(
+            explain(
+                f"labels={how.labels!r} makes labels from the ids, and the rows bring their own",
+                got=f"column '{found[0]}'",
+                fix=f"labels=None to use them, or dataset.remove_columns('{found[0]}')",
+            )
+        )
+    if masking is not None:
+        return masking(pieces.ids, pieces.per_token.get("word_ids"))
+    if how.labels == "causal_lm":  # the ids themselves: models shift by one inside
+        return pieces.ids, pieces.ids
+    if "labels" in pieces.per_token:
+        return pieces.ids, pieces.per_token["labels"]
+    if not found:
+        return pieces.ids, None
+    values = pieces.columns[found[0]]
+    return pieces.ids, given_labels(repeated(values, pieces.sample) if pieces.is_split else values, pieces.ids.lengths)
+
+
+def _width(how: Arrangement, ids: Ragged) -> int:
+    longest = ids.longest
+    if how.padding == "do_not_pad":
+        if ids.shortest != longest:
+            raise ValueError(
+                explain(
+                    f"without padding all rows must have one length, these have {ids.shortest} to {longest} tokens",
+                    got="padding=False",
+                    fix="padding=True",
+                )
+            )
+        return longest
+    if how.padding == "max_length" and how.limit is not None:
+        longest = how.limit
+    # A batch of nothing but empty rows still has one column, of padding.
+    return max(round_up(longest, how.multiple), 1)
+
+
+def _counted(lengths: NDArray[np.int64], mask: NDArray[np.int64], side: PaddingSide, start: int) -> NDArray[np.int64]:
+    """Position ids of rows without gaps, from the mask that says where they stand; `start` at padding."""
+    columns = np.arange(mask.shape[1])
+    positions = columns * mask if side == "right" else (columns - (len(columns) - lengths[:, None])) * mask
+    return positions + start if start else positions
+
+
+def _look_ahead(length: int) -> NDArray[np.bool_]:
+    """(T, T), True where column j <= row i: each row is one run of True and False, read from a step further left."""
+    run = np.zeros(2 * length, dtype=np.bool_)
+    run[:length] = True
+    shifted = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1))
+    return shifted.copy()
