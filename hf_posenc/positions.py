@@ -1,0 +1,212 @@
+"""Position ids: from a mask, from lengths, from packed documents.
+
+Never from ids: a padding id may be the eos of a text as well.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hf_posenc._explain import explain, one_of, shorten
+
+PaddingSide = Literal["left", "right"]
+_Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
+
+
+def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
+    r"""Counts the real tokens of each row, wherever its padding is: left, right, both, or in between.
+
+    Args:
+        attention_mask (`torch.Tensor` or `np.ndarray` `(B, T)`, bool or 0 and 1): True, or 1, at real tokens.
+        start (`int`, *optional*, defaults to 0): position of a row's first real token.
+
+    Returns:
+        `(B, T)` int64 of the same kind and on the same device: start, start + 1, … at real tokens, `start` at padding.
+        A document's positions are the same padded left, padded right and alone.
+
+    Raises:
+        ValueError: if the mask is not two-dimensional, or holds anything but 0 and 1.
+        TypeError: if it is neither a tensor nor an array.
+
+    Example:
+        >>> position_ids_from_mask(torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1]]))
+        tensor([[0, 1, 2, 0],
+                [0, 0, 1, 2]])
+        >>> position_ids_from_mask(np.array([[True, False, True]]), start=2)
+        array([[2, 2, 3]])
+    """
+    keep: _Array = check_mask(attention_mask)
+    return _count(keep, _whole(start, "start"))
+
+
+def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
+    """The mask `(B, T)` as bool, True at real tokens. `values=False` trusts the numbers: looking at them is a wait."""
+    if not isinstance(attention_mask, torch.Tensor | np.ndarray):
+        raise TypeError(
+            explain(
+                "attention_mask must be a tensor or an array (batch, length)",
+                got=shorten(attention_mask),
+                fix="torch.tensor(attention_mask)",
+            )
+        )
+    if attention_mask.ndim != 2:
+        raise ValueError(
+            explain(
+                "attention_mask must be (batch, length): 1 at real tokens, 0 at padding",
+                got=f"shape {tuple(attention_mask.shape)}",
+                fix="attention_mask[None] for a single row"
+                if attention_mask.ndim == 1
+                else "pass the mask that the tokenizer made, before it was turned into (B, 1, T, T)",
+            )
+        )
+    if attention_mask.dtype in (torch.bool, np.bool_):
+        return attention_mask
+    keep = attention_mask == 1
+    if values and not torch.compiler.is_compiling():
+        wrong = ~(keep | (attention_mask == 0))
+        if bool(wrong.any()):
+            row, column = (int(index) for index in np.argwhere(np.asarray(_on_cpu(wrong)))[0])
+            raise ValueError(
+                explain(
+                    "attention_mask must hold nothing but 0 and 1",
+                    got=f"{attention_mask[row, column].item()} in row {row}, column {column}",
+                    fix="attention_mask == 0 for one that is added to scores, where 0 means a real token",
+                )
+            )
+    return keep
+
+
+def position_ids_from_lengths(
+    lengths: torch.Tensor | NDArray[Any] | Sequence[int],
+    max_length: int | None = None,
+    *,
+    start: int = 0,
+    padding_side: PaddingSide = "right",
+) -> Any:
+    r"""Counts the tokens of rows of the given lengths.
+
+    Args:
+        lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
+        max_length (`int`, *optional*): T; by default the largest length.
+        start (`int`, *optional*, defaults to 0): position of a row's first token.
+        padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
+
+    Returns:
+        `(B, T)` int64, `start` at padding: an array for an array, otherwise a tensor, on the device of `lengths`.
+
+    Raises:
+        ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
+        TypeError: if `lengths` are not whole numbers.
+
+    Example:
+        >>> position_ids_from_lengths([3, 1])
+        tensor([[0, 1, 2],
+                [0, 0, 0]])
+        >>> position_ids_from_lengths(np.array([3, 1]), 4, padding_side="left")
+        array([[0, 0, 1, 2],
+               [0, 0, 0, 0]])
+    """
+    if padding_side not in ("left", "right"):
+        raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
+    counts = _lengths(lengths, "lengths", "position_ids_from_lengths([3, 1])")
+    width = _width(counts, max_length)
+    begin = _whole(start, "start")
+    first = width - counts if padding_side == "left" else np.zeros_like(counts)
+    columns = np.arange(width)
+    inside = (columns >= first[:, None]) & (columns < (first + counts)[:, None])  # (B, T)
+    return _like(np.where(inside, columns - first[:, None], 0) + begin, lengths)
+
+
+def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
+    r"""Counts the tokens of packed rows: every document of a row starts again.
+
+    Args:
+        documents (sequence of `B` sequences, arrays or tensors of `int`): for each row the lengths of its documents.
+        max_length (`int`, *optional*): T; by default the tokens of the longest row.
+        start (`int`, *optional*, defaults to 0): position of a document's first token.
+
+    Returns:
+        `(B, T)` int64, `start` at the padding on the right: an array if the rows are arrays, otherwise a tensor, on the
+        device of the rows.
+
+    Raises:
+        ValueError: if a length is negative, or a row has more tokens than `max_length`.
+        TypeError: if a length is not a whole number.
+
+    Example:
+        >>> position_ids_from_documents([[3, 2], [4]])
+        tensor([[0, 1, 2, 0, 1],
+                [0, 1, 2, 3, 0]])
+    """
+    rows = list(documents)
+    parts = [
+        _lengths(row, f"the documents of row {index}", "position_ids_from_documents([[3, 2], [4]])")
+        for index, row in enumerate(rows)
+    ]
+    totals = np.array([part.sum() for part in parts], dtype=np.int64)
+    width = _width(totals, max_length)
+    out = np.zeros((len(rows), width), dtype=np.int64)
+    for row, part in zip(out, parts, strict=True):
+        ends = part.cumsum()
+        total = int(ends[-1]) if len(ends) else 0
+        row[:total] = np.arange(total) - np.repeat(ends - part, part)
+    return _like(out + _whole(start, "start"), rows[0] if rows else None)
+
+
+def _count(keep: _Array, start: int) -> _Array:
+    if isinstance(keep, torch.Tensor):
+        return (keep.cumsum(1) - 1).mul_(keep).add_(start)
+    ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
+    return ids
+
+
+def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:
+    """Lengths as a flat array, each a whole number of at least 0."""
+    array = np.asarray(_on_cpu(values))
+    if array.ndim != 1:
+        raise ValueError(explain(f"{name} must be a flat row of lengths", got=shorten(values), fix=example))
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(explain(f"{name} must be whole numbers", got=shorten(values), fix=example))
+    if array.size and array.min() < 0:
+        raise ValueError(
+            explain(f"{name} must not be negative", got=f"{array.min()} at index {array.argmin()}", fix=example)
+        )
+    return array.astype(np.int64)
+
+
+def _width(totals: NDArray[np.int64], max_length: int | None) -> int:
+    longest = int(totals.max(initial=0))
+    width = longest if max_length is None else _whole(max_length, "max_length")
+    if width < longest:
+        raise ValueError(
+            explain(
+                f"row {int(totals.argmax())} has {longest} tokens, max_length is {width}",
+                got=f"{int((totals > width).sum())} of {len(totals)} rows longer than max_length",
+                fix=f"max_length={longest}, or cut the rows first",
+            )
+        )
+    return width
+
+
+def _whole(value: int, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(explain(f"{name} must be a whole number", got=shorten(value), fix=f"{name}=0")) from None
+
+
+def _on_cpu(values: Any) -> Any:
+    return values.detach().cpu() if isinstance(values, torch.Tensor) else values
+
+
+def _like(ids: NDArray[np.int64], given: object) -> Any:
+    """`ids` as an array where an array was given, else as a tensor on the device of what was given."""
+    if isinstance(given, np.ndarray):
+        return ids
+    return torch.from_numpy(ids).to(given.device if isinstance(given, torch.Tensor) else "cpu")

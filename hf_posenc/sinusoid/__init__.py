@@ -1,0 +1,20 @@
+r"""The encoding: conventions, exact values, and the module that adds them.
+
+Positions come in, from wherever they come; `positions` makes them. In order of dependence: `conventions` says what a
+column is, `exact` makes its numbers, `cache` keeps them, `values` and `module` hand them out.
+"""
+
+from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
+from .module import SinusoidalPositionalEncoding
+from .values import frequencies, sinusoidal_encoding, sinusoidal_table
+
+__all__ = [
+    "CONVENTIONS",
+    "Convention",
+    "SinusoidalPositionalEncoding",
+    "fixed_bases",
+    "frequencies",
+    "resolve_convention",
+    "sinusoidal_encoding",
+    "sinusoidal_table",
+]

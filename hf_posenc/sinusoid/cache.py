@@ -1,0 +1,185 @@
+r"""Rows of an encoding for tensors of positions on any device: read from a table where one pays, else computed.
+
+Tables live here, outside every module, and are a pure function of their key. Nothing of them is ever handed out but a
+copy of rows, or a view inside this package that is added to something else at once.
+
+No lock: the mapping is replaced, never changed, so a reader sees a whole one. Two threads that need the same new table
+may both compute it, and then one of two equal tables stays. A lock held while a process forks would stop the child.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+
+from hf_posenc._explain import explain
+
+from .conventions import Convention, check_width, resolve_convention
+from .exact import encode, encode_in_graph, waves
+
+# Longer tables are not kept: 2**17 rows of width 768 are 384 MiB in float32, and contexts beyond are rare.
+MOST_ROWS = 2**17
+_FEWEST_ROWS = 256
+# A table is made, or made longer, for a request of at least this share of its new rows: one token at position 100,000,
+# as in decoding with a cache, is computed alone in microseconds.
+_SHARE = 16
+_MOST_TABLES = 32
+
+
+class Encoding(NamedTuple):
+    """Everything that the values of an encoding depend on, apart from position, dtype and device."""
+
+    convention: Convention
+    d_model: int
+    base: float | None  # None for fixed bases, never for "the usual one": equal encodings have equal keys
+
+    @classmethod
+    def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
+        """The encoding that a caller's arguments describe, checked."""
+        resolved = resolve_convention(convention)
+        width = check_width(d_model)
+        return cls(resolved, width, resolved.check_fit(width, base))
+
+
+_Key = tuple[Encoding, torch.dtype, torch.device]
+
+
+class _Kept:
+    """The tables of this process."""
+
+    tables: ClassVar[dict[_Key, torch.Tensor]] = {}
+
+
+def table(
+    encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, wanted: int
+) -> torch.Tensor | None:
+    r"""The rows of positions 0, 1, … `length` - 1 or more, shared: read it, never write to it and never hand it out.
+
+    Args:
+        encoding (`Encoding`): whose rows.
+        length (`int`): how many rows are needed at least.
+        dtype (`torch.dtype`), device (`torch.device`): of the table.
+        wanted (`int`): how many rows the caller is about to read, which decides whether a longer table pays.
+
+    Returns:
+        `torch.Tensor` `(R, D)`, R >= `length` a power of two; `None` where computing directly is the better way.
+    """
+    key = (encoding, dtype, device)
+    found = _Kept.tables.get(key)
+    have = 0 if found is None else len(found)
+    if have >= length:
+        return found
+    rows = max(_FEWEST_ROWS, 1 << (length - 1).bit_length())
+    if rows > MOST_ROWS or (rows - have > _FEWEST_ROWS and rows - have > _SHARE * wanted):
+        return None
+    # A tensor made in inference mode would fail in the backward pass of a later training step.
+    with torch.inference_mode(False), torch.no_grad():
+        positions = torch.arange(have, rows, dtype=torch.float64, device="cpu")
+        new = encode(positions, waves(*encoding), dtype).to(device)
+        made = new if found is None else torch.cat([found, new])
+    if type(made) is torch.Tensor:  # not a fake one
+        others = [(other, kept) for other, kept in _Kept.tables.items() if other != key]
+        _Kept.tables = dict([*others[-(_MOST_TABLES - 1) :], (key, made)])
+    return made
+
+
+def rows_at(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
+) -> torch.Tensor:
+    r"""The rows of any positions, in memory of their own.
+
+    Args:
+        positions (`torch.Tensor` `(...)`, integer or float): on any device.
+        encoding (`Encoding`): whose rows.
+        dtype (`torch.dtype`): of the result.
+        bound (`int`, *optional*): a number that all positions are known to be below, if they are known not to be
+            negative either. Without it integers on an accelerator are waited for.
+        limit (`int`, *optional*): the number of positions that were declared, or -1.
+
+    Returns:
+        `torch.Tensor` `(..., D)` of `dtype`, on the device of `positions`.
+
+    Raises:
+        ValueError: if a position is not below `limit`.
+    """
+    in_graph = torch.compiler.is_dynamo_compiling()
+    if torch.compiler.is_compiling() and not in_graph:  # torch.export: plain Python on fake tensors
+        return encode_in_graph(positions, waves(*encoding), dtype).to(positions.device)
+    if in_graph or isinstance(positions, FakeTensor) or positions.is_meta:
+        convention, d_model, base = encoding
+        rows: torch.Tensor = _rows(positions, convention.key, d_model, base, dtype, bound, limit)
+        return rows
+    return _look_up(positions, encoding, dtype, bound, limit)
+
+
+def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
+    r"""The rows of positions `start` to `stop` - 1: to be read at once, never handed out.
+
+    Returns:
+        `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; where a table is kept a view of it.
+    """
+    if torch.compiler.is_compiling() or isinstance(like, FakeTensor) or like.is_meta:
+        where = torch.arange(start, stop, device=like.device)
+        return rows_at(where, encoding, like.dtype, bound=stop)
+    shared = table(encoding, stop, like.dtype, like.device, wanted=stop - start) if stop > start else None
+    if shared is not None:
+        return shared[start:stop]
+    return compute(torch.arange(start, stop, device="cpu"), encoding, like.dtype).to(like.device)
+
+
+def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
+    """The rows of any positions without a table, in memory of their own, on the device of `positions`."""
+    with torch.no_grad():
+        exact = positions.detach().to("cpu", torch.float64)
+        rows = encode(exact.reshape(-1), waves(*encoding), dtype)
+        return rows.reshape(*positions.shape, encoding.d_model).to(positions.device)
+
+
+def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
+    whole = not positions.is_floating_point()
+    lowest, highest = 0.0, bound - 1.0
+    if positions.numel() and (not whole or bound < 0):
+        lowest, highest = torch.stack(positions.aminmax()).tolist()  # one wait, not two
+    if 0 <= limit <= highest:
+        raise ValueError(
+            explain(
+                f"position {highest:g} is beyond the declared length",
+                got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
+                fix="a larger max_length, or max_length=None: the encoding itself has no limit",
+            )
+        )
+    if whole and lowest >= 0 and positions.numel():
+        shared = table(encoding, int(highest) + 1, dtype, positions.device, wanted=positions.numel())
+        if shared is not None:
+            return F.embedding(positions if positions.dtype == torch.int32 else positions.long(), shared)
+    return compute(positions, encoding, dtype)
+
+
+@torch.library.custom_op("hf_posenc::rows", mutates_args=())
+def _rows(
+    positions: torch.Tensor, key: str, d_model: int, base: float | None, dtype: torch.dtype, bound: int, limit: int
+) -> torch.Tensor:
+    """`rows_at` as one operation that a compiler does not look into: float64 angles in the graph cost three times."""
+    return _look_up(positions, Encoding(_convention(key), d_model, base), dtype, bound, limit)
+
+
+@_rows.register_fake
+def _(
+    positions: torch.Tensor, key: str, d_model: int, base: float | None, dtype: torch.dtype, bound: int, limit: int
+) -> torch.Tensor:
+    return positions.new_empty((*positions.shape, d_model), dtype=dtype)
+
+
+@lru_cache(maxsize=64)
+def _convention(key: str) -> Convention:
+    return Convention.from_dict(json.loads(key))
+
+
+def clear() -> None:
+    """Forget all tables, and give their memory back."""
+    _Kept.tables = {}
