@@ -42,7 +42,7 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
         array([[2, 2, 3]])
     """
     keep: _Array = check_mask(attention_mask)
-    return _count(keep, _whole(start, "start"))
+    return count_real_tokens(keep, _whole(start, "start"))
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
@@ -159,7 +159,8 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     return _like(out + _whole(start, "start"), rows[0] if rows else None)
 
 
-def _count(keep: _Array, start: int) -> _Array:
+def count_real_tokens(keep: _Array, start: int) -> _Array:
+    """`position_ids_from_mask` for a bool mask that is known to be one."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start

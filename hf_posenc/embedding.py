@@ -1,0 +1,249 @@
+"""Ids to vectors with positions, on the embedding's device.
+
+Wraps an embedding that the caller owns; inside a Hugging Face model, which looks its own ids up, it has no place.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from hf_posenc._explain import explain, shorten
+from hf_posenc.positions import check_mask, count_real_tokens
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
+
+# The encoding's spread, and how many times the embedding's it may be before a word is said: at 5 times, one part in 26
+# of a vector's variance is the token's.
+_SAMPLE = 128
+_DROWNED = 5.0
+
+
+class PositionalEmbedding(nn.Module):
+    r"""Looks ids up and adds the encoding of their positions: `embedding(ids) * scale + encoding`, then dropout.
+
+    Positions come from `position_ids`, else from `attention_mask`, so that a text has the same vectors padded left,
+    padded right and alone; else each row counts from its first token. They never come from the ids.
+
+    Args:
+        embedding (`nn.Embedding` or a subclass): called as a module, so what a subclass does to its rows stays. Its
+            table is the only thing that is trained.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): what looked-up rows are multiplied by. The first call warns
+            where they are so small that positions drown them.
+        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
+        zero_padding (`bool`, *optional*, defaults to `True`): exactly 0.0 where `attention_mask` is 0, so that a sum
+            over tokens is one over real tokens.
+
+    Raises:
+        TypeError: if `embedding` is not an `nn.Embedding`; a whole Hugging Face model is told the two ways out.
+        ValueError: if a setting is out of its range.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 and 3.5. arXiv:1706.03762.
+
+    Example:
+        >>> embed = PositionalEmbedding(nn.Embedding(100, 8))
+        >>> ids, mask = torch.tensor([[0, 7, 8], [7, 8, 9]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
+        >>> vectors = embed(ids, mask)
+        >>> vectors.shape
+        torch.Size([2, 3, 8])
+        >>> torch.equal(vectors[0, 1:], vectors[1, :2])
+        True
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        *,
+        convention: str | Convention = "vaswani",
+        base: float | None = None,
+        scale: Literal["sqrt_d"] | float | None = None,
+        dropout: float = 0.0,
+        zero_padding: bool = True,
+    ) -> None:
+        super().__init__()
+        self.embedding = _check_embedding(embedding)
+        self.encoding = SinusoidalPositionalEncoding(
+            embedding.embedding_dim, convention=convention, base=base, scale=scale, dropout=dropout
+        )
+        self.zero_padding = zero_padding
+        self._spread_seen = False
+
+    @property
+    def d_model(self) -> int:
+        """The width D."""
+        return self.embedding.embedding_dim
+
+    @property
+    def num_embeddings(self) -> int:
+        """How many ids the table has rows for."""
+        return self.embedding.num_embeddings
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        r"""Vectors of the ids at their positions.
+
+        Args:
+            input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device where they are elsewhere.
+            attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens.
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): used as they are.
+
+        Returns:
+            `torch.Tensor` `(B, T, D)`, dtype and device of the embedding's rows, in memory of its own.
+
+        Raises:
+            ValueError: if a shape does not fit, the mask holds anything but 0 and 1, or an id has no row (values are
+                looked at on the CPU, where that costs no wait).
+            TypeError: if the ids are not whole numbers.
+        """
+        ids = self._checked_ids(input_ids)
+        keep, bound = None, None
+        counted = position_ids is None and attention_mask is not None
+        if attention_mask is not None:
+            keep = _checked_keep(attention_mask, ids)
+        if counted and keep is not None:
+            first = self.encoding.convention.first_position
+            position_ids, bound = count_real_tokens(keep, first), first + ids.shape[1]
+        vectors = self.embedding(ids)  # (B, T, D)
+        self._compare_spread(vectors, keep)
+        zero_row = counted and not self.zero_padding and self.encoding.convention.padding_position is not None
+        buffer = vectors if self._is_ours(vectors) and not zero_row else None
+        out: torch.Tensor = self.encoding(vectors, position_ids, buffer, bound=bound)
+        if keep is None:
+            return out
+        if self.zero_padding:
+            # Filled, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
+            return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
+        if zero_row:
+            plain = F.dropout(vectors * self.encoding.factor, self.encoding.dropout, self.training)
+            return torch.where(keep.unsqueeze(-1), out, plain)
+        return out
+
+    def extra_repr(self) -> str:
+        """The setting that neither of the two parts shows."""
+        return f"zero_padding={self.zero_padding}"
+
+    def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        if not isinstance(input_ids, torch.Tensor):
+            raise TypeError(
+                explain(
+                    "input_ids must be a tensor (batch, length)", got=shorten(input_ids), fix="torch.tensor(input_ids)"
+                )
+            )
+        if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
+            raise TypeError(
+                explain(
+                    "input_ids must be whole numbers",
+                    got=f"a tensor of {input_ids.dtype}",
+                    fix="SinusoidalPositionalEncoding(d_model) for vectors that are looked up already",
+                )
+            )
+        if input_ids.ndim != 2:
+            raise ValueError(
+                explain(
+                    "input_ids must be (batch, length)",
+                    got=f"shape {tuple(input_ids.shape)}",
+                    fix="input_ids[None] for a single row",
+                )
+            )
+        ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
+        if _can_look(ids) and ids.numel():
+            lowest, highest = (int(value) for value in ids.aminmax())
+            if lowest < 0 or highest >= self.num_embeddings:
+                raise ValueError(self._id_message(ids))
+        return ids.to(self.embedding.weight.device)
+
+    def _id_message(self, ids: torch.Tensor) -> str:
+        bad = (ids < 0) | (ids >= self.num_embeddings)
+        row, column = bad.nonzero()[0].tolist()
+        return explain(
+            f"row {row}, column {column} has id {int(ids[row, column])}, the embedding has {self.num_embeddings} rows",
+            got=f"{int(bad.sum())} of {ids.numel()} ids without a row",
+            fix=f"an embedding of len(tokenizer) rows, at least {int(ids.max()) + 1}"
+            if int(ids[row, column]) >= 0
+            else "labels may hold -100, input_ids may not",
+        )
+
+    def _is_ours(self, vectors: torch.Tensor) -> bool:
+        """Whether nobody else can hold the looked-up rows, so that the sum may be written over them."""
+        hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
+        return (
+            type(self.embedding) is nn.Embedding
+            and not any(hooks)
+            and not (vectors.requires_grad and torch.is_grad_enabled())
+        )
+
+    def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
+        """Warns once, on the first call: by then a checkpoint has been loaded."""
+        if self._spread_seen or torch.compiler.is_compiling() or isinstance(vectors, FakeTensor) or vectors.is_meta:
+            return
+        real = vectors.detach() if keep is None else vectors.detach()[keep]
+        if real.numel() < 2:
+            return
+        self._spread_seen = True
+        positions = torch.arange(_SAMPLE, device="cpu")
+        convention, base = self.encoding.convention, self.encoding.base
+        rows = sinusoidal_encoding(positions, self.d_model, convention=convention, base=base)
+        encoding, tokens = float(rows.std()), float(real.float().std()) * abs(self.encoding.factor)
+        if encoding > _DROWNED * tokens:
+            warnings.warn(
+                explain(
+                    f"the encoding's spread is over {_DROWNED:g} times the embedding's: positions drown the tokens",
+                    got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
+                    fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
+                ),
+                stacklevel=2,
+            )
+
+
+def _can_look(values: torch.Tensor) -> bool:
+    """Whether numbers can be looked at without waiting for an accelerator or breaking a graph."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not isinstance(values, FakeTensor)
+
+
+def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    values = isinstance(attention_mask, torch.Tensor) and _can_look(attention_mask)
+    keep: torch.Tensor = check_mask(attention_mask, values=values)
+    if keep.shape != ids.shape:
+        raise ValueError(
+            explain(
+                "attention_mask must have the shape of input_ids",
+                got=f"attention_mask {tuple(keep.shape)}, input_ids {tuple(ids.shape)}",
+                fix="pass the two as the tokenizer made them",
+            )
+        )
+    return keep.to(ids.device)
+
+
+def _check_embedding(embedding: object) -> nn.Embedding:
+    # An instance can only exist once that module is loaded, and then nothing has to be imported to ask.
+    library = sys.modules.get("transformers.modeling_utils")
+    if library is not None and isinstance(embedding, library.PreTrainedModel):
+        raise TypeError(
+            explain(
+                f"{type(embedding).__name__} adds its own positions: with these on top it would have them twice",
+                got="a whole model as the embedding",
+                fix="PositionalEmbedding(model.get_input_embeddings()) for vectors that bypass the model, or "
+                "use_sinusoidal_positions(model) for sinusoids inside it",
+            )
+        )
+    if not isinstance(embedding, nn.Embedding):
+        raise TypeError(
+            explain(
+                "embedding must be an nn.Embedding or a subclass of it",
+                got=shorten(embedding),
+                fix="PositionalEmbedding(nn.Embedding(len(tokenizer), 512))",
+            )
+        )
+    return embedding
