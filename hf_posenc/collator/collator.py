@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -114,7 +114,6 @@ class DataCollatorWithPositionalEncoding:
         Batch(
           input_ids        (2, 6)        int64    cpu
           attention_mask   (2, 6)        int64    cpu
-          token_type_ids   (2, 6)        int64    cpu
           position_ids     (2, 6)        int64    cpu
           look_ahead_mask  (2, 1, 6, 6)  bool     cpu
           inputs_embeds    (2, 6, 8)     float32  cpu
@@ -153,7 +152,7 @@ class DataCollatorWithPositionalEncoding:
     seed: int | None = None
     convention: str | Convention = "vaswani"
     base: float | None = None
-    scale: str | float | None = None
+    scale: Literal["sqrt_d"] | float | None = None
     dropout: float = 0.0
     zero_padding: bool = True
     device: Any = None
