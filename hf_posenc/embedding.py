@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from hf_posenc._explain import explain, shorten
 from hf_posenc.positions import check_mask, count_real_tokens
 from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
+from hf_posenc.sinusoid.cache import without_values
 
 # The encoding's spread, and how many times the embedding's it may be before a word is said: at 5 times, one part in 26
 # of a vector's variance is the token's.
@@ -186,7 +186,7 @@ class PositionalEmbedding(nn.Module):
 
     def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warns once, on the first call: by then a checkpoint has been loaded."""
-        if self._spread_seen or torch.compiler.is_compiling() or isinstance(vectors, FakeTensor) or vectors.is_meta:
+        if self._spread_seen or without_values(vectors):
             return
         real = vectors.detach() if keep is None else vectors.detach()[keep]
         if real.numel() < 2:
@@ -209,7 +209,7 @@ class PositionalEmbedding(nn.Module):
 
 def _can_look(values: torch.Tensor) -> bool:
     """Whether numbers can be looked at without waiting for an accelerator or breaking a graph."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not isinstance(values, FakeTensor)
+    return values.device.type == "cpu" and not without_values(values)
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ may both compute it, and then one of two equal tables stays. A lock held while a
 
 from __future__ import annotations
 
-import json
+import ast
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -20,10 +20,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from hf_posenc._explain import explain
 
 from .conventions import Convention, check_width, resolve_convention
-from .exact import encode, encode_in_graph, waves
+from .exact import Waves, encode, encode_in_graph, waves
 
-# Longer tables are not kept: 2**17 rows of width 768 are 384 MiB in float32, and contexts beyond are rare.
-MOST_ROWS = 2**17
+# Longer tables are not kept: 2**18 rows of width 768 are 768 MiB in float32, and longer rows of tokens are rare.
+MOST_ROWS = 2**18
 _FEWEST_ROWS = 256
 # A table is made, or made longer, for a request of at least this share of its new rows: one token at position 100,000,
 # as in decoding with a cache, is computed alone in microseconds.
@@ -36,14 +36,21 @@ class Encoding(NamedTuple):
 
     convention: Convention
     d_model: int
-    base: float | None  # None for fixed bases, never for "the usual one": equal encodings have equal keys
+    base: float | None  # None for fixed bases, never for "the usual one": equal encodings are equal keys
+    spelled: str  # convention and base for a registered operator: a float would become an input of the graph
 
     @classmethod
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
         """The encoding that a caller's arguments describe, checked."""
         resolved = resolve_convention(convention)
         width = check_width(d_model)
-        return cls(resolved, width, resolved.check_fit(width, base))
+        number = resolved.check_fit(width, base)
+        return cls(resolved, width, number, repr((resolved.values(), number)))
+
+    @property
+    def waves(self) -> Waves:
+        """The frequencies, computed once for each encoding."""
+        return waves(self.convention, self.d_model, self.base)
 
 
 _Key = tuple[Encoding, torch.dtype, torch.device]
@@ -67,20 +74,20 @@ def table(
         wanted (`int`): how many rows the caller is about to read, which decides whether a longer table pays.
 
     Returns:
-        `torch.Tensor` `(R, D)`, R >= `length` a power of two; `None` where computing directly is the better way.
+        `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` where computing directly is the better way.
     """
     key = (encoding, dtype, device)
     found = _Kept.tables.get(key)
     have = 0 if found is None else len(found)
     if have >= length:
         return found
-    rows = max(_FEWEST_ROWS, 1 << (length - 1).bit_length())
-    if rows > MOST_ROWS or (rows - have > _FEWEST_ROWS and rows - have > _SHARE * wanted):
+    rows = min(max(_FEWEST_ROWS, 1 << (length - 1).bit_length()), MOST_ROWS)
+    if length > rows or (rows - have > _FEWEST_ROWS and rows - have > _SHARE * wanted):
         return None
     # A tensor made in inference mode would fail in the backward pass of a later training step.
     with torch.inference_mode(False), torch.no_grad():
         positions = torch.arange(have, rows, dtype=torch.float64, device="cpu")
-        new = encode(positions, waves(*encoding), dtype).to(device)
+        new = encode(positions, encoding.waves, dtype).to(device)
         made = new if found is None else torch.cat([found, new])
     if type(made) is torch.Tensor:  # not a fake one
         others = [(other, kept) for other, kept in _Kept.tables.items() if other != key]
@@ -107,12 +114,11 @@ def rows_at(
     Raises:
         ValueError: if a position is not below `limit`.
     """
-    in_graph = torch.compiler.is_dynamo_compiling()
-    if torch.compiler.is_compiling() and not in_graph:  # torch.export: plain Python on fake tensors
-        return encode_in_graph(positions, waves(*encoding), dtype).to(positions.device)
-    if in_graph or isinstance(positions, FakeTensor) or positions.is_meta:
-        convention, d_model, base = encoding
-        rows: torch.Tensor = _rows(positions, convention.key, d_model, base, dtype, bound, limit)
+    if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+        # torch.export: plain Python on fake tensors, and a program that should run where this package is not.
+        return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
+    if without_values(positions):
+        rows: torch.Tensor = _rows(positions, encoding.spelled, encoding.d_model, dtype, bound, limit)
         return rows
     return _look_up(positions, encoding, dtype, bound, limit)
 
@@ -123,7 +129,7 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
     Returns:
         `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; where a table is kept a view of it.
     """
-    if torch.compiler.is_compiling() or isinstance(like, FakeTensor) or like.is_meta:
+    if without_values(like):
         where = torch.arange(start, stop, device=like.device)
         return rows_at(where, encoding, like.dtype, bound=stop)
     shared = table(encoding, stop, like.dtype, like.device, wanted=stop - start) if stop > start else None
@@ -134,10 +140,13 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
     """The rows of any positions without a table, in memory of their own, on the device of `positions`."""
-    with torch.no_grad():
-        exact = positions.detach().to("cpu", torch.float64)
-        rows = encode(exact.reshape(-1), waves(*encoding), dtype)
-        return rows.reshape(*positions.shape, encoding.d_model).to(positions.device)
+    exact = positions.detach().to("cpu", torch.float64)
+    return encode(exact, encoding.waves, dtype).to(positions.device)
+
+
+def without_values(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing to compute with yet: under a compiler or export, in a fake mode, on the meta device."""
+    return torch.compiler.is_compiling() or isinstance(tensor, FakeTensor) or tensor.is_meta
 
 
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
@@ -162,22 +171,21 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
 
 @torch.library.custom_op("hf_posenc::rows", mutates_args=())
 def _rows(
-    positions: torch.Tensor, key: str, d_model: int, base: float | None, dtype: torch.dtype, bound: int, limit: int
+    positions: torch.Tensor, spelled: str, d_model: int, dtype: torch.dtype, bound: int, limit: int
 ) -> torch.Tensor:
     """`rows_at` as one operation that a compiler does not look into: float64 angles in the graph cost three times."""
-    return _look_up(positions, Encoding(_convention(key), d_model, base), dtype, bound, limit)
+    return _look_up(positions, _read(spelled, d_model), dtype, bound, limit)
 
 
 @_rows.register_fake
-def _(
-    positions: torch.Tensor, key: str, d_model: int, base: float | None, dtype: torch.dtype, bound: int, limit: int
-) -> torch.Tensor:
+def _(positions: torch.Tensor, spelled: str, d_model: int, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
     return positions.new_empty((*positions.shape, d_model), dtype=dtype)
 
 
 @lru_cache(maxsize=64)
-def _convention(key: str) -> Convention:
-    return Convention.from_dict(json.loads(key))
+def _read(spelled: str, d_model: int) -> Encoding:
+    values, base = ast.literal_eval(spelled)
+    return Encoding(Convention(*values), d_model, base, spelled)
 
 
 def clear() -> None:

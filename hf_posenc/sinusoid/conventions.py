@@ -5,12 +5,10 @@ Says nothing about numbers: those are made in `exact`. The √d scaling is no pa
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from decimal import Context, Decimal, localcontext
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -20,11 +18,6 @@ Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]
 
 DEFAULT_BASE = 10000.0
-TWO_PI = Decimal(
-    "6.28318530717958647692528676655900576839433879875021164194988918461563281257241799725606965068423413596"
-)
-# Decimal digits of every frequency before it is split into two float64 parts, which hold 32 of them.
-DIGITS = Context(prec=60)
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,6 @@ class Convention:
     first_position: int = 0
     padding_position: int | None = None
     bases: tuple[float, ...] | None = None
-    key: str = field(init=False, repr=False, compare=False, default="")
 
     def __post_init__(self) -> None:
         if self.layout not in get_args(Layout):
@@ -74,8 +66,6 @@ class Convention:
         if self.bases is not None:
             object.__setattr__(self, "bases", tuple(self.bases))  # a list from JSON must hash like a tuple
             _check_bases(self.bases)
-        # All fields as one string: what a registered operator can take, and what a compiler can compare.
-        object.__setattr__(self, "key", json.dumps(self._values()))
 
     def to_dict(self) -> dict[str, Any]:
         r"""What JSON can hold: a preset by its name alone, anything else by all its fields.
@@ -88,7 +78,8 @@ class Convention:
             return {"name": self.name}
         if self.bases is not None and self == fixed_bases(*self.bases):
             return {"name": "fixed_bases", "bases": list(self.bases)}
-        return self._values()
+        names = [field.name for field in fields(self)]
+        return dict(zip(names, self.values(), strict=True)) | {"bases": self.bases and list(self.bases)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Convention:
@@ -104,7 +95,7 @@ class Convention:
             >>> Convention.from_dict({"name": "fixed_bases", "bases": [4, 5, 7]}) == fixed_bases(4, 5, 7)
             True
         """
-        known = list(CONVENTIONS["vaswani"]._values())
+        known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
                 raise ValueError(one_of("a key of a convention", key, known))
@@ -116,9 +107,14 @@ class Convention:
             raise ValueError(explain("a convention needs a name", got=shorten(dict(values)), fix='{"name": "vaswani"}'))
         return cls(**values)
 
-    def _values(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        return {**values, "bases": None if self.bases is None else list(self.bases)}
+    def values(self) -> tuple[Any, ...]:
+        r"""All fields in order: `Convention(*convention.values()) == convention`.
+
+        Example:
+            >>> CONVENTIONS["fairseq"].values()
+            ('fairseq', 'halves', 'ends', 2, 1, None)
+        """
+        return self.name, self.layout, self.spacing, self.first_position, self.padding_position, self.bases
 
     def counts(self, d_model: int) -> tuple[int, int]:
         r"""How many of `d_model` columns are sines, and how many are cosines; what is left over is zero.
@@ -151,33 +147,6 @@ class Convention:
         if not (math.isfinite(number) and number > 1):
             raise ValueError(explain("base must be finite and larger than 1", got=number, fix="base=10000"))
         return float(number)
-
-    def exact_frequencies(self, d_model: int, base: float | None = None) -> list[Decimal]:
-        r"""Turns per position of each sine column, to 55 digits or more.
-
-        Args:
-            d_model (`int`): width D >= 1.
-            base (number, *optional*, defaults to 10000): what the slowest column approaches, in positions per radian.
-
-        Raises:
-            ValueError: if `base` is not a number larger than 1, or the width does not fit the fixed bases.
-
-        Example:
-            >>> [round(float(turns * TWO_PI), 9) for turns in CONVENTIONS["vaswani"].exact_frequencies(8)]
-            [1.0, 0.1, 0.01, 0.001]
-        """
-        number = self.check_fit(d_model, base)
-        if number is None:
-            with localcontext(DIGITS):
-                return [1 / Decimal(turn) for turn in self.bases or ()]
-        sines, _ = self.counts(d_model)
-        with localcontext(DIGITS):
-            steps = Decimal(max(sines - 1, 1)) if self.spacing == "ends" else Decimal(d_model) / 2
-            ratio = (-Decimal(number).ln() / steps).exp()
-            turns = [1 / TWO_PI]
-            while len(turns) < sines:
-                turns.append(turns[-1] * ratio)
-            return turns[:sines]
 
 
 CONVENTIONS: Mapping[str, Convention] = MappingProxyType(

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 import math
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import NamedTuple, overload
 
@@ -24,8 +24,14 @@ from numpy.typing import NDArray
 
 from hf_posenc._explain import one_of
 
-from .conventions import DIGITS, Convention
+from .conventions import Convention
 
+TWO_PI = Decimal(
+    "6.28318530717958647692528676655900576839433879875021164194988918461563281257241799725606965068423413596"
+)
+# Decimal digits of a frequency before it is split into two float64 parts, which hold 32 of them. A context of our own:
+# the caller's may round to fewer, or trap.
+DIGITS = Context(prec=60)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 # Elements of one float64 block: what one step works on stays in the cores' own cache.
@@ -51,10 +57,31 @@ class Waves(NamedTuple):
     low: NDArray[np.float64]
 
 
+def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
+    r"""Turns per position of each sine column, to 55 digits or more.
+
+    Example:
+        >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
+        >>> [round(float(turns * TWO_PI), 9) for turns in exact_frequencies(CONVENTIONS["vaswani"], 8)]
+        [1.0, 0.1, 0.01, 0.001]
+    """
+    number = convention.check_fit(d_model, base)
+    with localcontext(DIGITS):
+        if number is None:
+            return [1 / Decimal(turn) for turn in convention.bases or ()]
+        sines, _ = convention.counts(d_model)
+        steps = Decimal(max(sines - 1, 1)) if convention.spacing == "ends" else Decimal(d_model) / 2
+        ratio = (-Decimal(number).ln() / steps).exp()
+        turns = [1 / TWO_PI]
+        while len(turns) < sines:
+            turns.append(turns[-1] * ratio)
+        return turns[:sines]
+
+
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
     """The frequencies of one convention, width and base, computed once."""
-    exact = convention.exact_frequencies(d_model, base)
+    exact = exact_frequencies(convention, d_model, base)
     whole = np.array([float(turns) for turns in exact], dtype=np.float64)
     head = _upper_half(whole)
     with localcontext(DIGITS):
@@ -76,12 +103,12 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
     r"""The rows of the given positions.
 
     Args:
-        positions (`torch.Tensor` `(N,)` float64, on the CPU).
+        positions (`torch.Tensor` `(...)` float64, on the CPU).
         waves (`Waves`): frequencies and layout.
         dtype (`torch.dtype`): one of `DTYPES`.
 
     Returns:
-        `torch.Tensor` `(N, D)` of `dtype`, on the CPU. A row depends on its own position alone, to the last bit.
+        `torch.Tensor` `(..., D)` of `dtype`, on the CPU, not a view. A row depends on its own position alone.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -89,7 +116,8 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
         tensor([[0.0000, 1.0000, 0.0000, 1.0000],
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    out = torch.zeros(len(positions), waves.d_model, dtype=dtype, device="cpu")
+    whole = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
+    positions, out = positions.reshape(-1), whole.view(-1, waves.d_model)  # (N,), (N, D)
     # Whole numbers up to the limit have few bits, and so have most fractions: one exact product is enough for them.
     short = (positions.abs() <= _SHORT) & (positions == _upper_half(positions))
     for rows, turned in ((short, _turn_short), (~short, _turn_long)):
@@ -105,7 +133,7 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
             cosines.copy_(round_once(cosine[:, : waves.cosines], dtype))
             if not everything:
                 out[where[some]] = block
-    return out
+    return whole
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
@@ -117,7 +145,7 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
         paired = torch.stack([sine[:, : waves.cosines], cosine], dim=-1).flatten(1)  # (N, 2 * cosines)
         columns = [paired, sine[:, waves.cosines :]]
     else:
-        columns = [sine, cosine, sine.new_zeros(len(flat), waves.d_model - sine.shape[1] - cosine.shape[1])]
+        columns = [sine, cosine, sine.new_zeros(flat.shape[0], waves.d_model - sine.shape[1] - cosine.shape[1])]
     return torch.cat(columns, dim=1).reshape(*positions.shape, waves.d_model)
 
 

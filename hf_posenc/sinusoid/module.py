@@ -128,7 +128,7 @@ class SinusoidalPositionalEncoding(nn.Module):
             rows = rows_at(positions, self._encoding, x.dtype, bound=-1 if bound is None else bound, limit=limit)
         if out is not None:
             torch.add(rows, x, alpha=self.factor, out=out)
-        elif rows.shape == x.shape and position_ids is not None:
+        elif rows.ndim == 3 and rows.shape[0] == x.shape[0]:
             out = rows.add_(x, alpha=self.factor)  # the rows are ours alone: no third buffer
         else:
             out = torch.add(rows, x, alpha=self.factor)
@@ -197,7 +197,9 @@ class SinusoidalPositionalEncoding(nn.Module):
     def _checked_positions(self, position_ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         positions = as_positions(position_ids, "position_ids")
         batch, length = x.shape[:2]
-        if positions.shape not in ((batch, length), (1, length), (length,)):
+        # One dimension at a time: comparing whole shapes would tie B to T in an exported program.
+        rows = positions.shape[0] if positions.ndim == 2 else 1
+        if positions.ndim not in (1, 2) or positions.shape[-1] != length or rows not in (1, batch):
             raise ValueError(
                 explain(
                     "position_ids must be (batch, length) or (length,)",

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hf_posenc._explain import explain, shorten
 
-from .cache import Encoding, compute, rows_at
-from .conventions import DIGITS, TWO_PI, Convention, check_width, resolve_convention
-from .exact import check_dtype
+from .cache import Encoding, compute, rows_at, without_values
+from .conventions import Convention, check_width, resolve_convention
+from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
 
 
 def sinusoidal_encoding(
@@ -66,7 +66,7 @@ def sinusoidal_encoding(
     """
     encoding = Encoding.of(convention, d_model, base)
     where = as_positions(positions)
-    if torch.compiler.is_compiling() or where.is_meta:
+    if without_values(where):
         rows = rows_at(where, encoding, check_dtype(dtype))
     else:
         rows = compute(where, encoding, check_dtype(dtype))
@@ -134,7 +134,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
         >>> frequencies(8)
         tensor([1.0000, 0.1000, 0.0100, 0.0010], dtype=torch.float64)
     """
-    turns = resolve_convention(convention).exact_frequencies(check_width(d_model), base)
+    turns = exact_frequencies(resolve_convention(convention), check_width(d_model), base)
     with localcontext(DIGITS):
         return torch.tensor([float(each * TWO_PI) for each in turns], dtype=torch.float64, device="cpu")
 
