@@ -123,7 +123,10 @@ class PositionalEmbedding(nn.Module):
         if keep is None:
             return out
         if self.zero_padding:
-            # Filled, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
+            # Written over, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
+            if _can_look(keep):
+                out[~keep] = 0.0  # touches the padding alone
+                return out
             return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
         if zero_row:
             plain = F.dropout(vectors * self.encoding.factor, self.encoding.dropout, self.training)

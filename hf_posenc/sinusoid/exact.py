@@ -26,9 +26,7 @@ from hf_posenc._explain import one_of
 
 from .conventions import Convention
 
-TWO_PI = Decimal(
-    "6.28318530717958647692528676655900576839433879875021164194988918461563281257241799725606965068423413596"
-)
+TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
 # Decimal digits of a frequency before it is split into two float64 parts, which hold 32 of them. A context of our own:
 # the caller's may round to fewer, or trap.
 DIGITS = Context(prec=60)

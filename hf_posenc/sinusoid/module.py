@@ -14,7 +14,7 @@ from torch import nn
 
 from hf_posenc._explain import explain, one_of, shorten
 
-from .cache import Encoding, rows_at, shared_rows
+from .cache import Encoding, rows_at, shared_rows, without_values
 from .conventions import Convention
 from .exact import DTYPES
 from .values import as_positions
@@ -118,23 +118,40 @@ class SinusoidalPositionalEncoding(nn.Module):
             TypeError: if `x` is not floating point.
         """
         self._check(x, out)
-        first = self.convention.first_position
-        limit = -1 if self.max_length is None else first + self.max_length
-        length = x.shape[1]
+        first, length = self.convention.first_position, x.shape[1]
         if position_ids is None:
             rows = shared_rows(first, first + length, self._encoding, x)
+            out = self._add(rows, x, out)
         else:
+            limit = -1 if self.max_length is None else first + self.max_length
             positions = self._checked_positions(position_ids, x)
-            rows = rows_at(positions, self._encoding, x.dtype, bound=-1 if bound is None else bound, limit=limit)
-        if out is not None:
-            torch.add(rows, x, alpha=self.factor, out=out)
-        elif rows.ndim == 3 and rows.shape[0] == x.shape[0]:
-            out = rows.add_(x, alpha=self.factor)  # the rows are ours alone: no third buffer
-        else:
-            out = torch.add(rows, x, alpha=self.factor)
+            out = self._add_rows(positions, x, out, bound=-1 if bound is None else bound, limit=limit)
         if self.dropout and self.training:
             return F.dropout(out, self.dropout, inplace=True)
         return out
+
+    def _add_rows(
+        self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, *, bound: int, limit: int
+    ) -> torch.Tensor:
+        if out is None or x.device.type != "cpu" or positions.ndim == 1 or without_values(x):
+            rows = rows_at(positions, self._encoding, x.dtype, bound=bound, limit=limit)
+            if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0]:
+                # The rows are ours alone: no third buffer.
+                return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
+            return self._add(rows, x, out)
+        # One row of the batch at a time: what was looked up is added while it lies in the cores' cache.
+        positions = positions.expand(len(x), -1)
+        for row in range(len(x)):
+            rows = rows_at(positions[row], self._encoding, x.dtype, bound=bound, limit=limit)
+            self._add(rows, x[row], out[row])
+        return out
+
+    def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        if self.scale is None:
+            return torch.add(rows, x, out=out)
+        # Not add(alpha=): in 16 bits that rounds the product first, and not alike in the middle and at the end of a
+        # row, so that padding would change a token's vector.
+        return torch.addcmul(rows, x, x.new_ones(()), value=self.factor, out=out)
 
     def extra_repr(self) -> str:
         """The settings, for `print(module)`."""
