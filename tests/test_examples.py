@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
@@ -33,3 +35,47 @@ def run(name: str, folder: Path) -> str:
 def test_every_example_has_a_test() -> None:
     tested = set(re.findall(r'run\("(\w+\.py)"', Path(__file__).read_text(encoding="utf-8")))
     assert tested == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+def test_01_shows_a_batch_and_its_vectors(tmp_path: Path) -> None:
+    out = run("01_collate_a_batch.py", tmp_path)
+    assert re.search(r"input_ids +\(2, 13\) +int64", out)
+    assert re.search(r"look_ahead_mask +\(2, 1, 13, 13\) +bool", out)
+    assert "[CLS]@0  i@1  ride@2  bike@3  [SEP]@4  [PAD]@0" in out
+    assert "un@7  ##sur@8  ##pr@9  ##ising@10  ##ly@11  [SEP]@12" in out
+    look_ahead, both = out.split("look-ahead and padding")
+    assert sum(line.count("■") for line in look_ahead.splitlines()) == 13 * 14 // 2
+    assert sum(line.count("■") for line in both.splitlines()) == 1 + 2 + 3 + 4 + 9 * 5  # row 0 has five real tokens
+    assert "inputs_embeds (2, 13, 64) torch.float32" in out
+    for promise in (
+        "the vectors of 'I' at positions [1, 3] differ by position alone: True",
+        "the table has a gradient: True",
+        "vectors at padding are 0: True",
+        "padding side changes no vector of a real token: True",
+    ):
+        assert promise in out
+
+
+def test_02_loses_no_text_between_map_and_dataloader(tmp_path: Path) -> None:
+    out = run("02_datasets_map.py", tmp_path)
+    texts, rows = map(int, re.findall(r"(\d+) texts became (\d+) rows", out)[0])
+    assert texts == 4000
+    assert rows > texts
+    columns = re.findall(r"columns: (.*)", out)[0].split(", ")
+    assert {"input_ids", "attention_mask", "length", "label", "overflow_to_sample_mapping"} <= set(columns)
+    assert "look_ahead_mask" not in columns
+    assert "inputs_embeds" not in columns
+    batches, tokens = re.findall(r"(\d+) batches, ([\d,]+) tokens", out)[0]
+    assert int(batches) == -(-rows // 32)
+    assert int(tokens.replace(",", "")) == int(re.findall(r"column says ([\d,]+)", out)[0].replace(",", ""))
+    last = rows - 32 * (int(batches) - 1)
+    length = int(re.findall(rf"input_ids +\({last}, (\d+)\) +int64", out)[0])
+    assert length % 8 == 0
+    assert f"embedded: ({last}, {length}, 128) torch.float32" in out
+
+
+def test_03_learns_word_order_with_positions_and_guesses_without(tmp_path: Path) -> None:
+    out = run("03_trainer.py", tmp_path)
+    assert "both orders have the same tokens: True" in out
+    assert float(re.findall(r"with positions: ([\d.]+)", out)[0]) >= 0.98
+    assert float(re.findall(r"without positions: ([\d.]+)", out)[0]) == pytest.approx(0.5, abs=0.02)
