@@ -1,0 +1,168 @@
+"""`Batch` held against what a plain dict does, and its pictures against the tokens that they show."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from hf_posenc import Batch, DataCollatorWithPositionalEncoding, look_ahead_mask
+
+
+def small() -> Batch:
+    return Batch(
+        {
+            "input_ids": torch.tensor([[5, 6], [7, 0]]),
+            "attention_mask": torch.tensor([[1, 1], [1, 0]]),
+            "look_ahead_mask": look_ahead_mask(2).expand(2, 1, 2, 2),
+        }
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- a dict
+
+
+def test_it_is_a_dict_that_unpacks_into_a_call() -> None:
+    batch = small()
+    assert isinstance(batch, dict)
+    assert dict(**batch).keys() == batch.keys()
+    assert next(iter(batch)) == "input_ids"
+
+
+def test_it_is_rebuilt_from_its_items_as_trainer_and_accelerate_do() -> None:
+    batch = small()
+    again = type(batch)({name: tensor.clone() for name, tensor in batch.items()})
+    assert isinstance(again, Batch)
+    assert again.keys() == batch.keys()
+
+
+def test_accelerate_moves_it() -> None:
+    from accelerate.utils import find_batch_size, send_to_device
+
+    batch = small()
+    assert find_batch_size(batch) == 2
+    moved = send_to_device(batch, torch.device("cpu"))
+    assert torch.equal(moved["input_ids"], batch["input_ids"])
+
+
+def test_it_travels_through_pickle_without_the_tokenizer(wordpiece) -> None:
+    batch = DataCollatorWithPositionalEncoding(wordpiece)(["I ride bike", "a"])
+    dumped = pickle.dumps(batch)
+    assert b"okenizer" not in dumped
+    again = pickle.loads(dumped)
+    assert isinstance(again, Batch)
+    assert all(torch.equal(again[name], batch[name]) for name in batch)
+    assert "<td" in again._repr_html_()  # ids stand where tokens stood
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
+def test_it_can_be_copied(duplicate) -> None:
+    again = duplicate(small())
+    assert isinstance(again, Batch)
+    assert torch.equal(again["input_ids"], small()["input_ids"])
+
+
+# ------------------------------------------------------------------------------------------------------------- moving
+
+
+def test_moving_gives_a_new_batch_and_leaves_this_one(device: torch.device) -> None:
+    batch = small()
+    moved = batch.to(device)
+    assert moved is not batch
+    assert {tensor.device.type for tensor in moved.values()} == {device.type}
+    assert {tensor.device.type for tensor in batch.values()} == {"cpu"}
+    assert moved.keys() == batch.keys()
+
+
+def test_a_repeated_matrix_is_moved_once_and_repeated_there(device: torch.device) -> None:
+    mask = small().to(device)["look_ahead_mask"]
+    assert mask.shape == (2, 1, 2, 2)
+    assert mask.stride()[0] == 0
+    assert mask.untyped_storage().nbytes() == 4
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_pinning_never_sees_overlapping_memory(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that overlaps cannot be pinned; machines without an accelerator cannot pin at all, so a copy stands in."""
+    seen: list[tuple[int, ...]] = []
+
+    def pin(self: torch.Tensor) -> torch.Tensor:
+        assert 0 not in [step for size, step in zip(self.shape, self.stride(), strict=True) if size > 1]
+        seen.append(tuple(self.shape))
+        return self.clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    batch = Batch({"input_ids": torch.ones(rows, 3).long(), "look_ahead_mask": look_ahead_mask(3).expand(rows, 1, 3, 3)})
+    pinned = batch.pin_memory()
+    assert isinstance(pinned, Batch)
+    assert seen == [(rows, 3), (1, 1, 3, 3)]
+    assert torch.equal(pinned["look_ahead_mask"], batch["look_ahead_mask"])
+
+
+def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    monkeypatch.setattr(Batch, "pin_memory", lambda self: "ours")
+    assert pin_memory(small()) == "ours" or isinstance(pin_memory(small()), dict)
+
+
+def test_numpy_batches_say_what_moving_needs() -> None:
+    batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
+    with pytest.raises(TypeError, match="(?s)'input_ids' is none.*return_tensors=\"pt\""):
+        batch.to("cpu")
+
+
+# ----------------------------------------------------------------------------------------------------------- pictures
+
+
+def test_the_text_picture_names_shape_dtype_and_device() -> None:
+    lines = repr(small()).splitlines()
+    assert lines[0] == "Batch("
+    assert lines[1].split() == ["input_ids", "(2,", "2)", "int64", "cpu"]
+    assert lines[3].split() == ["look_ahead_mask", "(2,", "1,", "2,", "2)", "bool", "cpu"]
+    assert repr(Batch()) == "Batch(\n)"
+
+
+def test_the_notebook_picture_shows_tokens_with_padding_greyed(word_level) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level)
+    page = collate(["I ride bike", "a"])._repr_html_()
+    cells = re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)
+    assert [token for _, token in cells] == ["I", "ride", "bike", "a", "[PAD]", "[PAD]"]
+    assert [bool(style) for style, _ in cells] == [False] * 4 + [True] * 2
+    for fact in ("input_ids", "(2, 3)", "int64", "cpu"):
+        assert fact in page
+
+
+def test_a_token_that_looks_like_html_is_shown_not_run(wordpiece) -> None:
+    wordpiece.add_tokens(["<script>alert(1)</script>"])
+    page = DataCollatorWithPositionalEncoding(wordpiece)(["<script>alert(1)</script>"])._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_padding_with_the_end_token_is_told_from_the_real_one(byte_bpe) -> None:
+    collate = DataCollatorWithPositionalEncoding(byte_bpe, pad_token="eos")
+    page = collate(["a<|endoftext|>", "a b c d e"])._repr_html_()
+    first_row = re.findall(r'<td style="([^"]*)">&lt;\|endoftext\|&gt;</td>', page)
+    assert first_row[0] == ""
+    assert all(first_row[1:])
+    assert len(first_row) > 1
+
+
+def test_a_large_batch_stays_a_small_picture(word_level) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, look_ahead=False)
+    page = collate(["a " * 300] * 64)._repr_html_()
+    assert "48 more rows" in page
+    assert "… +252" in page
+    assert len(page) < 60_000
+
+
+def test_a_packed_batch_is_greyed_where_no_document_is(word_level) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=4)
+    page = collate(["I ride bike"])._repr_html_()
+    styles = [style for style, _ in re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)]
+    assert [bool(style) for style in styles] == [False, False, False] + [True] * (len(styles) - 3)

@@ -1,0 +1,175 @@
+"""`Ragged` held against plain lists of rows, and its padding against a loop written from the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_posenc.ragged import Ragged, round_up
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+def padded(rows: list[list[int]], fill: int, width: int, side: str) -> list[list[int]]:
+    """What padding means, row by row."""
+    out = []
+    for row in rows:
+        gap = [fill] * (width - len(row))
+        out.append(row + gap if side == "right" else gap + row)
+    return out
+
+
+ROWS = st.lists(st.lists(st.integers(-(2**40), 2**40), max_size=12), max_size=8)
+SIDES = st.sampled_from(["left", "right"])
+
+
+@given(rows=ROWS, fill=st.sampled_from([0, 1, -100]), extra=st.integers(0, 5), side=SIDES)
+def test_pad_puts_every_row_at_its_side_and_the_fill_everywhere_else(
+    rows: list[list[int]], fill: int, extra: int, side: str
+) -> None:
+    width = max(map(len, rows), default=0) + extra
+    assert Ragged.from_rows(rows).pad(fill, width, side=side).tolist() == padded(rows, fill, width, side)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("fill", [0, 7])
+def test_long_rows_are_padded_like_short_ones(side: str, fill: int) -> None:
+    """Rows of hundreds of values are copied one by one, and those of a few are scattered: two ways, one result."""
+    rows = [list(range(1, 401)), list(range(1, 600)), []]
+    assert Ragged.from_rows(rows).pad(fill, side=side).tolist() == padded(rows, fill, 599, side)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_beyond_the_range_of_16_bits_are_padded_right(side: str) -> None:
+    rows = [[1] * 40_000, [2] * 3]
+    inside = Ragged.from_rows(rows).inside(side=side)
+    assert inside.sum(axis=1).tolist() == [40_000, 3]
+    assert inside[1, :3].all() == (side == "right")
+    assert inside[1, -3:].all() == (side == "left")
+
+
+# ----------------------------------------------------------------------------------------------------------- property
+
+
+@given(rows=ROWS, side=SIDES)
+def test_what_is_inside_after_padding_is_the_values_again(rows: list[list[int]], side: str) -> None:
+    ragged = Ragged.from_rows(rows)
+    inside = ragged.inside(side=side)
+    assert np.array_equal(ragged.pad(0, side=side)[inside], ragged.values)
+    assert inside.sum(axis=1).tolist() == [len(row) for row in rows]
+
+
+@given(rows=ROWS)
+def test_iterating_gives_the_rows_back(rows: list[list[int]]) -> None:
+    ragged = Ragged.from_rows(rows)
+    assert [row.tolist() for row in ragged] == rows
+    assert len(ragged) == len(rows)
+    assert ragged.longest == max(map(len, rows), default=0)
+    assert ragged.shortest == min(map(len, rows), default=0)
+
+
+@given(rows=ROWS.filter(len), data=st.data())
+def test_take_picks_rows_in_any_order_and_more_than_once(rows: list[list[int]], data: st.DataObject) -> None:
+    order = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
+    taken = Ragged.from_rows(rows).take(np.array(order, dtype=np.int64))
+    assert [row.tolist() for row in taken] == [rows[index] for index in order]
+
+
+@given(rows=ROWS, data=st.data())
+def test_group_joins_neighbours_and_loses_nothing(rows: list[list[int]], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    offsets = [0, *cuts, len(rows)]
+    grouped = Ragged.from_rows(rows).group(np.array(offsets, dtype=np.int64))
+    want = [sum(rows[a:b], []) for a, b in zip(offsets, offsets[1:], strict=False)]
+    assert [row.tolist() for row in grouped] == want
+
+
+@given(rows=ROWS, start=st.integers(-3, 9))
+def test_counters_restart_in_every_row(rows: list[list[int]], start: int) -> None:
+    counted = Ragged.from_rows(rows).counters(start)
+    assert [row.tolist() for row in counted] == [list(range(start, start + len(row))) for row in rows]
+
+
+@given(length=st.integers(0, 10_000), multiple=st.integers(1, 512))
+def test_rounding_up_is_enough_tight_and_idempotent(length: int, multiple: int) -> None:
+    rounded = round_up(length, multiple)
+    assert rounded >= length
+    assert rounded % multiple == 0
+    assert rounded - length < multiple
+    assert round_up(rounded, multiple) == rounded
+    assert round_up(length, None) == length
+
+
+@settings(max_examples=30)
+@given(rows=ROWS.filter(len))
+def test_from_rows_reads_lists_arrays_and_tensors_alike_and_shares_no_memory(rows: list[list[int]]) -> None:
+    arrays = [np.array(row, dtype=np.int64) for row in rows]
+    tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    want = Ragged.from_rows(rows)
+    for given_rows in (arrays, tensors):
+        got = Ragged.from_rows(given_rows)
+        assert got.values.dtype == np.int64
+        assert np.array_equal(got.values, want.values)
+        got.values[:] = -7
+    assert [array.tolist() for array in arrays] == rows
+    assert [tensor.tolist() for tensor in tensors] == rows
+
+
+def test_one_row_alone_shares_no_memory_either() -> None:
+    row = np.array([1, 2, 3])
+    assert not np.shares_memory(Ragged.from_rows([row]).values, row)
+    assert not np.shares_memory(Ragged.from_rows([row]).pad(0), row)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint8, np.uint16, np.int64])
+def test_every_kind_of_whole_number_becomes_int64(kind: type) -> None:
+    assert Ragged.from_rows([np.array([1, 2], dtype=kind), [3]]).values.tolist() == [1, 2, 3]
+    assert Ragged.from_rows([np.array([1, 2], dtype=kind), [3]]).values.dtype == np.int64
+
+
+def test_a_batch_without_rows_is_possible() -> None:
+    empty = Ragged.from_rows([])
+    assert len(empty) == 0
+    assert empty.longest == empty.shortest == 0
+    assert empty.pad(0).shape == (0, 0)
+    assert list(empty) == []
+
+
+# ------------------------------------------------------------------------------------------------------------ refusal
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[1, 2], [0.5]], "row 1 of column 'input_ids' must be a flat list of whole numbers"),
+        ([[1, 2], [[1], [2]]], "row 1 of column 'input_ids' must be a flat list of whole numbers"),
+        ([[[1], [2, 3]]], "row 0 of column 'input_ids' must be a flat list of whole numbers"),
+        ([[1], 5], "row 1 of column 'input_ids' must be a flat list of whole numbers"),
+        ([[1], None], "row 1 of column 'input_ids' must be a flat list of whole numbers"),
+        ([["a"]], "row 0 of column 'input_ids' must be a flat list of whole numbers"),
+        ([[True, False]], "row 0 of column 'input_ids' must be a flat list of whole numbers"),
+    ],
+)
+def test_rows_that_are_no_flat_lists_of_whole_numbers_are_refused(rows: list, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        Ragged.from_rows(rows)
+
+
+def test_a_refused_row_names_the_column_it_stands_in() -> None:
+    with pytest.raises(TypeError, match="column 'token_type_ids'"):
+        Ragged.from_rows([[0.5]], name="token_type_ids")
+
+
+def test_lengths_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="(?s)must add up.*5 and 4"):
+        Ragged(np.arange(4), np.array([2, 3]))
+
+
+def test_a_width_below_the_longest_row_is_refused_with_both_numbers() -> None:
+    ragged = Ragged.from_rows([[1, 2, 3], [4]])
+    for method in (lambda: ragged.pad(0, 2), lambda: ragged.inside(2)):
+        with pytest.raises(ValueError, match="(?s)width 2, longest row 3"):
+            method()
