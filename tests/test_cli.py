@@ -1,0 +1,370 @@
+"""The command line: what it prints, held against what the collator gives; what it keeps; what it refuses, and how."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_posenc import DataCollatorWithPositionalEncoding, cli
+from hf_posenc.tokenization import kept
+from hf_posenc.tokenization.kept import kept_bpe
+
+TEXTS = ["I ride bike", "bike ride I, she said", "我每天骑自行车 👍🏽", "tabs\tand [red]marks[/red] :smile:"]
+ESCAPE = "\x1b["
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place for what is kept, a terminal of 80 columns, and a folder of one's own to write to."""
+    import huggingface_hub.utils._cache_assets as assets
+
+    monkeypatch.setattr(assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "assets"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(TEXTS) + "\n   \n", encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> int:
+    """The exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def numbers_after(text: str, name: str) -> list[int]:
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", line)]
+
+
+# --------------------------------------------------------------------------------------------------------------- show
+
+
+def test_show_prints_what_the_collator_gives(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "unsurprisingly", "-t", bert_folder) == 0
+    out = capsys.readouterr().out
+    lines = [line.split() for line in out.splitlines() if re.match(r" *\d+ +\S+ +\d+ ", line)]
+    tokens = ["[CLS]", "un", "##sur", "##pr", "##ising", "##ly", "[SEP]"]
+    ids = [101, 4895, 26210, 18098, 9355, 2135, 102]
+    assert lines == [[str(i), token, str(ids[i]), "0", "1", str(i)] for i, token in enumerate(tokens)]
+    picture = [line for line in out.splitlines() if "█" in line]
+    assert [line.count("█") for line in picture] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line.split()[0] for line in picture] == tokens
+    assert ESCAPE not in out
+
+
+def test_several_texts_are_one_batch_padded_on_the_side_that_is_asked_for(
+    bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("show", "bike", "I ride bike", "-t", bert_folder, "--padding-side", "left") == 0
+    out = capsys.readouterr().out
+    first, second = out.split("row 1: I ride bike")
+    assert "row 0: bike" in first
+    assert [line.split()[1] for line in first.splitlines() if re.match(r" +\d", line)] == (
+        ["[PAD]", "[PAD]", "[CLS]", "bike", "[SEP]"]
+    )
+    assert "by the tokens of row 1" in second
+
+
+def test_show_shows_how_a_bpe_came_to_its_tokens(
+    byte_bpe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    byte_bpe.save_pretrained(tmp_path / "gpt")
+    assert run("show", "ride", "-t", tmp_path / "gpt", "--pad-token", "eos", "--merges") == 0
+    out = capsys.readouterr().out
+    stages = next(line for line in out.splitlines() if "→" in line).split("  →  ")
+    assert stages[0].strip() == "r i d e"
+    assert stages[-1].split() == byte_bpe.tokenize("ride")
+
+
+def test_markup_and_control_characters_in_a_text_are_text(
+    bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("show", "[red]a[/red] :smile: \x1b[31m\x07", "-t", bert_folder) == 0
+    out = capsys.readouterr().out
+    assert r"row 0: [red]a[/red] :smile: \x1b[31m\x07" in out
+    assert ESCAPE not in out
+
+
+def test_a_text_that_is_cut_is_noted(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "I ride bike", "-t", bert_folder, "--max-length", 3) == 0
+    assert "note: 1 of 1 texts were cut to 3 tokens" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------------- demo
+
+
+def test_demo_does_it_all_for_a_file_of_ones_own(
+    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("demo", "--tokenizer", bert_folder, file) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert ESCAPE not in out
+    batch = DataCollatorWithPositionalEncoding(bert_folder, embedding=256)(TEXTS)
+    assert repr(batch) in out
+    assert numbers_after(out, "texts")[0] == len(TEXTS)
+    assert numbers_after(out, "text → batch")[1] == int(batch["attention_mask"].sum())
+    assert numbers_after(out, "text → embeddings")[1] == int(batch["attention_mask"].sum())
+    length = batch["input_ids"].shape[1]
+    real = batch["attention_mask"].sum(1).tolist()
+    rows = out[out.index("attention_mask: a block") :].splitlines()[1:5]
+    assert [(row.count("█"), row.count("·")) for row in rows] == [(count, length - count) for count in real]
+    for token in (token for row in DataCollatorWithPositionalEncoding(bert_folder).tokens(batch) for token in row[:7]):
+        assert token in out
+    assert f"picture  {tmp_path / 'hf_posenc.png'}" in out
+    assert (tmp_path / "hf_posenc.png").read_bytes()[:4] == b"\x89PNG"
+    assert not any(len(line) > 80 for line in out.splitlines() if not line.startswith(("t", "p")))
+
+
+def test_demo_needs_nothing_and_keeps_its_tokenizer(
+    capsys: pytest.CaptureFixture[str], cache: Path, tmp_path: Path
+) -> None:
+    assert run("demo", "-o", tmp_path / "first.png") == 0
+    first, err = capsys.readouterr()
+    assert err == ""
+    assert numbers_after(first, "texts")[0] > 6_000
+    assert "byte-level BPE of 8,000 tokens, trained in" in first
+    assert numbers_after(first, "text → batch")[1] > 300_000
+    assert "of 126 batches" in first or "batches, width 256" in first
+    assert "<pad>" in first
+    (place,) = cache.glob("hf_posenc/bpe/*/tokenizer")
+    assert f"kept in {place}" in first
+    assert run("show", "unsurprisingly") == 0  # with the same tokenizer
+    assert capsys.readouterr().err == ""
+    assert [*cache.glob("hf_posenc/bpe/*/tokenizer")] == [place]
+
+
+def test_no_token_of_a_long_text_is_lost_in_the_count(
+    tmp_path: Path, bert: Any, bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = tmp_path / "long.txt"
+    long.write_text("bike " * 2_000 + "\nride\n", encoding="utf-8")
+    assert run("demo", "-t", bert_folder, long) == 0
+    out, err = capsys.readouterr()
+    pieces = -(-2_000 // 510)
+    assert numbers_after(out, "text → batch")[1] == 2_000 + 2 * pieces + 3
+    assert "note: 1 of 2 texts were cut to 512 tokens" in err  # the batch that is shown has one row a text
+    assert "columns more" in out
+    assert "tokens more" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if "█" in line or "[PAD]" in line)
+
+
+@pytest.mark.parametrize("width", [40, 140])
+def test_tables_and_pictures_fit_the_terminal(
+    width: int, file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.cells import cell_len
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run("demo", "-t", bert_folder, file) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("as a batch") : out.index("what the model")].splitlines()[1:]
+    drawn = [line for line in table if re.match(r"row|\d| +\d|[─█\[]", line)]
+    assert len(drawn) > 10
+    assert max(map(cell_len, drawn)) <= width
+
+
+def test_padding_is_grey_where_there_is_colour(
+    bert_folder: Path, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert run("demo", "-t", bert_folder, file) == 0
+    out = capsys.readouterr().out
+    assert "\x1b[90m[PAD]" in out
+    assert "\x1b[90m[CLS]" not in out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run("demo", "-t", bert_folder, file) == 0
+    assert "\x1b[90m" not in capsys.readouterr().out
+
+
+def test_without_matplotlib_it_says_how_to_have_the_picture(
+    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run("demo", "-t", bert_folder, file) == 0
+    assert 'pip install "hf-posenc[plots]"' in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.png"))
+
+
+# --------------------------------------------------------------------------------------------------------------- kept
+
+
+def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
+    first, second = kept_bpe(TEXTS, 300), kept_bpe(TEXTS, 300)
+    assert first.seconds is not None
+    assert second.seconds is None
+    assert first.folder == second.folder
+    assert first.tokenizer.get_vocab() == second.tokenizer.get_vocab()
+    assert second.tokenizer.pad_token == "<pad>"
+    others = [kept_bpe(TEXTS[1:], 300), kept_bpe(TEXTS, 301), kept_bpe(TEXTS, 300, model_max_length=9)]
+    joined = kept_bpe([TEXTS[0] + TEXTS[1], *TEXTS[2:]], 300)
+    assert len({one.folder for one in (first, *others, joined)}) == 5
+    assert all(one.seconds is not None for one in others)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "sha256"])
+@pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old.replace(b"e", b"f"), None])
+def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
+    whole = kept_bpe(TEXTS, 300)
+    assert whole.folder is not None
+    path = whole.folder / name
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()) or b"x")
+    again = kept_bpe(TEXTS, 300)
+    if again.seconds is None:  # nothing in the file that could be damaged this way
+        pytest.skip("the damage changed nothing")
+    assert again.tokenizer.get_vocab() == whole.tokenizer.get_vocab()
+    assert kept_bpe(TEXTS, 300).seconds is None
+
+
+def test_a_broken_write_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> str:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(kept, "_digest", broken)
+    made = kept_bpe(TEXTS, 300)
+    assert made.folder is None
+    assert made.tokenizer.tokenize("I")
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_place_that_cannot_be_written_to_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import huggingface_hub.utils._cache_assets as assets
+
+    (tmp_path / "a_file").write_text("")
+    monkeypatch.setattr(assets, "HF_ASSETS_CACHE", str(tmp_path / "a_file"))
+    assert run("demo", file) == 0
+    assert "not kept: the cache cannot be written to" in capsys.readouterr().out
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def refused(capsys: pytest.CaptureFixture[str], *phrases: str) -> None:
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    for phrase in phrases:
+        assert phrase in err
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n  \n")
+    (tmp_path / "latin.txt").write_bytes("good\nGröße\n".encode("latin-1"))
+    assert run("demo", tmp_path / "absent.txt") == 2
+    refused(capsys, "absent.txt cannot be read", "got: No such file", "fix: ")
+    assert run("demo", file, tmp_path / "empty.txt") == 2
+    refused(capsys, "empty.txt has no text in it", "got: 2 lines, all empty")
+    assert run("demo", tmp_path / "latin.txt") == 2
+    refused(capsys, "latin.txt is not UTF-8", "got: byte 0xf6 on line 2", "fix: iconv")
+    assert run("demo", tmp_path) == 2
+    refused(capsys, "cannot be read")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "windows.txt").write_bytes("\ufeffride\r\nbike\r\n".encode())
+    assert run("demo", tmp_path / "windows.txt", "-t", bert_folder) == 0
+    assert numbers_after(capsys.readouterr().out, "text → batch")[1] == 6
+
+
+def test_settings_that_cannot_be_are_refused_in_three_lines(
+    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, byte_bpe: Any
+) -> None:
+    assert run("show", "a", "-t", tmp_path / "nowhere") == 2
+    refused(capsys, "nowhere", "  got: ", "  fix: ")
+    assert run("show", "a", "-t", bert_folder, "--padding-side", "up") == 2
+    refused(capsys, "padding_side must be one of", "got: 'up'")
+    assert run("demo", file, "--vocab-size", 10) == 2
+    refused(capsys, "vocab_size must hold", "got: 10")
+    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 2
+    refused(capsys, "the picture cannot be written", "x.png", "fix: --output")
+    assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "x.nothing") == 2
+    refused(capsys, "the picture cannot be written", "fix: --output")
+    assert run("show", "a", "-t", bert_folder, "--merges") == 2
+    refused(capsys, "only a BPE", "WordPiece")
+    byte_bpe.save_pretrained(tmp_path / "gpt")
+    assert run("show", "a", "-t", tmp_path / "gpt") == 2
+    refused(capsys, "has no padding token")
+    assert run("show") == 2
+    assert run("sho") == 2
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(cli, "_trained", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["demo", str(file)])
+
+
+# ------------------------------------------------------------------------------------------------------ a new process
+
+
+def in_new_process(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "hf_posenc", *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), **environment},
+        timeout=300,
+    )
+
+
+def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
+    script = (
+        "import sys; from hf_posenc import cli\ntry: cli.main(['--version'])\nexcept SystemExit: pass\n"
+        "print([n for n in ('transformers', 'datasets', 'matplotlib', 'tokenizers') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"hf-posenc {version('hf-posenc')}", "[]"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_stream_that_knows_few_characters_gets_escapes(encoding: str, bert_folder: Path) -> None:
+    done = in_new_process("show", "我 bike", "-t", bert_folder, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    out = done.stdout.decode(encoding)
+    assert "# # #" in out
+    assert "\\u6211" in out
+    assert ESCAPE not in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["demo", "我.txt"], ["demo", "texts.txt"]])
+def test_no_command_stops_at_a_character_that_cannot_be_written(
+    arguments: list[str], file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = {name: io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict") for name in ("stdout", "stderr")}
+    for name, value in stream.items():
+        monkeypatch.setattr(sys, name, value)
+    status = run(*arguments)
+    written = {}
+    for name, value in stream.items():
+        value.flush()
+        written[name] = value.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert status == (2 if "我.txt" in arguments else 0)
+    assert ("\\u6211.txt cannot be read" in written["stderr"]) == ("我.txt" in arguments)
+    assert bool(written["stdout"]) == ("我.txt" not in arguments)
