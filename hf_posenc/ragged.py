@@ -74,7 +74,7 @@ class Ragged:
             array([1, 2, 3])
         """
         arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
-        if not {(array.ndim, array.dtype.kind) for array in arrays} <= {(1, "i"), (1, "u")}:
+        if not {array.dtype.kind for array in arrays} <= {"i", "u"} or {array.ndim for array in arrays} - {1}:
             arrays = [_checked_row(index, array, name) for index, array in enumerate(arrays)]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)

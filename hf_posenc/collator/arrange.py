@@ -11,15 +11,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from ..ragged import Ragged
-from ..tokenization.encoding import Encoder, windows
+from ..ragged import PaddingSide, Ragged
+from ..tokenization.encoding import Encoder, Truncation, windows
 from .columns import Values
 from .inputs import Given
 from .labels import LABEL_COLUMNS, given_labels, ragged_labels
-from .settings import Arrangement
+from .settings import Padding
 
 # Columns with one value a token, which rows may bring along with their ids.
 PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "special_tokens_mask", "word_ids")
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    r"""What the arranging of rows needs to know: every setting in one spelling, and what the tokenizer adds.
+
+    Args:
+        limit (`int`, *optional*): how many tokens a row may have.
+        padding, truncation (`str`): as transformers spells them.
+        multiple (`int`, *optional*): T is rounded up to it.
+        side, truncation_side (`"left"` or `"right"`): where padding goes, and where tokens are cut off.
+        overflow (`bool`), stride (`int`): whether the rest of a long row goes on in further rows, and their overlap.
+        keep_empty (`bool`): whether a row without tokens is kept.
+        look_ahead (`bool`): whether the batch gets a look-ahead mask.
+        packing (`bool`): whether documents share rows.
+        labels (`str`, *optional*): which labels are made from the ids.
+        has_targets (`bool`): whether labels are token sequences of their own.
+        start (`int`): the first position.
+        names (`tuple` of `str`): what the tokenizer says that its models read.
+        fills (`dict` from `str` to `int`): what stands at padding, per column.
+        table_rows (`int`, *optional*): how many ids can be embedded, where there is a table.
+    """
+
+    limit: int | None
+    padding: Padding
+    truncation: Truncation
+    multiple: int | None
+    side: PaddingSide
+    truncation_side: str
+    overflow: bool
+    stride: int
+    keep_empty: bool
+    look_ahead: bool
+    packing: bool
+    labels: str | None
+    has_targets: bool
+    start: int
+    names: tuple[str, ...]
+    fills: dict[str, int]
+    table_rows: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +72,7 @@ class Pieces:
         targets (`Ragged`, *optional*): labels that are token sequences of their own.
         columns (`dict` from `str` to sequence): the columns that came, one value a text.
         sample (`np.ndarray` `(rows,)` int64): which text each row comes from.
-        is_split (`bool`): whether a text gave more than one row.
+        count (`int`): how many texts there were.
         cut (`int`): how many texts lost tokens.
         targets_cut (`int`): how many targets did.
     """
@@ -42,9 +82,14 @@ class Pieces:
     targets: Ragged | None
     columns: dict[str, Values]
     sample: NDArray[np.int64]
-    is_split: bool = False
+    count: int
     cut: int = 0
     targets_cut: int = 0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a text gave more than one row."""
+        return len(self.sample) != self.count
 
     def positions(self, start: int) -> Ragged:
         """The position of every token: those that came with the rows, else counted from `start`."""
@@ -67,7 +112,6 @@ def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Enc
     """
     made = _from_texts(given, encoder) if given.texts is not None else _within_limit(how, _from_ids(how, given))
     _check_lengths(how, made)
-    made = replace(made, is_split=len(made.sample) != given.count)
     if given.targets is not None and target_encoder is not None:
         encoded = target_encoder.encode(given.targets)
         return replace(made, targets=encoded.input_ids.take(made.sample), targets_cut=encoded.cut)
@@ -87,6 +131,7 @@ def _from_texts(given: Given, encoder: Encoder) -> Pieces:
         targets=None,
         columns=given.columns,
         sample=encoded.sample,
+        count=given.count,
         cut=encoded.cut,
     )
 
@@ -96,7 +141,7 @@ def _from_ids(how: Arrangement, given: Given) -> Pieces:
     ids = Ragged.from_rows(columns.pop("input_ids"))
     _check_ids(how, ids)
     per_token = {name: _per_token(name, columns.pop(name), ids) for name in PER_TOKEN if name in columns}
-    return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64))
+    return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids))
 
 
 def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
@@ -122,6 +167,7 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
         targets=None,
         columns=columns,
         sample=np.array([row for row, _, _ in parts], dtype=np.int64),
+        count=whole.count,
         cut=0 if how.overflow else int((ids.lengths > how.limit).sum()),
     )
 

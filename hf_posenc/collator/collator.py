@@ -1,6 +1,6 @@
 """The collator: text in, position-aware model inputs out, through whichever socket it is plugged into.
 
-Chooses and arranges; reading, tokenising, padding, masking, embedding and saving each have a room of their own.
+Holds the settings and two halves: `Stage` makes arrays on the CPU, `Table` makes embeddings on a device.
 """
 
 from __future__ import annotations
@@ -8,42 +8,33 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .._explain import explain
 from ..batch import Batch
-from ..embedding import PositionalEmbedding
-from ..ragged import PaddingSide
-from ..sinusoid import resolve_convention
-from ..tokenization.encoding import Encoder
 from ..tokenization.loading import number_of_ids, private_copy, to_files
-from . import saving, settings
-from .arrange import PER_TOKEN, Pieces, pieces
-from .inputs import Given, TextColumns, is_columns, is_table, read
-from .labels import IGNORED, Masking
+from . import saving
+from .arrange import Pieces
+from .inputs import is_columns, is_table
+from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
-from .rectangle import rectangle
-from .table import TableLeftBehind, check_table, table_of_width
+from .settings import Settings
+from .stage import Stage, limit_of
+from .table import Table
 
 if TYPE_CHECKING:
     from datasets import Features
-    from torch import nn
-    from transformers import PreTrainedTokenizerBase
 
-    from ..sinusoid import Convention
-
-# Tokenizers without a limit say 1e30.
-_NO_LIMIT = 10**9
+# How many rows are looked at to know what columns look like.
+_SAMPLE = 4
 
 
-@settings.refuses_unknown_keywords
-@dataclass(frozen=True, eq=False, repr=False)
-class DataCollatorWithPositionalEncoding:
+@refuses_unknown_keywords
+class DataCollatorWithPositionalEncoding(Settings):
     r"""Wraps a tokenizer: text, rows or columns in; padded ids, masks, position ids and embeddings out.
 
     A sequence (texts, pairs as tuples, row dicts, token ids) gives a padded `Batch`: for `Trainer`, a `DataLoader`, a
@@ -124,66 +115,33 @@ class DataCollatorWithPositionalEncoding:
         [array([2, 3, 4])]
     """
 
-    tokenizer: Any
-    _: KW_ONLY
-    embedding: int | nn.Embedding | PositionalEmbedding | TableLeftBehind | None = None
-    text_column: str = "text"
-    text_pair_column: str | None = None
-    text_target_column: str | None = None
-    is_split_into_words: bool = False
-    padding: bool | str = True
-    padding_side: PaddingSide | None = None
-    pad_token: str | None = None
-    pad_to_multiple_of: int | None = None
-    truncation: bool | str = True
-    max_length: int | None = None
-    max_target_length: int | None = None
-    return_overflowing_tokens: bool = False
-    stride: int = 0
-    add_special_tokens: bool = True
-    empty: str = "error"
-    look_ahead: bool | None = None
-    packing: bool = False
-    labels: str | None = None
-    mlm_probability: float = 0.15
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
-    whole_word_mask: bool = False
-    seed: int | None = None
-    convention: str | Convention = "vaswani"
-    base: float | None = None
-    scale: Literal["sqrt_d"] | float | None = None
-    dropout: float = 0.0
-    zero_padding: bool = True
-    device: Any = None
-    store_embeddings: bool = False
-    return_tensors: str = "pt"
+    _asked: dict[str, Any]
+    _table: Table
+    _stage: Stage
+    _said: set[str]
 
     def __post_init__(self) -> None:
-        settings.check(self)
+        super().__post_init__()
         mine = private_copy(self.tokenizer, pad_token=self.pad_token)
-        # The frozen dataclass is still being built: its tokenizer becomes ours, its limit the one in force.
-        object.__setattr__(self, "tokenizer", mine)
-        limit = self._limit(self.max_length)
-        object.__setattr__(self, "_asked_max_length", None if self.max_length is None else limit)
-        object.__setattr__(self, "max_length", limit)
-        object.__setattr__(self, "_said", set())
-        settings.check_room(
-            self.max_length,
-            special=self._special_tokens(),
-            multiple=self.pad_to_multiple_of,
-            padding=settings.padding_of(self.padding),
-            truncation=settings.truncation_of(self.truncation),
-        )
-        if mine.pad_token_id is None and settings.padding_of(self.padding) != "do_not_pad":
-            raise ValueError(settings.no_pad_token(mine))
-        if self.packing and self.max_length is None:
-            raise ValueError(
-                explain("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
+        table = Table(self, mine)
+        limit = limit_of(mine, self.max_length)
+        if self.max_length is not None and limit is not None and limit < self.max_length:
+            warnings.warn(
+                explain(
+                    f"max_length={self.max_length} is beyond the tokenizer's own limit, so {limit} is in force",
+                    fix=f"tokenizer.model_max_length = {self.max_length}, if the model takes that many",
+                ),
+                stacklevel=4,
             )
-        self._take_embedding()
-        # Built now, so that what is wrong with them is said now.
-        _ = self._encoder, self._target_encoder, self._masking
+        asked_limit = None if self.max_length is None else limit
+        self._settle(tokenizer=mine, max_length=limit, **table.brought_settings())
+        self._settle(_asked={**self.settings(), "max_length": asked_limit}, _table=table, _said=set())
+        self._settle(_stage=Stage(self, mine, table.rows))
+
+    def _settle(self, **values: Any) -> None:
+        """Sets fields of a frozen dataclass that is still being built."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     # -- the sockets ---------------------------------------------------------------------------------------------
 
@@ -207,11 +165,10 @@ class DataCollatorWithPositionalEncoding:
         batch = self._collate(given)
         if self.embedding is None:
             return batch
-        if isinstance(self.embedding, TableLeftBehind):
-            self._warn_once("left behind", self.embedding.refusal())
+        if self._table.left_behind is not None:
+            self._warn_once("left behind", self._table.left_behind.refusal())
             return batch
-        table = self._embedder
-        if table.training and any(weight.requires_grad for weight in table.parameters()):
+        if self._table.is_training:
             self._warn_once(
                 "snapshot",
                 explain(
@@ -221,7 +178,7 @@ class DataCollatorWithPositionalEncoding:
                 ),
             )
         with torch.no_grad():
-            return self._embedded(batch)
+            return self._table.embed(batch)
 
     def columns(self, given: Any) -> Any:
         r"""Tokenised columns: rows in the order they came, not padded unless `padding="max_length"`.
@@ -237,12 +194,12 @@ class DataCollatorWithPositionalEncoding:
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        rows = self._pieces(read(given, self._names))
-        embedder = None
+        rows = self._pieces(given)
+        module = None
         if self.store_embeddings:
-            embedder = self._embedder
-            self._warn_once("size", self._size_of_stored(rows))
-        columns = to_columns(self._how, rows, embedder)
+            module = self._table.module
+            self._warn_once("size", self._table.size_of_stored(len(rows.ids.values)))
+        columns = to_columns(self._stage.how, rows, module)
         return to_table(columns) if is_table(given) else to_mapping(columns)
 
     def embed(self, given: Any) -> Batch:
@@ -274,10 +231,10 @@ class DataCollatorWithPositionalEncoding:
                     fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
                 )
             )
-        if isinstance(self.embedding, TableLeftBehind):
-            raise ValueError(self.embedding.refusal())
+        if self._table.left_behind is not None:
+            raise ValueError(self._table.left_behind.refusal())
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
-        return self._embedded(Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given))
+        return self._table.embed(Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given))
 
     # -- reading a batch -----------------------------------------------------------------------------------------
 
@@ -313,12 +270,20 @@ class DataCollatorWithPositionalEncoding:
         r"""The `datasets.Features` of what `columns` gives for such rows, for `dataset.map(collate, features=...)`.
 
         Args:
-            rows (`datasets.Dataset`, or anything that `columns` takes): only its first rows are looked at.
+            rows (`datasets.Dataset`, or a list of rows): only its first rows are looked at.
 
         Returns:
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
         """
-        return features_of(self, rows)
+        known = dict(getattr(rows, "features", None) or {})
+        columns = self.replace(store_embeddings=False).columns(rows[:_SAMPLE])
+        embedded = None
+        if self.store_embeddings:
+            module = self._table.module
+            length = self._stage.how.limit if self._stage.how.padding == "max_length" else None
+            half = module.embedding.weight.dtype == torch.float16
+            embedded = length, module.d_model, "float16" if half else "float32"
+        return features_of(columns, known, embedded)
 
     @property
     def model_input_names(self) -> list[str]:
@@ -339,9 +304,9 @@ class DataCollatorWithPositionalEncoding:
         Raises:
             TypeError: for an argument that does not exist.
         """
-        return type(self)(**{**self._settings(), "tokenizer": self.tokenizer, "embedding": self.embedding, **changes})
+        return type(self)(**{**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes})
 
-    def save_pretrained(self, save_directory: Any, **_ignored: Any) -> list[str]:
+    def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Writes `hf_posenc.json` and the tokenizer's files: settings and vocabulary, never weights.
 
         Args:
@@ -350,7 +315,7 @@ class DataCollatorWithPositionalEncoding:
         Returns:
             The paths written.
         """
-        return saving.save(self, save_directory)
+        return saving.save(save_directory, (*self._state[:-1], self._table.state(numbers=False)))
 
     @classmethod
     def from_pretrained(cls, name: Any, *, embedding: Any = None) -> DataCollatorWithPositionalEncoding:
@@ -366,188 +331,50 @@ class DataCollatorWithPositionalEncoding:
         Raises:
             ValueError: if there is no such file, its format is newer, or a key in it is unknown.
         """
-        return saving.load(cls, name, embedding=embedding)
+        known = [field.name for field in dataclasses.fields(cls)]
+        loaded: DataCollatorWithPositionalEncoding = saving.load(cls, name, embedding=embedding, known=known)
+        return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return saving.rebuild, saving.state(self)
+        return saving.rebuild, self._state
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and saving.state(self) == saving.state(other)
+        return isinstance(other, DataCollatorWithPositionalEncoding) and self._state == other._state
 
     def __hash__(self) -> int:
-        return hash(saving.state(self)[2])
+        return hash(self._state)
 
     def __repr__(self) -> str:
-        lines = [f"tokenizer={type(self.tokenizer).__name__}({number_of_ids(self.tokenizer)} ids)"]
-        for name, value in {**self._settings(), "max_length": self.max_length}.items():
-            lines.append(f"{name}={value!r}")
-        lines.insert(1, f"embedding={self._describe_embedding()}")
+        lines = [
+            f"tokenizer={type(self.tokenizer).__name__}({number_of_ids(self.tokenizer)} ids)",
+            f"embedding={self._table!r}",
+            *(f"{name}={value!r}" for name, value in self.settings().items()),
+        ]
         return "\n".join([f"{type(self).__name__}(", *(f"    {line}," for line in lines), ")"])
 
     # -- how it is done ------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _names(self) -> TextColumns:
-        return TextColumns(self.text_column, self.text_pair_column, self.text_target_column, self.is_split_into_words)
+    @property
+    def _state(self) -> saving.State:
+        """What a pickle, a fingerprint and a comparison see. The table is read anew: its numbers can change."""
+        table = self._table.state(numbers=self.store_embeddings)
+        return saving.state(type(self), self.tokenizer, self._files, self._asked, table)
 
     @cached_property
-    def _encoder(self) -> Encoder:
-        return self._make_encoder(self.tokenizer, self.max_length)
+    def _files(self) -> tuple[tuple[str, bytes], ...]:
+        return tuple(sorted(to_files(self.tokenizer).items()))
 
-    @cached_property
-    def _target_encoder(self) -> Encoder | None:
-        if self.text_target_column is None:
-            return None
-        target = private_copy(self.tokenizer)
-        if hasattr(target, "_switch_to_target_mode"):
-            target._switch_to_target_mode()
-        return self._make_encoder(target, self._limit(self.max_target_length), overflow=False)
-
-    def _make_encoder(self, tokenizer: PreTrainedTokenizerBase, limit: int | None, *, overflow: bool = True) -> Encoder:
-        return Encoder(
-            tokenizer,
-            max_length=limit,
-            truncation=settings.truncation_of(self.truncation),
-            overflow=overflow and self.return_overflowing_tokens,
-            stride=self.stride,
-            add_special_tokens=self.add_special_tokens,
-            is_split_into_words=self.is_split_into_words,
-            words=self.whole_word_mask,
-        )
-
-    @cached_property
-    def _masking(self) -> Masking | None:
-        if self.labels != "masked_lm":
-            return None
-        return Masking(
-            self.tokenizer,
-            seed=self.seed,
-            mlm_probability=self.mlm_probability,
-            mask_replace_prob=self.mask_replace_prob,
-            random_replace_prob=self.random_replace_prob,
-            whole_word_mask=self.whole_word_mask,
-        )
-
-    @cached_property
-    def _table_rows(self) -> int | None:
-        """How many ids can be embedded, where there is a table."""
-        table = self.embedding
-        if table is None or isinstance(table, TableLeftBehind):
-            return None
-        return number_of_ids(self.tokenizer) if isinstance(table, int) else int(table.num_embeddings)
-
-    @cached_property
-    def _files(self) -> dict[str, bytes]:
-        return to_files(self.tokenizer)
-
-    @cached_property
-    def _embedder(self) -> PositionalEmbedding:
-        """Made on first use, so that a worker that never embeds never makes a table."""
-        table = self.embedding
-        if isinstance(table, PositionalEmbedding):
-            return table
-        if isinstance(table, int):
-            table = table_of_width(table, self.tokenizer, self.seed or 0, self.device)
-        assert table is not None
-        assert not isinstance(table, TableLeftBehind)
-        made = PositionalEmbedding(
-            table,
-            convention=self.convention,
-            base=self.base,
-            scale=self.scale,
-            dropout=self.dropout,
-            zero_padding=self.zero_padding,
-        )
-        return made.train(table.training)
-
-    def _take_embedding(self) -> None:
-        """Checks the table, and lets the settings say what a `PositionalEmbedding` brings along."""
-        convention = resolve_convention(self.convention)
-        if self.embedding is None or isinstance(self.embedding, TableLeftBehind):
-            return
-        if self.device is not None and not isinstance(self.embedding, int):
-            raise ValueError(
-                explain(
-                    "device= places the table of a width; a table of yours stays where it is",
-                    got=f"device={self.device!r}",
-                    fix="embedding=table.to(device)",
-                )
-            )
-        check_table(self.embedding, number_of_ids(self.tokenizer))
-        if isinstance(self.embedding, PositionalEmbedding):
-            brought = self.embedding
-            own = {field.name: field.default for field in dataclasses.fields(self)}
-            for name in ("convention", "base", "scale", "dropout", "zero_padding"):
-                theirs = getattr(brought, name, getattr(brought.encoding, name, None))
-                mine = convention if name == "convention" else getattr(self, name)
-                unset = getattr(self, name) == own[name]
-                if not unset and mine != theirs:
-                    raise ValueError(
-                        explain(
-                            f"{name}= is set by the PositionalEmbedding that was given",
-                            got=f"{name}={getattr(self, name)!r}, and {theirs!r} in the embedding",
-                            fix=f"leave {name}= out, or give its table: embedding=embedding.embedding",
-                        )
-                    )
-                object.__setattr__(self, name, theirs)
-        elif not isinstance(self.embedding, int):
-            _ = self._embedder  # a model, or anything else that is no table, is refused here
-
-    def _limit(self, asked: int | None) -> int | None:
-        """One effective limit: the smaller of what was asked for and what the tokenizer says, if that is sane."""
-        theirs = self.tokenizer.model_max_length
-        limits = [limit for limit in (asked, theirs if theirs and theirs < _NO_LIMIT else None) if limit is not None]
-        if asked is not None and min(limits) < asked:
-            warnings.warn(
-                explain(
-                    f"max_length={asked} is beyond the tokenizer's own limit, so {min(limits)} is in force",
-                    fix=f"tokenizer.model_max_length = {asked}, if the model takes that many",
-                ),
-                stacklevel=6,
-            )
-        return int(min(limits)) if limits else None
-
-    def _special_tokens(self) -> int:
-        if not self.add_special_tokens:
-            return 0
-        return int(self.tokenizer.num_special_tokens_to_add(pair=self.text_pair_column is not None))
-
-    @cached_property
-    def _how(self) -> settings.Arrangement:
-        tokenizer = self.tokenizer
-        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1, "labels": IGNORED}
-        fills["input_ids"] = int(tokenizer.pad_token_id or 0)
-        fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
-        return settings.Arrangement(
-            limit=self.max_length,
-            padding=settings.padding_of(self.padding),
-            truncation=settings.truncation_of(self.truncation),
-            multiple=self.pad_to_multiple_of,
-            side=self.padding_side or tokenizer.padding_side,
-            truncation_side=tokenizer.truncation_side,
-            overflow=self.return_overflowing_tokens,
-            stride=self.stride,
-            keep_empty=self.empty == "keep",
-            look_ahead=self.look_ahead in (None, True),
-            packing=self.packing,
-            labels=self.labels,
-            has_targets=self.text_target_column is not None,
-            start=resolve_convention(self.convention).first_position,
-            names=tuple(tokenizer.model_input_names),
-            fills=fills,
-            table_rows=self._table_rows,
-        )
-
-    def _pieces(self, given: Given) -> Pieces:
+    def _pieces(self, given: Any) -> Pieces:
         """Tokenises what has to be, cuts what is too long, and reports what was lost."""
-        rows = pieces(self._how, given, self._encoder, self._target_encoder)
-        target_limit = self._target_encoder.max_length if self._target_encoder is not None else None
-        for cut, what, limit in ((rows.cut, "texts", self.max_length), (rows.targets_cut, "targets", target_limit)):
+        rows = self._stage.pieces(given)
+        targets = self._stage.target_encoder
+        lost = {"texts": (rows.cut, self.max_length), "targets": (rows.targets_cut, targets and targets.max_length)}
+        for what, (cut, limit) in lost.items():
             if cut:
                 self._warn_once(
                     what,
                     explain(
-                        f"{cut} of {given.count} {what} were cut to {limit} tokens",
+                        f"{cut} of {rows.count} {what} were cut to {limit} tokens",
                         got="said once; further ones are cut without a word",
                         fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
                     ),
@@ -559,12 +386,12 @@ class DataCollatorWithPositionalEncoding:
             raise RuntimeError(
                 explain(
                     "a collator with an embedding cannot run in a DataLoader worker: tensors would hang or be stale",
-                    got=f"embedding={self._describe_embedding()}",
+                    got=f"embedding={self._table!r}",
                     fix="collate without embedding, then collate.embed(batch) in the training loop, or let the model "
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        arrays = rectangle(self._how, self._pieces(read(given, self._names)), self._masking)
+        arrays = self._stage.arrays(self._pieces(given))
         count = len(arrays["input_ids"])
         once = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":
@@ -577,42 +404,10 @@ class DataCollatorWithPositionalEncoding:
             batch["look_ahead_mask"] = torch.from_numpy(once).expand(count, 1, *once.shape)  # (B, 1, T, T)
         return batch
 
-    def _embedded(self, batch: Batch) -> Batch:
-        table = self._embedder
-        moved = batch.to(table.embedding.weight.device)
-        keep = moved.get("attention_mask")
-        if keep is None and "document_ids" in moved:
-            keep = (moved["document_ids"] >= 0).long()
-        moved["inputs_embeds"] = table(moved["input_ids"], keep, moved.get("position_ids"))
-        return moved
-
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
 
-    def _settings(self) -> dict[str, Any]:
-        """Every argument but the tokenizer and the table, as it was asked for."""
-        names = [field.name for field in dataclasses.fields(self) if field.name not in ("tokenizer", "embedding")]
-        return {**{name: getattr(self, name) for name in names}, "max_length": self.__dict__["_asked_max_length"]}
-
-    def _describe_embedding(self) -> str:
-        table = self.embedding
-        if table is None or isinstance(table, (int, TableLeftBehind)):
-            return repr(table)
-        inner = table.embedding if isinstance(table, PositionalEmbedding) else table
-        return f"{type(table).__name__}({inner.num_embeddings}, {inner.embedding_dim})"
-
-    def _size_of_stored(self, rows: Pieces) -> str:
-        width = self._embedder.d_model
-        per_token = width * self._embedder.embedding.weight.element_size()
-        total = per_token * len(rows.ids.values)
-        return explain(
-            f"store_embeddings writes {per_token:,} bytes a token, {per_token // 4} times what ids take",
-            got=f"{total / 1e6:,.1f} MB for these {len(rows.ids)} rows",
-            fix="store ids and embed when collating: it is faster than reading embeddings back",
-        )
-
     def _warn_once(self, what: str, message: str) -> None:
-        said: set[str] = self.__dict__["_said"]
-        if what not in said:
-            said.add(what)
+        if what not in self._said:
+            self._said.add(what)
             warnings.warn(message, stacklevel=4)

@@ -95,17 +95,22 @@ def _read_texts(rows: Values, names: TextColumns) -> Given:
 
 def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
     keys = rows[0].keys()
-    for index, row in enumerate(rows):
-        if not isinstance(row, Mapping) or row.keys() != keys:
-            got = sorted(row) if isinstance(row, Mapping) else type(row).__name__
-            raise ValueError(
-                explain(
-                    f"row {index} does not have the columns of row 0, {sorted(keys)}",
-                    got=got,
-                    fix="give every row the same columns",
-                )
+    try:
+        columns: dict[str, Values] = {key: [row[key] for row in rows] for key in keys}
+        same = set(map(len, rows)) == {len(keys)}
+    except (KeyError, TypeError, IndexError):
+        same = False
+    if not same:
+        index = next(i for i, row in enumerate(rows) if not isinstance(row, Mapping) or row.keys() != keys)
+        odd = rows[index]
+        raise ValueError(
+            explain(
+                f"row {index} does not have the columns of row 0, {sorted(keys)}",
+                got=sorted(odd) if isinstance(odd, Mapping) else type(odd).__name__,
+                fix="give every row the same columns",
             )
-    return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, names)
+        )
+    return _with_texts(len(rows), columns, names)
 
 
 def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:

@@ -15,21 +15,15 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..ragged import Ragged
 from .columns import repeated
-from .inputs import read
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Features
 
     from ..embedding import PositionalEmbedding
-    from .arrange import Pieces
-    from .collator import DataCollatorWithPositionalEncoding
-    from .settings import Arrangement
+    from .arrange import Arrangement, Pieces
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
-
-# How many rows are looked at to know what columns look like.
-_SAMPLE = 4
 
 
 def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding | None) -> dict[str, Column]:
@@ -140,31 +134,24 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
     return values
 
 
-def features_of(collator: DataCollatorWithPositionalEncoding, rows: Any) -> Features:
-    r"""The `datasets.Features` of what `collator.columns` gives for such rows.
+def features_of(
+    columns: dict[str, Any], known: Mapping[str, Any], embedded: tuple[int | None, int, str] | None
+) -> Features:
+    r"""The `datasets.Features` of tokenised columns.
 
     Args:
-        collator (`DataCollatorWithPositionalEncoding`): its settings say which columns there are.
-        rows (`datasets.Dataset`, columns or rows): the first of them are tokenised to see.
+        columns (`dict`): a few rows of them, without embeddings.
+        known (mapping from `str` to feature): what the data set says of the columns that it brings.
+        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; length `None` where it varies.
 
     Returns:
-        `datasets.Features`.
+        `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
     """
     import datasets
 
-    theirs: dict[str, Any] = {}
-    if isinstance(rows, datasets.Dataset):
-        theirs, rows = dict(rows.features), rows[:_SAMPLE]
-    else:
-        given = read(rows, collator._names)
-        columns = dict(given.columns) or {collator.text_column: given.texts or []}
-        rows = {name: list(values)[:_SAMPLE] for name, values in columns.items()}
-    table = collator.replace(store_embeddings=False).columns(rows)  # ids alone: cheap, and no word about sizes
-    found = dict(datasets.Dataset.from_dict(table).features)
-    found.update({name: kind for name, kind in theirs.items() if name in table and name not in ("input_ids", "length")})
-    if collator.store_embeddings:
-        width = collator._embedder.d_model
-        dtype = "float16" if collator._embedder.embedding.weight.dtype == torch.float16 else "float32"
-        length = collator.max_length if collator.padding == "max_length" else None
+    found = dict(datasets.Dataset.from_dict(columns).features)
+    found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
+    if embedded is not None:
+        length, width, dtype = embedded
         found["inputs_embeds"] = datasets.Array2D(shape=(length, width), dtype=dtype)
     return datasets.Features(found)

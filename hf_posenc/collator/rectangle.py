@@ -14,10 +14,9 @@ from .._explain import explain
 from ..packing import pack
 from ..positions import position_ids_from_mask
 from ..ragged import PaddingSide, Ragged, round_up
-from .arrange import Pieces
+from .arrange import Arrangement, Pieces
 from .columns import as_array, repeated
 from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
-from .settings import Arrangement
 
 Arrays = dict[str, NDArray[Any]]
 

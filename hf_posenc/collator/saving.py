@@ -6,82 +6,72 @@ Settings, tokenizer files and the digest of a table; never code, and weights onl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
-from ..embedding import PositionalEmbedding
 from ..sinusoid import Convention
 from ..tokenization.loading import from_files
-from .table import TableLeftBehind, digest, packed, unpacked
+from .table import from_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from .collator import DataCollatorWithPositionalEncoding
 
 # Part of every fingerprint: raise it whenever the same input gives another output, or the file another meaning.
 FORMAT_VERSION = 1
 FILE_NAME = "hf_posenc.json"
 
-State = tuple[int, type, type["PreTrainedTokenizerBase"], tuple[tuple[str, bytes], ...], str, Any]
+Files = tuple[tuple[str, bytes], ...]
+State = tuple[int, type, type, Files, str, Any]
 
 
-def state(collator: DataCollatorWithPositionalEncoding) -> State:
+def state(
+    cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
+) -> State:
     r"""Everything that decides the output of a collator, as values that pickle to the same bytes in every process.
 
     Args:
-        collator (`DataCollatorWithPositionalEncoding`): any.
+        cls (`type`): the collator's class.
+        tokenizer (`PreTrainedTokenizerBase`): its private copy, and
+        files (`tuple` of name and content): what that writes.
+        settings (mapping): every argument but tokenizer and embedding, as it was asked for.
+        table (`object`): what `Table.state` says.
 
     Returns:
-        `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, and the table: its numbers
-        with `store_embeddings=True`, else its digest.
+        `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, table.
     """
-    files = tuple(sorted(collator._files.items()))
-    settings = json.dumps(_plain(collator._settings()), sort_keys=True)
-    return FORMAT_VERSION, type(collator), type(collator.tokenizer), files, settings, _table_state(collator)
+    return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
 
-def rebuild(
-    version: int,
-    cls: type[DataCollatorWithPositionalEncoding],
-    kind: type[PreTrainedTokenizerBase],
-    files: tuple[tuple[str, bytes], ...],
-    settings: str,
-    table: Any,
-) -> DataCollatorWithPositionalEncoding:
+def rebuild(*state: Any) -> Any:
     """The way back from `state`: what unpickling calls."""
+    version, *rest = state
     _check_version(version, "this pickle")
-    return cls(from_files(kind, dict(files)), embedding=_table_from(table), **_from_plain(json.loads(settings)))
+    cls, kind, files, settings, table = rest
+    return cls(from_files(kind, dict(files)), embedding=from_state(table), **_from_plain(json.loads(settings)))
 
 
-def save(collator: DataCollatorWithPositionalEncoding, folder: str | Path) -> list[str]:
+def save(folder: str | Path, state: State) -> list[str]:
     """Writes `hf_posenc.json` and the tokenizer's files; see `DataCollatorWithPositionalEncoding.save_pretrained`."""
     folder = Path(folder)
     if folder.is_file():
         raise ValueError(explain("save_pretrained writes into a folder, and this is a file", got=str(folder)))
     folder.mkdir(parents=True, exist_ok=True)
-    kind, *table = _table_state(collator.replace(store_embeddings=False)) or (None,)
-    saved = {
-        "format_version": FORMAT_VERSION,
-        **_plain(collator._settings()),
-        "embedding": {kind: table} if kind else None,
-    }
-    contents = {**collator._files, FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
+    version, _cls, _kind, files, settings, table = state
+    saved = {"format_version": version, **json.loads(settings), "embedding": table}
+    contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [str(folder / name) for name in contents]
 
 
-def load(
-    cls: type[DataCollatorWithPositionalEncoding], name: str | Path, *, embedding: Any
-) -> DataCollatorWithPositionalEncoding:
+def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[str]) -> Any:
     """Reads what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
     saved = json.loads(_find(name).read_text(encoding="utf-8"))
     _check_version(saved.pop("format_version", None), str(name))
     table = saved.pop("embedding", None)
-    unknown = sorted(set(saved) - set(_plain(_defaults(cls))))
+    unknown = sorted(set(saved) - set(known))
     if unknown:
         raise ValueError(
             explain(
@@ -90,9 +80,7 @@ def load(
                 fix="pip install --upgrade hf-posenc, or take them out of the file",
             )
         )
-    if embedding is None and table is not None:
-        embedding = _table_from(next((kind, *values) for kind, values in table.items()))
-    return cls(name, embedding=embedding, **_from_plain(saved))
+    return cls(name, embedding=from_state(table) if embedding is None else embedding, **_from_plain(saved))
 
 
 def _find(name: str | Path) -> Path:
@@ -128,14 +116,6 @@ def _check_version(version: object, where: str) -> None:
         )
 
 
-def _defaults(cls: type[DataCollatorWithPositionalEncoding]) -> dict[str, Any]:
-    import dataclasses
-
-    return {
-        field.name: field.default for field in dataclasses.fields(cls) if field.name not in ("tokenizer", "embedding")
-    }
-
-
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON holds them."""
     plain = dict(settings)
@@ -153,26 +133,3 @@ def _from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(settings.get("convention"), dict):
         settings["convention"] = Convention.from_dict(settings["convention"])
     return settings
-
-
-def _table_state(collator: DataCollatorWithPositionalEncoding) -> Any:
-    embedding = collator.embedding
-    if embedding is None:
-        return None
-    if isinstance(embedding, int):
-        return "width", embedding
-    if isinstance(embedding, TableLeftBehind):
-        return "left behind", embedding.num_embeddings, embedding.d_model, embedding.digest
-    table = embedding.embedding if isinstance(embedding, PositionalEmbedding) else embedding
-    if collator.store_embeddings:
-        return "table", *packed(table)
-    return "left behind", table.num_embeddings, table.embedding_dim, digest(table)
-
-
-def _table_from(table: Any) -> Any:
-    if table is None:
-        return None
-    kind, *values = table
-    if kind == "width":
-        return values[0]
-    return unpacked(*values) if kind == "table" else TableLeftBehind(*values)

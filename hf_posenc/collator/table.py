@@ -5,7 +5,9 @@ How ids become vectors is `embedding.py`; this module says which table, and reco
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +15,15 @@ import torch
 from torch import nn
 
 from .._explain import explain
+from ..batch import Batch
 from ..embedding import PositionalEmbedding
+from ..sinusoid import resolve_convention
 from ..tokenization.loading import number_of_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -37,44 +43,162 @@ class TableLeftBehind:
         )
 
 
-def table_of_width(width: int, tokenizer: PreTrainedTokenizerBase, seed: int, device: Any) -> nn.Embedding:
+class Table:
+    r"""The `embedding=` of a collator: checked at once, turned into a `PositionalEmbedding` on first use.
+
+    Args:
+        settings (`Settings`): `embedding` and what belongs to it.
+        tokenizer (`PreTrainedTokenizerBase`): the one whose ids are embedded.
+
+    Raises:
+        ValueError: if the table has fewer rows than the tokenizer has ids, or two settings say different things.
+        TypeError: if it is no table; a whole model is told the two ways out.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        given = settings.embedding
+        self.left_behind = given if isinstance(given, TableLeftBehind) else None
+        self.rows: int | None = None
+        if given is None or self.left_behind is not None:
+            return
+        if isinstance(given, bool) or (isinstance(given, int) and given < 1):
+            raise ValueError(
+                explain("embedding as a width must be a positive whole number", got=given, fix="embedding=512")
+            )
+        needed = number_of_ids(tokenizer)
+        if isinstance(given, int):
+            self.rows = needed
+            return
+        if settings.device is not None:
+            raise ValueError(
+                explain(
+                    "device= places the table of a width; a table of yours stays where it is",
+                    got=f"device={settings.device!r}",
+                    fix="embedding=table.to(device)",
+                )
+            )
+        self.rows = self.module.num_embeddings  # a model, or anything else that is no table, is refused here
+        if self.rows < needed:
+            raise ValueError(
+                explain(
+                    f"tokenizer has {needed} ids, the embedding has {self.rows} rows; "
+                    f"call model.resize_token_embeddings({needed})",
+                    got="ids beyond the last row, which crash on a GPU",
+                    fix=f"model.resize_token_embeddings({needed}), then model.get_input_embeddings()",
+                )
+            )
+
+    @cached_property
+    def module(self) -> PositionalEmbedding:
+        """What embeds; made on first use, so that a worker that never embeds never makes a table."""
+        settings, given = self._settings, self._settings.embedding
+        if isinstance(given, PositionalEmbedding):
+            return given
+        table: Any = given
+        if isinstance(given, int):
+            table = table_of_width(given, number_of_ids(self._tokenizer), settings.seed or 0, settings.device)
+        made = PositionalEmbedding(
+            table,
+            convention=settings.convention,
+            base=settings.base,
+            scale=settings.scale,
+            dropout=settings.dropout,
+            zero_padding=settings.zero_padding,
+        )
+        return made.train(table.training)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether its weights are about to change: trainable, and in training mode."""
+        return self.module.training and any(weight.requires_grad for weight in self.module.parameters())
+
+    def embed(self, batch: Batch) -> Batch:
+        """A new batch on the table's device, with `inputs_embeds` (B, T, D) from the weights of this moment."""
+        moved = batch.to(self.module.embedding.weight.device)
+        keep = moved.get("attention_mask")
+        if keep is None and "document_ids" in moved:
+            keep = (moved["document_ids"] >= 0).long()
+        moved["inputs_embeds"] = self.module(moved["input_ids"], keep, moved.get("position_ids"))
+        return moved
+
+    def brought_settings(self) -> dict[str, Any]:
+        r"""What a `PositionalEmbedding` settles for the collator around it.
+
+        Raises:
+            ValueError: if the collator was told something else.
+        """
+        if not isinstance(self._settings.embedding, PositionalEmbedding):
+            return {}
+        encoding = self.module.encoding
+        brought = {name: getattr(encoding, name) for name in ("convention", "base", "scale", "dropout")}
+        brought["zero_padding"] = self.module.zero_padding
+        defaults = {field.name: field.default for field in dataclasses.fields(self._settings)}
+        for name, theirs in brought.items():
+            asked = getattr(self._settings, name)
+            ours = resolve_convention(asked) if name == "convention" else asked
+            if asked != defaults[name] and ours != theirs:
+                raise ValueError(
+                    explain(
+                        f"{name}= is set by the PositionalEmbedding that was given",
+                        got=f"{name}={asked!r}, and {theirs!r} in the embedding",
+                        fix=f"leave {name}= out, or give its table: embedding=embedding.embedding",
+                    )
+                )
+        return brought
+
+    def state(self, *, numbers: bool) -> Any:
+        """Plain values that say which table this is; or all of its numbers, where those shall travel."""
+        given = self._settings.embedding
+        if given is None or isinstance(given, int):
+            return given
+        if isinstance(given, TableLeftBehind):
+            return "left behind", given.num_embeddings, given.d_model, given.digest
+        table = self.module.embedding
+        if numbers:
+            return "table", *packed(table)
+        return "left behind", table.num_embeddings, table.embedding_dim, digest(table)
+
+    def size_of_stored(self, tokens: int) -> str:
+        """What it costs to store embeddings, in words."""
+        per_token = self.module.d_model * self.module.embedding.weight.element_size()
+        return explain(
+            f"store_embeddings writes {per_token:,} bytes a token, {per_token // 4} times what ids take",
+            got=f"{tokens * per_token / 1e6:,.1f} MB for the {tokens:,} tokens of this call",
+            fix="store ids and embed when collating: it is faster than reading embeddings back",
+        )
+
+    def __repr__(self) -> str:
+        given = self._settings.embedding
+        if given is None or isinstance(given, (int, TableLeftBehind)):
+            return repr(given)
+        table = self.module.embedding
+        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim})"
+
+
+def from_state(state: Any) -> Any:
+    """The `embedding=` argument that `Table.state` describes."""
+    if state is None or isinstance(state, int):
+        return state
+    kind, *values = state
+    return unpacked(*values) if kind == "table" else TableLeftBehind(*values)
+
+
+def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embedding:
     r"""A frozen table of normal random numbers, the same wherever it is made: for demos and as fixed features.
 
     Args:
         width (`int`): D.
-        tokenizer (`PreTrainedTokenizerBase`): gives the number of rows.
+        rows (`int`): how many ids there are.
         seed (`int`): of the random numbers.
         device (`torch.device` or `str`, *optional*): where the table lies.
 
     Returns:
         `nn.Embedding` of float32, without gradient.
     """
-    rows = number_of_ids(tokenizer)
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
     return _frozen(torch.from_numpy(values).to(device or "cpu"))
-
-
-def check_table(embedding: object, rows_needed: int) -> None:
-    r"""Raises unless `embedding` can embed every id of the tokenizer.
-
-    Raises:
-        ValueError: if the table has fewer rows than the tokenizer has ids.
-        TypeError: if it is no table (the wording of models is `PositionalEmbedding`'s).
-    """
-    if isinstance(embedding, bool) or (isinstance(embedding, int) and embedding < 1):
-        raise ValueError(
-            explain("embedding as a width must be a positive whole number", got=embedding, fix="embedding=512")
-        )
-    table = embedding.embedding if isinstance(embedding, PositionalEmbedding) else embedding
-    if isinstance(table, nn.Embedding) and table.num_embeddings < rows_needed:
-        raise ValueError(
-            explain(
-                f"tokenizer has {rows_needed} ids, the embedding has {table.num_embeddings} rows; "
-                f"call model.resize_token_embeddings({rows_needed})",
-                got="ids beyond the last row, which crash on a GPU",
-                fix=f"model.resize_token_embeddings({rows_needed}), then model.get_input_embeddings()",
-            )
-        )
 
 
 def digest(table: nn.Embedding) -> str:

@@ -1,0 +1,175 @@
+"""The CPU stage of one collator: its tokenizer and settings, ready to turn what is given into arrays.
+
+Puts the rooms of this folder together; tensors, embeddings and warnings are the collator's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._explain import explain
+from ..sinusoid import resolve_convention
+from ..tokenization.encoding import Encoder
+from ..tokenization.loading import private_copy
+from .arrange import PER_TOKEN, Arrangement, Pieces, pieces
+from .inputs import TextColumns, read
+from .labels import IGNORED, Masking
+from .rectangle import Arrays, rectangle
+from .settings import Settings, padding_of, truncation_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Tokenizers without a limit say 1e30.
+_NO_LIMIT = 10**9
+
+
+class Stage:
+    r"""Reads, tokenises, arranges and pads, with one tokenizer and one set of settings.
+
+    Args:
+        settings (`Settings`): checked ones.
+        tokenizer (`PreTrainedTokenizerBase`): a private copy.
+        table_rows (`int`, *optional*): how many ids can be embedded, where there is a table.
+
+    Raises:
+        ValueError: if the tokenizer cannot do what the settings ask for.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> None:
+        self.names = TextColumns(
+            settings.text_column, settings.text_pair_column, settings.text_target_column, settings.is_split_into_words
+        )
+        self.how = self._arrangement(settings, tokenizer, table_rows)
+        self._check(settings, tokenizer)
+        self.encoder = self._encoder(settings, tokenizer, self.how.limit, overflow=settings.return_overflowing_tokens)
+        self.target_encoder: Encoder | None = None
+        if settings.text_target_column is not None:
+            target = private_copy(tokenizer)
+            if hasattr(target, "_switch_to_target_mode"):
+                target._switch_to_target_mode()
+            limit = limit_of(target, settings.max_target_length)
+            self.target_encoder = self._encoder(settings, target, limit, overflow=False)
+        self.masking: Masking | None = None
+        if settings.labels == "masked_lm":
+            self.masking = Masking(
+                tokenizer,
+                seed=settings.seed,
+                mlm_probability=settings.mlm_probability,
+                mask_replace_prob=settings.mask_replace_prob,
+                random_replace_prob=settings.random_replace_prob,
+                whole_word_mask=settings.whole_word_mask,
+            )
+
+    def pieces(self, given: object) -> Pieces:
+        """What is given, tokenised and held to the limit."""
+        return pieces(self.how, read(given, self.names), self.encoder, self.target_encoder)
+
+    def arrays(self, rows: Pieces) -> Arrays:
+        """The rows as one rectangle, with everything that belongs to a padded batch."""
+        return rectangle(self.how, rows, self.masking)
+
+    @staticmethod
+    def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
+        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1, "labels": IGNORED}
+        fills["input_ids"] = int(tokenizer.pad_token_id or 0)
+        fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
+        return Arrangement(
+            limit=limit_of(tokenizer, settings.max_length),
+            padding=padding_of(settings.padding),
+            truncation=truncation_of(settings.truncation),
+            multiple=settings.pad_to_multiple_of,
+            side=settings.padding_side or tokenizer.padding_side,
+            truncation_side=tokenizer.truncation_side,
+            overflow=settings.return_overflowing_tokens,
+            stride=settings.stride,
+            keep_empty=settings.empty == "keep",
+            look_ahead=settings.look_ahead in (None, True),
+            packing=settings.packing,
+            labels=settings.labels,
+            has_targets=settings.text_target_column is not None,
+            start=resolve_convention(settings.convention).first_position,
+            names=tuple(tokenizer.model_input_names),
+            fills=fills,
+            table_rows=table_rows,
+        )
+
+    def _encoder(
+        self, settings: Settings, tokenizer: PreTrainedTokenizerBase, limit: int | None, *, overflow: bool
+    ) -> Encoder:
+        return Encoder(
+            tokenizer,
+            max_length=limit,
+            truncation=self.how.truncation,
+            overflow=overflow,
+            stride=settings.stride,
+            add_special_tokens=settings.add_special_tokens,
+            is_split_into_words=settings.is_split_into_words,
+            words=settings.whole_word_mask,
+        )
+
+    def _check(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
+        """What only the tokenizer can say about the settings."""
+        how = self.how
+        if tokenizer.pad_token_id is None and how.padding != "do_not_pad":
+            raise ValueError(_no_pad_token(tokenizer))
+        if settings.packing and how.limit is None:
+            raise ValueError(
+                explain("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
+            )
+        special = 0
+        if settings.add_special_tokens:
+            special = int(tokenizer.num_special_tokens_to_add(pair=settings.text_pair_column is not None))
+        _check_room(how, special)
+
+
+def limit_of(tokenizer: PreTrainedTokenizerBase, asked: int | None) -> int | None:
+    """One effective limit: the smaller of what was asked for and what the tokenizer says, if that is sane."""
+    theirs = tokenizer.model_max_length
+    limits = [limit for limit in (asked, theirs if theirs and theirs < _NO_LIMIT else None) if limit is not None]
+    return int(min(limits)) if limits else None
+
+
+def _check_room(how: Arrangement, special: int) -> None:
+    """Raises, with the figures, where the limit on a row's length cannot be kept."""
+    if how.limit is None:
+        if how.padding == "max_length":
+            raise ValueError(
+                explain(
+                    'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
+                    got="max_length=None",
+                    fix="max_length=512",
+                )
+            )
+        return
+    if how.truncation == "do_not_truncate":
+        return
+    if how.limit < special:
+        raise ValueError(
+            explain(
+                f"max_length must leave room for {special} special tokens",
+                got=f"max_length={how.limit}",
+                fix=f"max_length={special + 1} or more, or add_special_tokens=False",
+            )
+        )
+    if how.multiple is not None and how.padding != "do_not_pad" and how.limit % how.multiple:
+        raise ValueError(
+            explain(
+                "max_length must be a multiple of pad_to_multiple_of, or padding would go beyond it",
+                got=f"max_length={how.limit}, pad_to_multiple_of={how.multiple}",
+                fix=f"max_length={max(how.limit // how.multiple, 1) * how.multiple}",
+            )
+        )
+
+
+def _no_pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The message for a tokenizer that cannot pad, with two ways out that can be pasted."""
+    spare = tokenizer.unk_token
+    other = (
+        f'pad_token="{spare}"' if spare is not None else 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
+    )
+    return explain(
+        f"this {type(tokenizer).__name__} has no padding token",
+        got="pad_token=None",
+        fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."') + f", or {other}",
+    )
