@@ -17,8 +17,6 @@ from hf_posenc._explain import explain, one_of, shorten
 Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]
 
-DEFAULT_BASE = 10000.0
-
 
 @dataclass(frozen=True)
 class Convention:
@@ -140,13 +138,14 @@ class Convention:
         if self.bases is not None:
             _check_fixed(self.bases, d_model, base)
             return None
-        number = DEFAULT_BASE if base is None else base
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        if base is None:
+            return 10000.0
+        if isinstance(base, bool) or not isinstance(base, int | float):
             raise TypeError(explain("base must be a number", got=shorten(base), fix="base=10000"))
         # At 1 all columns would turn alike, and below it the later ones faster than the first.
-        if not (math.isfinite(number) and number > 1):
-            raise ValueError(explain("base must be finite and larger than 1", got=number, fix="base=10000"))
-        return float(number)
+        if not 1 < base < math.inf:
+            raise ValueError(explain("base must be finite and larger than 1", got=base, fix="base=10000"))
+        return float(base)
 
 
 CONVENTIONS: Mapping[str, Convention] = MappingProxyType(

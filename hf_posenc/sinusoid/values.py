@@ -50,7 +50,7 @@ def sinusoidal_encoding(
 
     Returns:
         `torch.Tensor` `(..., D)` of `dtype` on `device`, in memory of its own. Within half a unit in the last place of
-        the exact value, at any whole position below 2**31 (float64: within 2**-51 of its size).
+        the exact value, at any whole position below 2**31 (float64: within 2**-51).
 
     Raises:
         ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient.

@@ -1,0 +1,305 @@
+"""PositionalEmbedding held against `embedding(ids) * scale + encoding` written out, and padding against no padding."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from hf_posenc.embedding import PositionalEmbedding
+from hf_posenc.sinusoid import sinusoidal_encoding
+
+IDS = torch.tensor([[5, 7, 9, 0], [3, 2, 0, 0]])
+MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+
+
+def table(rows: int = 50, width: int = 8, dtype: torch.dtype = torch.float32) -> nn.Embedding:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Embedding(rows, width, dtype=dtype)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("scale", [None, "sqrt_d", 0.3])
+@pytest.mark.parametrize("convention", ["vaswani", "marian", "tensor2tensor", "fairseq"])
+def test_it_is_the_row_of_the_id_plus_the_row_of_the_position(convention: str, scale: Any, track: bool) -> None:
+    embedding = table()
+    module = PositionalEmbedding(embedding, convention=convention, scale=scale)
+    factor = {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale)
+    first = module.encoding.convention.first_position
+    before = embedding.weight.detach().clone()
+    with torch.set_grad_enabled(track):
+        ours = module(IDS)
+        padded = module(IDS, MASK)
+        placed = module(IDS, MASK, torch.tensor([9, 8, 7, 6]))
+    rows = embedding(IDS) * factor
+    expected = rows + sinusoidal_encoding(torch.arange(first, first + 4), 8, convention=convention)
+    torch.testing.assert_close(ours, expected)
+    real = MASK.bool()
+    assert torch.equal(padded[real], ours[real])
+    assert torch.equal(padded[~real], torch.zeros(3, 8))
+    expected = rows + sinusoidal_encoding(torch.tensor([9, 8, 7, 6]), 8, convention=convention)
+    torch.testing.assert_close(placed[real], expected[real])
+    assert torch.equal(embedding.weight, before)
+    assert ours.requires_grad == track
+
+
+def test_the_parts_and_the_names_of_the_sizes() -> None:
+    embedding = table()
+    module = PositionalEmbedding(embedding, scale="sqrt_d")
+    assert module.embedding is embedding
+    assert (module.d_model, module.num_embeddings, module.zero_padding) == (8, 50, True)
+    assert [name for name, _ in module.named_parameters()] == ["embedding.weight"]
+    assert list(module.state_dict()) == ["embedding.weight"]
+    assert "scale='sqrt_d'" in repr(module)
+    assert "zero_padding=True" in repr(module)
+
+
+# ----------------------------------------------------------------------------------------------------------- property
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_padding_side_does_not_change_the_encoding_of_real_tokens(data: st.DataObject) -> None:
+    width = data.draw(st.sampled_from([1, 2, 7, 33]))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
+    scale = data.draw(st.sampled_from([None, "sqrt_d", 0.3]))
+    convention = data.draw(st.sampled_from(["vaswani", "fairseq"]))
+    count, left = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 20))
+    module = PositionalEmbedding(table(50, width, dtype), scale=scale, convention=convention)
+    module._spread_seen = True
+    ids = torch.randint(0, 50, (1, count))
+    with torch.set_grad_enabled(data.draw(st.booleans())):
+        alone = module(ids)[0]
+        rows, mask = torch.zeros(3, count + left, dtype=torch.long), torch.zeros(3, count + left, dtype=torch.long)
+        for row, start in enumerate((0, left, left // 2)):
+            rows[row, start : start + count], mask[row, start : start + count] = ids, 1
+        padded = module(rows, mask)
+    for row in range(3):
+        assert torch.equal(padded[row][mask[row].bool()], alone)
+    assert not padded[mask == 0].any()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 8])
+def test_a_square_batch_is_not_mixed_up(length: int) -> None:
+    """Where B == T, or B == D, a row and a column look alike to broadcasting."""
+    module = PositionalEmbedding(table(50, 8))
+    ids, mask = torch.randint(0, 50, (length, length)), torch.ones(length, length, dtype=torch.bool).tril()
+    together = module(ids, mask)
+    for row in range(length):
+        assert torch.equal(together[row : row + 1], module(ids[row : row + 1], mask[row : row + 1]))
+
+
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_positions_never_come_from_the_ids(padding_idx: int | None) -> None:
+    embedding = nn.Embedding(50, 8, padding_idx=padding_idx)
+    module = PositionalEmbedding(embedding)
+    ids = torch.tensor([[0, 0, 5, 0]])
+    torch.testing.assert_close(module(ids), embedding(ids) + sinusoidal_encoding(torch.arange(4), 8))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_padding_is_exactly_zero_whatever_the_table_holds(bad: float, dropout: float) -> None:
+    embedding = table()
+    with torch.no_grad():
+        embedding.weight[0] = bad
+    module = PositionalEmbedding(embedding, dropout=dropout, scale="sqrt_d")
+    out = module(IDS, MASK)
+    assert torch.equal(out[MASK == 0], torch.zeros(3, 8))
+    out.sum().backward()
+    assert torch.isfinite(embedding.weight.grad).all()
+    assert not embedding.weight.grad[0].any()
+
+
+def test_padding_may_keep_its_vectors() -> None:
+    embedding = table()
+    kept = PositionalEmbedding(embedding, zero_padding=False)(IDS, MASK)
+    torch.testing.assert_close(kept[0, 3], embedding.weight[0] + sinusoidal_encoding(torch.tensor(0), 8))
+    fairseq = PositionalEmbedding(embedding, zero_padding=False, convention="fairseq")(IDS, MASK)
+    assert torch.equal(fairseq[MASK == 0], embedding(IDS)[MASK == 0])  # the padding row of its table is zero
+
+
+def test_dropout_comes_after_the_sum_and_only_while_training() -> None:
+    embedding = table(50, 64)
+    module = PositionalEmbedding(embedding, dropout=0.5)
+    ids = torch.randint(0, 50, (4, 30))
+    whole = PositionalEmbedding(embedding)(ids)
+    dropped = module(ids)
+    assert 0.4 < (dropped == 0).float().mean() < 0.6
+    assert torch.equal(dropped[dropped != 0], 2 * whole[dropped != 0])
+    assert torch.equal(module.eval()(ids), whole)
+
+
+def test_the_gradient_is_that_of_the_embedding() -> None:
+    embedding = table()
+    PositionalEmbedding(embedding, scale=3.0)(IDS, MASK).sum().backward()
+    ours, embedding.weight.grad = embedding.weight.grad, None
+    (embedding(IDS) * 3.0 * MASK[..., None]).sum().backward()
+    assert torch.equal(ours, embedding.weight.grad)
+
+
+def test_a_subclass_keeps_what_it_does_to_its_rows_and_hooks_keep_what_they_saw() -> None:
+    class Doubled(nn.Embedding):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * 2
+
+    doubled = Doubled(50, 8)
+    torch.testing.assert_close(
+        PositionalEmbedding(doubled)(IDS), doubled.weight[IDS] * 2 + sinusoidal_encoding(torch.arange(4), 8)
+    )
+    embedding, seen = table(), []
+    embedding.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        PositionalEmbedding(embedding)(IDS)
+    assert torch.equal(seen[0], embedding.weight[IDS])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_answer_has_dtype_and_device_of_the_embedding(dtype: torch.dtype, device: torch.device) -> None:
+    module = PositionalEmbedding(table(50, 8, dtype).to(device))
+    for ids in (IDS, IDS.int(), IDS.to(torch.uint8), IDS.to(device)):
+        out = module(ids, MASK)
+        assert (out.dtype, out.device.type, out.shape) == (dtype, device.type, (2, 4, 8))
+        assert torch.equal(out.cpu(), PositionalEmbedding(table(50, 8, dtype))(IDS, MASK))
+
+
+def test_a_bool_mask_a_float_mask_and_an_integer_one_mean_the_same() -> None:
+    module = PositionalEmbedding(table())
+    expected = module(IDS, MASK)
+    for mask in (MASK.bool(), MASK.float(), MASK.int()):
+        assert torch.equal(module(IDS, mask), expected)
+
+
+def test_half_and_back_meta_and_copies_change_nothing_of_the_encoding() -> None:
+    embedding = table()
+    module = PositionalEmbedding(embedding, scale="sqrt_d", convention="marian")
+    expected = module(IDS, MASK)
+    assert torch.equal(copy.deepcopy(module)(IDS, MASK), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(module))(IDS, MASK), expected)
+    with torch.device("meta"):
+        fresh = PositionalEmbedding(nn.Embedding(50, 8), scale="sqrt_d", convention="marian")
+    assert fresh(IDS, MASK).is_meta
+    fresh = fresh.to_empty(device="cpu")
+    fresh.load_state_dict(module.state_dict())
+    assert torch.equal(fresh(IDS, MASK), expected)
+    narrow = copy.deepcopy(module).bfloat16()
+    rows = narrow.embedding(IDS) * 0 + module.encoding(torch.zeros(2, 4, 8, dtype=torch.bfloat16))
+    assert torch.equal(rows[0], sinusoidal_encoding(torch.arange(4), 8, convention="marian", dtype=torch.bfloat16))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of its compiler
+def test_one_graph_under_a_compiler() -> None:
+    torch._dynamo.reset()
+    module = PositionalEmbedding(table(), scale="sqrt_d")
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (3, 9, 40):
+        ids = torch.randint(0, 50, (3, length))
+        mask = (torch.rand(3, length) > 0.3).long()
+        torch.testing.assert_close(compiled(ids, mask), module(ids, mask))
+        torch.testing.assert_close(compiled(ids), module(ids))
+
+
+def test_training_moves_the_table() -> None:
+    module = PositionalEmbedding(table())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    before = module.embedding.weight.detach().clone()
+    module(IDS, MASK).pow(2).sum().backward()
+    optimizer.step()
+    changed = (module.embedding.weight != before).any(dim=1).nonzero().flatten().tolist()
+    assert changed == [2, 3, 5, 7, 9]
+
+
+# ------------------------------------------------------------------------------------------------------------ warning
+
+
+def test_positions_that_drown_the_tokens_are_spoken_of_once() -> None:
+    embedding = table(200, 64)
+    with torch.no_grad():
+        embedding.weight.mul_(0.02)
+    module = PositionalEmbedding(embedding)
+    with pytest.warns(UserWarning, match=r"positions drown[\s\S]*against 0\.02[\s\S]*sqrt_d"):
+        module(IDS, MASK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(IDS, MASK)
+        PositionalEmbedding(embedding, scale="sqrt_d")(IDS, MASK)  # 0.02 · 8 = 0.16
+        PositionalEmbedding(table(200, 64))(IDS, MASK)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusal
+
+
+def test_a_whole_model_is_told_the_two_ways_out() -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=20)
+    )
+    with pytest.raises(TypeError, match=r"BertModel adds its own positions") as caught:
+        PositionalEmbedding(model)  # type: ignore[arg-type]
+    assert "model.get_input_embeddings()" in str(caught.value)
+    assert "use_sinusoidal_positions" in str(caught.value)
+    with pytest.warns(UserWarning, match="drown"):
+        assert PositionalEmbedding(model.get_input_embeddings())(IDS).shape == (2, 4, 8)
+
+
+def test_asking_does_not_load_transformers() -> None:
+    script = (
+        "import sys, torch; from hf_posenc.embedding import PositionalEmbedding as P; P(torch.nn.Embedding(3, 4))\n"
+        "try: P(torch.nn.Linear(2, 2))\nexcept TypeError: print('transformers' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert run.stdout.strip() == "False"
+
+
+def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torch.Tensor]:
+    return lambda: PositionalEmbedding(table())(ids, mask, positions)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "words"),
+    [
+        (lambda: PositionalEmbedding(nn.Linear(8, 8)), TypeError, r"nn\.Embedding or a subclass[\s\S]*Linear"),
+        (lambda: PositionalEmbedding(nn.EmbeddingBag(8, 8)), TypeError, "EmbeddingBag"),
+        (lambda: PositionalEmbedding(512), TypeError, "got: 512"),
+        (lambda: PositionalEmbedding(PositionalEmbedding(table())), TypeError, r"nn\.Embedding or a subclass"),
+        (lambda: PositionalEmbedding(table(), scale="sqrt"), ValueError, "scale='sqrt_d'"),
+        (call([[1, 2]]), TypeError, r"torch\.tensor\(input_ids\)"),
+        (call(IDS[0]), ValueError, r"input_ids\[None\]"),
+        (call(IDS.float()), TypeError, "whole numbers"),
+        (
+            call(torch.tensor([[1, 2, 3, 4], [1, 2, 3, 50]])),
+            ValueError,
+            r"row 1, column 3 has id 50, the embedding has 50 rows\n  got: 1 of 8 ids[\s\S]*at least 51",
+        ),
+        (call(torch.tensor([[1, -100]])), ValueError, r"row 0, column 1 has id -100[\s\S]*labels"),
+        (call(IDS, MASK[0]), ValueError, r"attention_mask must be \(batch, length\)"),
+        (call(IDS, MASK[:1]), ValueError, r"attention_mask \(1, 4\), input_ids \(2, 4\)"),
+        (call(IDS, MASK - 1), ValueError, "nothing but 0 and 1[\\s\\S]*-1 in row 0, column 3"),
+        (call(IDS, MASK, torch.arange(3)), ValueError, r"position_ids[\s\S]*\(3,\)"),
+    ],
+)
+def test_what_is_refused_and_with_which_words(attempt: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        attempt()
+
+
+def test_an_id_beyond_the_table_of_bert_is_named() -> None:
+    module = PositionalEmbedding(nn.Embedding(30522, 2))
+    with pytest.raises(ValueError, match="row 0, column 3 has id 30522, the embedding has 30522 rows"):
+        module(torch.tensor([[101, 7592, 102, 30522]]))

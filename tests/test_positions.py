@@ -1,0 +1,122 @@
+"""Position ids held against a loop over tokens, in torch and in NumPy, and against what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_posenc.positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
+
+KINDS = [torch.tensor, np.array]
+
+
+def count_by_hand(mask: list[list[int]], start: int) -> list[list[int]]:
+    rows = []
+    for row in mask:
+        seen, ids = start, []
+        for real in row:
+            ids.append(seen if real else start)
+            seen += real
+        rows.append(ids)
+    return rows
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_a_mask_counts_real_tokens_wherever_the_padding_is(kind: Any, data: st.DataObject) -> None:
+    length = data.draw(st.integers(0, 9))
+    mask = data.draw(st.lists(st.lists(st.integers(0, 1), min_size=length, max_size=length), min_size=1, max_size=4))
+    start = data.draw(st.integers(-3, 5))
+    array = kind(mask).reshape(len(mask), length)
+    expected = count_by_hand(mask, start)
+    for given_mask in (array, array == 1):
+        ids = position_ids_from_mask(given_mask, start=start)
+        assert type(ids) is type(array)
+        assert ids.dtype in (torch.int64, np.int64)
+        assert ids.tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [*KINDS, list])
+@pytest.mark.parametrize("side", ["left", "right"])
+@given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4), spare=st.integers(0, 2), start=st.integers(-2, 3))
+def test_lengths_give_the_ids_of_the_mask_they_mean(
+    kind: Any, side: Any, lengths: list[int], spare: int, start: int
+) -> None:
+    width = max(lengths) + spare
+    mask = [[1] * n + [0] * (width - n) if side == "right" else [0] * (width - n) + [1] * n for n in lengths]
+    ids = position_ids_from_lengths(kind(lengths), width, start=start, padding_side=side)
+    assert isinstance(ids, np.ndarray if kind is np.array else torch.Tensor)
+    assert ids.shape == (len(lengths), width)
+    assert ids.dtype in (torch.int64, np.int64)
+    assert ids.tolist() == count_by_hand(mask, start)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, list])
+def test_every_document_of_a_packed_row_starts_again(kind: Any) -> None:
+    ids = position_ids_from_documents([kind([3, 0, 2]), kind([1])], 6, start=2)
+    assert isinstance(ids, np.ndarray if kind is np.array else torch.Tensor)
+    assert ids.tolist() == [[2, 3, 4, 2, 3, 2], [2, 2, 2, 2, 2, 2]]
+    assert position_ids_from_documents([kind([3]), kind([1])]).tolist() == position_ids_from_lengths([3, 1]).tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------- property
+
+
+def test_ids_stay_on_the_device_of_what_was_given(device: torch.device) -> None:
+    mask = torch.tensor([[1, 1, 0]], device=device)
+    assert position_ids_from_mask(mask).device == mask.device
+    assert position_ids_from_lengths(torch.tensor([2], device=device)).device == mask.device
+    assert position_ids_from_documents([torch.tensor([2], device=device)]).device == mask.device
+
+
+def test_an_empty_batch_has_an_empty_answer() -> None:
+    assert position_ids_from_mask(torch.ones(0, 4)).shape == (0, 4)
+    assert position_ids_from_lengths([]).shape == (0, 0)
+    assert position_ids_from_documents([]).shape == (0, 0)
+    assert position_ids_from_documents([[], []]).shape == (2, 0)
+
+
+def test_a_mask_is_left_as_it_was() -> None:
+    mask = torch.tensor([[0, 1, 1]])
+    position_ids_from_mask(mask).fill_(7)
+    assert mask.tolist() == [[0, 1, 1]]
+
+
+# ------------------------------------------------------------------------------------------------------------ refusal
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: position_ids_from_mask(torch.ones(3)), ValueError, r"\(batch, length\)[\s\S]*\(3,\)[\s\S]*mask\[None"),
+        (lambda: position_ids_from_mask(torch.ones(1, 1, 3, 3)), ValueError, r"\(1, 1, 3, 3\)"),
+        (
+            lambda: position_ids_from_mask(torch.tensor([[1, 0], [1, 2]])),
+            ValueError,
+            "nothing but 0 and 1[\\s\\S]*2 in row 1, column 1",
+        ),
+        (lambda: position_ids_from_mask(np.array([[0.0, -1e9]])), ValueError, r"-1000000000.0 in row 0, column 1"),
+        (lambda: position_ids_from_mask(torch.tensor([[1.0, float("nan")]])), ValueError, "nan in row 0, column 1"),
+        (lambda: position_ids_from_mask([[1, 0]]), TypeError, r"tensor or an array[\s\S]*torch.tensor"),
+        (lambda: position_ids_from_mask(torch.ones(1, 2), start=0.5), TypeError, "start must be a whole number"),
+        (lambda: position_ids_from_lengths([3, -1]), ValueError, "-1 at index 1"),
+        (lambda: position_ids_from_lengths([3, 9], 4), ValueError, "row 1 has 9 tokens, max_length is 4"),
+        (lambda: position_ids_from_lengths([1.5]), TypeError, "whole numbers"),
+        (lambda: position_ids_from_lengths([[1, 2]]), ValueError, "flat row of lengths"),
+        (lambda: position_ids_from_lengths([1], padding_side="top"), ValueError, "'left', 'right'"),
+        (lambda: position_ids_from_documents([5, 9]), ValueError, r"documents of row 0[\s\S]*\[\[3, 2\], \[4\]\]"),
+        (lambda: position_ids_from_documents([[5], [2, -9]]), ValueError, "documents of row 1"),
+        (lambda: position_ids_from_documents([[1], [3, 2]], 4), ValueError, "row 1 has 5 tokens, max_length is 4"),
+    ],
+)
+def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
