@@ -120,6 +120,18 @@ class Ragged:
         picked = [everything[row] for row in rows.tolist()]
         return Ragged(np.concatenate(picked) if picked else self.values[:0], self.lengths[rows])
 
+    def where(self, keep: NDArray[np.bool_]) -> Ragged:
+        r"""The rows without the values at which `keep` `(N,)` is False.
+
+        Example:
+            >>> rows = Ragged.from_rows([[7, 8, 9], [5]]).where(np.array([True, False, True, True]))
+            >>> rows.values, rows.lengths
+            (array([7, 9, 5]), array([2, 1]))
+        """
+        counts = np.zeros(len(keep) + 1, dtype=np.int64)
+        np.cumsum(keep, out=counts[1:])
+        return Ragged(self.values[keep], np.diff(counts[self.offsets]))
+
     def group(self, row_offsets: NDArray[np.int64]) -> Ragged:
         r"""Joins neighbouring rows: group k is made of the rows `row_offsets[k]` up to `row_offsets[k + 1]`.
 

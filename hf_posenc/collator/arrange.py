@@ -91,6 +91,12 @@ class Pieces:
         """Whether a text gave more than one row."""
         return len(self.sample) != self.count
 
+    @property
+    def real(self) -> NDArray[np.bool_] | None:
+        """Which tokens are no padding, where rows came padded: `(N,)`; `None` where all are."""
+        mask = self.per_token.get("attention_mask")
+        return None if mask is None else mask.values.astype(bool)
+
     def positions(self, start: int) -> Ragged:
         """The position of every token: those that came with the rows, else counted from `start`."""
         return self.per_token.get("position_ids", self.ids.counters(start))
@@ -141,6 +147,8 @@ def _from_ids(how: Arrangement, given: Given) -> Pieces:
     ids = Ragged.from_rows(columns.pop("input_ids"))
     _check_ids(how, ids)
     per_token = {name: _per_token(name, columns.pop(name), ids) for name in PER_TOKEN if name in columns}
+    if "attention_mask" in per_token and per_token["attention_mask"].values.all():
+        del per_token["attention_mask"]  # says nothing that the lengths do not say
     return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids))
 
 
@@ -184,7 +192,7 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
                 fix=f"one value a token, or dataset.remove_columns('{name}')",
             )
         )
-    if name == "attention_mask" and not np.isin(column.values, (0, 1)).all():
+    if name == "attention_mask" and ((column.values != 0) & (column.values != 1)).any():
         found = np.unique(column.values)[:8].tolist()
         raise ValueError(explain("attention_mask holds 1 for tokens and 0 for padding", got=shorten(found)))
     return column

@@ -338,6 +338,12 @@ class DataCollatorWithPositionalEncoding(Settings):
     def __reduce__(self) -> tuple[Any, ...]:
         return saving.rebuild, self._state
 
+    def __copy__(self) -> DataCollatorWithPositionalEncoding:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DataCollatorWithPositionalEncoding:
+        return self  # a value; its table is somebody's, and stays where it is
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DataCollatorWithPositionalEncoding) and self._state == other._state
 

@@ -37,6 +37,8 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return _narrow(values)
+    if any(value is None or isinstance(value, (str, bytes)) for value in values):
+        return None
     rows = [np.asarray(value) if not _is_ragged(value) else np.empty(0, dtype=object) for value in values]
     if any(row.dtype.kind not in "iubf" and row.size for row in rows) or any(row.dtype == object for row in rows):
         return None

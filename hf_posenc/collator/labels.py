@@ -165,12 +165,13 @@ class Masking:
             tokenizer, mlm=True, whole_word_mask=self._whole_words, return_tensors="np", **shares
         )
 
-    def __call__(self, ids: Ragged, words: Ragged | None) -> tuple[Ragged, Ragged]:
+    def __call__(self, ids: Ragged, words: Ragged | None, real: NDArray[np.bool_] | None) -> tuple[Ragged, Ragged]:
         r"""Masks the rows of a batch, before padding.
 
         Args:
             ids (`Ragged` of int64): token ids.
             words (`Ragged` of int64, *optional*): the word of each token, -1 at special tokens; for whole words.
+            real (`np.ndarray` `(N,)` bool, *optional*): False at padding, where rows came padded.
 
         Returns:
             The ids with masks in them, and the labels: the original id where it is to be predicted, -100 elsewhere.
@@ -185,9 +186,12 @@ class Masking:
                     fix="collate texts, or tokenise with dataset.map(collate, batched=True), which keeps word_ids",
                 )
             )
-        special = Ragged(np.isin(ids.values, self._special), ids.lengths)
+        never = np.isin(ids.values, self._special)
         if words is not None:
-            special = Ragged(special.values | (words.values < 0), ids.lengths)
+            never |= words.values < 0
+        if real is not None:
+            never |= ~real
+        special = Ragged(never, ids.lengths)
         if self._seed is None and not self._whole_words:
             # All rows as one: which tokens are masked depends on no neighbour.
             new, label = self._draw(ids.values, special.values, None)

@@ -97,9 +97,12 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         columns["token_type_ids"] = pieces.per_token["token_type_ids"]
     if labels is not None:
         columns["labels"] = labels
+    if pieces.real is not None:  # rows that came padded: padding takes no room either
+        columns = {name: column.where(pieces.real) for name, column in columns.items()}
+        ids = columns["input_ids"]
     if how.labels == "causal_lm" and labels is not None:
         # Models shift labels by one, so the last token of a document would have to predict the first of the next.
-        inner = labels.values.copy()
+        inner = columns["labels"].values.copy()
         inner[ids.offsets[:-1][ids.lengths > 0]] = IGNORED
         columns["labels"] = Ragged(inner, ids.lengths)
     with_tokens = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
@@ -130,10 +133,12 @@ def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[
                 fix=f"labels=None to use them, or dataset.remove_columns('{found[0]}')",
             )
         )
+    real = pieces.real
     if masking is not None:
-        return masking(pieces.ids, pieces.per_token.get("word_ids"))
+        return masking(pieces.ids, pieces.per_token.get("word_ids"), real)
     if how.labels == "causal_lm":  # the ids themselves: models shift by one inside
-        return pieces.ids, pieces.ids
+        labels = pieces.ids if real is None else Ragged(np.where(real, pieces.ids.values, IGNORED), pieces.ids.lengths)
+        return pieces.ids, labels
     if "labels" in pieces.per_token:
         return pieces.ids, pieces.per_token["labels"]
     if not found:
