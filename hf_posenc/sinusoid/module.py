@@ -19,6 +19,8 @@ from .conventions import Convention
 from .exact import DTYPES
 from .values import as_positions
 
+_AT_ONCE = 2**17  # elements that are looked up before they are added
+
 
 class SinusoidalPositionalEncoding(nn.Module):
     r"""Adds sinusoidal position vectors: `x * scale + encoding`, then dropout.
@@ -139,11 +141,13 @@ class SinusoidalPositionalEncoding(nn.Module):
                 # The rows are ours alone: no third buffer.
                 return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
             return self._add(rows, x, out)
-        # One row of the batch at a time: what was looked up is added while it lies in the cores' cache.
+        # A few rows of the batch at a time: what was looked up is added while it lies in the cores' cache.
         positions = positions.expand(len(x), -1)
-        for row in range(len(x)):
-            rows = rows_at(positions[row], self._encoding, x.dtype, bound=bound, limit=limit)
-            self._add(rows, x[row], out[row])
+        step = max(1, _AT_ONCE // max(1, x.shape[1] * x.shape[2]))
+        for start in range(0, len(x), step):
+            some = slice(start, start + step)
+            rows = rows_at(positions[some], self._encoding, x.dtype, bound=bound, limit=limit)
+            self._add(rows, x[some], out[some])
         return out
 
     def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
