@@ -129,8 +129,11 @@ def demo(
 ) -> None:
     """Collate and embed a corpus, show a batch of it, and say how fast that was.
 
-    Without FILE the corpus is the docstrings of Python's standard library on this machine. Without --tokenizer a BPE is
-    trained on the corpus, and kept for the next call. Nothing is downloaded.
+    Without FILE the corpus is the docstrings of Python's own standard library.
+
+    Without --tokenizer a BPE is trained on the corpus and kept for the next call.
+
+    Nothing is downloaded, unless --tokenizer names one on the Hub.
     """
     from .collator import DataCollatorWithPositionalEncoding
 

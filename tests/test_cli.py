@@ -223,7 +223,7 @@ def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "sha256"])
-@pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old.replace(b"e", b"f"), None])
+@pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old[:9] + b"?" + old[10:], None])
 def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
     whole = kept_bpe(TEXTS, 300)
     assert whole.folder is not None
@@ -231,10 +231,9 @@ def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
     if damage is None:
         path.unlink()
     else:
-        path.write_bytes(damage(path.read_bytes()) or b"x")
+        path.write_bytes(damage(path.read_bytes()))
     again = kept_bpe(TEXTS, 300)
-    if again.seconds is None:  # nothing in the file that could be damaged this way
-        pytest.skip("the damage changed nothing")
+    assert again.seconds is not None
     assert again.tokenizer.get_vocab() == whole.tokenizer.get_vocab()
     assert kept_bpe(TEXTS, 300).seconds is None
 
