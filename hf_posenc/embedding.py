@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hf_posenc._explain import explain, shorten
-from hf_posenc.positions import check_mask, count_real_tokens
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
-from hf_posenc.sinusoid.cache import without_values
+from ._explain import explain, shorten
+from .positions import check_mask, count_real_tokens
+from .sinusoid import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
+from .sinusoid.cache import without_values
 
 # The encoding's spread, and how many times the embedding's it may be before a word is said: at 5 times, one part in 26
 # of a vector's variance is the token's.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hf_posenc._explain import explain, one_of, shorten
+from ._explain import explain, one_of, shorten
 
 PaddingSide = Literal["left", "right"]
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])

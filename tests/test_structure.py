@@ -54,6 +54,8 @@ PUBLIC = [
     "PositionalEmbedding",
     "SinusoidalPositionalEncoding",
     "__version__",
+    "additive_mask",
+    "bpe_merges",
     "fixed_bases",
     "frequencies",
     "look_ahead_mask",

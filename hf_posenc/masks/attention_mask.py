@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hf_posenc._explain import explain
-
+from .._explain import explain
 from .plain import PaddingSide, additive_mask, as_integers, as_length, look_ahead_mask, padding_mask
 from .reading import documents_of_batch, documents_of_lengths
 

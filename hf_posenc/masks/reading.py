@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_posenc._explain import explain, one_of, shorten
-
+from .._explain import explain, one_of, shorten
 from .plain import PaddingSide, as_integers, as_length
 
 PADDING = -1  # the document number at padding

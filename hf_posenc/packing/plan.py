@@ -13,8 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hf_posenc._explain import explain, shorten
-
+from .._explain import explain, shorten
 from .best_fit import best_fit_decreasing, fewest_rows
 
 

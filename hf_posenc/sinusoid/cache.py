@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hf_posenc._explain import explain
-
+from .._explain import explain
 from .conventions import Convention, check_width, resolve_convention
 from .exact import Waves, encode, encode_in_graph, waves
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from hf_posenc._explain import explain, one_of, shorten
+from .._explain import explain, one_of, shorten
 
 Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]

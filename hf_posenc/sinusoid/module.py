@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hf_posenc._explain import explain, one_of, shorten
-
+from .._explain import explain, one_of, shorten
 from .cache import Encoding, rows_at, shared_rows, without_values
 from .conventions import Convention
 from .exact import DTYPES

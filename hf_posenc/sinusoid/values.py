@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hf_posenc._explain import explain, shorten
-
+from .._explain import explain, shorten
 from .cache import Encoding, compute, rows_at, without_values
 from .conventions import Convention, check_width, resolve_convention
 from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
