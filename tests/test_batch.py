@@ -96,7 +96,9 @@ def test_pinning_never_sees_overlapping_memory(rows: int, monkeypatch: pytest.Mo
         return self.clone()
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    batch = Batch({"input_ids": torch.ones(rows, 3).long(), "look_ahead_mask": look_ahead_mask(3).expand(rows, 1, 3, 3)})
+    batch = Batch(
+        {"input_ids": torch.ones(rows, 3).long(), "look_ahead_mask": look_ahead_mask(3).expand(rows, 1, 3, 3)}
+    )
     pinned = batch.pin_memory()
     assert isinstance(pinned, Batch)
     assert seen == [(rows, 3), (1, 1, 3, 3)]

@@ -1,0 +1,650 @@
+"""Our ids held against `tokenizer(...)` itself, bit for bit, over tokenizers, sides, truncation, overflow and pairs.
+
+Also what a tokenizer may be given as, and that the caller's own is never changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc.tokenization.encoding import Encoder, windows
+from hf_posenc.tokenization.loading import from_files, number_of_ids, private_copy, to_files
+from hf_posenc.tokenization.long_text import enough_of
+
+# What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
+PIECES = [
+    "I ride bike",
+    "👨‍👩‍👧‍👦👍🏽🇨🇭",
+    "\u202eאני רוכב\u202c",
+    "أركب الدراجة",
+    "\x00\x07\x1b[31m\x7f\x85",
+    "\ufeff\u200b\u00ad",
+    "[CLS] [SEP][MASK]",
+    "<|endoftext|></s><pad>",
+    "e\u0301\u0327\u0301",
+    "   \t\r\n  ",
+    "𝕳𝖊𝖑𝖑𝖔 ﬁ ½",
+    "a" * 120,
+    "",
+]
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(PIECES),
+        st.text(st.characters(exclude_categories=("Cs",)), max_size=30),
+        st.lists(st.sampled_from(PIECES), max_size=4).map(" ".join),
+    ),
+    min_size=1,
+    max_size=5,
+)
+sweep = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def ours(tokenizer: Any, texts: Any, **settings: Any) -> dict[str, np.ndarray]:
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer, look_ahead=False, return_tensors="np", empty="keep", **settings
+    )
+    return dict(collate(texts))
+
+
+def theirs(tokenizer: Any, texts: Any, pairs: Any = None, **settings: Any) -> dict[str, np.ndarray]:
+    return dict(
+        tokenizer(texts, pairs, padding=True, return_tensors="np", **{"truncation": True, "verbose": False, **settings})
+    )
+
+
+def assert_same(got: dict[str, np.ndarray], want: dict[str, np.ndarray], tokenizer: Any) -> None:
+    """Every tensor that both of them have is bit-equal; a batch without any token has one column of padding."""
+    names = ["input_ids", "attention_mask"]
+    names += ["token_type_ids"] if "token_type_ids" in tokenizer.model_input_names else []
+    for name in names:
+        if want["input_ids"].shape[1] == 0:
+            assert got["attention_mask"].shape[1] == 1
+            assert not got["attention_mask"].any()
+        else:
+            assert got[name].dtype == np.int64
+            np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+    assert ("token_type_ids" in got) == ("token_type_ids" in names)
+    if "overflow_to_sample_mapping" in want:
+        np.testing.assert_array_equal(got["overflow_to_sample_mapping"], want["overflow_to_sample_mapping"])
+
+
+# -------------------------------------------------------------------------------------------------------- theirs/ours
+
+SIDES = ["left", "right"]
+
+
+@pytest.mark.parametrize(("padding_side", "truncation_side"), list(itertools.product(SIDES, SIDES)))
+@pytest.mark.parametrize("max_length", [None, 7, 64])
+def test_ids_and_masks_are_those_of_the_tokenizer(
+    any_fast, sentences, padding_side: str, truncation_side: str, max_length: int | None
+) -> None:
+    any_fast.padding_side, any_fast.truncation_side = padding_side, truncation_side
+    with _any_warning():
+        got = ours(any_fast, sentences[:40], max_length=max_length)
+    assert_same(got, theirs(any_fast, sentences[:40], max_length=max_length), any_fast)
+
+
+@pytest.mark.parametrize("truncation_side", SIDES)
+@pytest.mark.parametrize(("max_length", "stride"), [(9, 0), (9, 3), (16, 8), (5, 1)])
+def test_overflowing_pieces_are_those_of_the_tokenizer(
+    any_fast, sentences, truncation_side: str, max_length: int, stride: int
+) -> None:
+    any_fast.truncation_side = truncation_side
+    asked: dict[str, Any] = {"max_length": max_length, "return_overflowing_tokens": True, "stride": stride}
+    assert_same(ours(any_fast, sentences[:40], **asked), theirs(any_fast, sentences[:40], **asked), any_fast)
+
+
+@pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
+@pytest.mark.parametrize("overflow", [{}, {"return_overflowing_tokens": True, "stride": 2}])
+def test_pairs_are_those_of_the_tokenizer(any_fast, truncation: str, overflow: dict[str, Any]) -> None:
+    times = {"longest_first": (12, 8), "only_first": (20, 1), "only_second": (1, 20)}[truncation]
+    first = [f"I {'ride bike ' * times[0]} {n}" for n in range(8)]
+    second = [f"she said {'nothing ' * times[1]}" for _ in range(8)]
+    asked = {"truncation": truncation, "max_length": 40, **overflow}
+    with _any_warning():
+        got = ours(any_fast, list(zip(first, second, strict=True)), **asked)
+    assert_same(got, theirs(any_fast, first, second, **asked), any_fast)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("overflow", [{}, {"return_overflowing_tokens": True, "stride": 1}])
+def test_split_words_are_those_of_the_tokenizer(any_fast, pairs: bool, overflow: dict[str, Any]) -> None:
+    if hasattr(any_fast.backend_tokenizer.pre_tokenizer, "add_prefix_space"):
+        any_fast.backend_tokenizer.pre_tokenizer.add_prefix_space = True
+    words = [["unsurprisingly", "I", "ride", "👍🏽"], ["bike"], ["a", "", "longer  one", "with", "many", "words"]]
+    given_texts = list(zip(words, words[::-1], strict=True)) if pairs else words
+    asked = {"is_split_into_words": True, "max_length": 12, **overflow}
+    with _any_warning():
+        got = ours(any_fast, given_texts, **asked)
+    assert_same(got, theirs(any_fast, words, words[::-1] if pairs else None, **asked), any_fast)
+
+
+@sweep
+@given(texts=TEXTS, max_length=st.sampled_from([None, 6]), side=st.sampled_from(SIDES))
+def test_any_text_gives_the_ids_of_the_tokenizer(any_fast, texts: list[str], max_length: int | None, side: str) -> None:
+    with _any_warning():
+        got = ours(any_fast, texts, max_length=max_length, padding_side=side)
+    assert_same(got, theirs(any_fast, texts, max_length=max_length, padding_side=side), any_fast)
+
+
+@sweep
+@given(texts=TEXTS, max_length=st.sampled_from([None, 6]))
+def test_a_slow_tokenizer_gives_the_ids_of_its_own_call(slow, texts: list[str], max_length: int | None) -> None:
+    with _any_warning():
+        got = ours(slow, texts, max_length=max_length)
+    assert_same(got, theirs(slow, texts, max_length=max_length), slow)
+
+
+@pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
+def test_pairs_through_a_slow_tokenizer(slow, truncation: str) -> None:
+    first, second = ["I ride bike", "a, she"], ["she said nothing", "bike ride I"]
+    asked: dict[str, Any] = {"truncation": truncation, "max_length": 18}
+    with _any_warning():
+        got = ours(slow, list(zip(first, second, strict=True)), **asked)
+    assert_same(got, theirs(slow, first, second, **asked), slow)
+
+
+def test_a_slow_tokenizer_overflows_as_a_fast_one_would(slow) -> None:
+    """transformers has no such thing for slow tokenizers; each piece is closed by `</s>` like any text."""
+    text = "unsurprisingly"
+    got = ours(slow, [text, "a"], max_length=6, return_overflowing_tokens=True, stride=1)
+    bare = slow(text, add_special_tokens=False)["input_ids"]
+    end = slow.eos_token_id
+    pieces = [[*bare[start : start + 5], end] for start in (0, 4, 8)]
+    pieces.append([*bare[12:], end])
+    pieces.append(slow("a")["input_ids"])
+    rows = [
+        [int(i) for i, m in zip(ids, mask, strict=True) if m]
+        for ids, mask in zip(got["input_ids"], got["attention_mask"], strict=True)
+    ]
+    assert rows == pieces
+    assert got["overflow_to_sample_mapping"].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_without_special_tokens(any_fast, sentences) -> None:
+    with _any_warning():
+        got = ours(any_fast, sentences[:20], add_special_tokens=False, max_length=500)
+    assert_same(got, theirs(any_fast, sentences[:20], add_special_tokens=False, max_length=500), any_fast)
+
+
+@pytest.mark.parametrize("set_how", ["at construction", "afterwards"])
+def test_special_tokens_spelled_in_a_text_follow_the_tokenizers_own_setting(wordpiece, set_how: str) -> None:
+    text = ["a [SEP] b"]
+    as_special = ours(wordpiece, text)["input_ids"]
+    wordpiece.split_special_tokens = True
+    split = ours(wordpiece, text)
+    assert split["input_ids"].shape != as_special.shape
+    assert_same(split, theirs(wordpiece, text), wordpiece)
+
+
+def test_a_fast_tokenizer_with_steps_of_its_own_keeps_them(wordpiece) -> None:
+    """Some model families override the call; asking the Rust part alone would lose what they add."""
+    collate = DataCollatorWithPositionalEncoding(_shouting(wordpiece), look_ahead=False)
+    got = collate(["I ride bike", "a"])["input_ids"].tolist()
+    assert got == _shouting(wordpiece)(["I ride bike", "a"], padding=True)["input_ids"]
+    assert got != wordpiece(["I ride bike", "a"], padding=True)["input_ids"]
+
+
+@pytest.mark.parametrize("pairs", [None, ["she said", "so it was"]])
+def test_a_fast_tokenizer_with_steps_of_its_own_overflows(wordpiece, pairs: list[str] | None) -> None:
+    tokenizer = _shouting(wordpiece)
+    first = ["I ride bike to a place " * 2, "a"]
+    asked: dict[str, Any] = {"max_length": 12, "return_overflowing_tokens": True, "stride": 2}
+    got = ours(tokenizer, list(zip(first, pairs, strict=True)) if pairs else first, **asked)
+    assert_same(got, theirs(tokenizer, first, pairs, **asked), tokenizer)
+
+
+def test_a_fast_tokenizer_with_steps_of_its_own_truncates(wordpiece) -> None:
+    tokenizer, texts = _shouting(wordpiece), ["I ride bike to a place " * 2, "a"]
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut to 6 tokens"):
+        got = ours(tokenizer, texts, max_length=6)
+    assert_same(got, theirs(tokenizer, texts, max_length=6), tokenizer)
+
+
+def test_token_types_are_the_tokenizers_even_where_a_single_text_has_others(raw_wordpiece) -> None:
+    """XLNet gives its `<cls>` the type 2 and pads with 3."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    raw_wordpiece.post_processor = processors.TemplateProcessing(
+        single="$A:0 [SEP]:0 [CLS]:2",
+        pair="$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw_wordpiece,
+        pad_token="[PAD]",
+        padding_side="left",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+    tokenizer._pad_token_type_id = 3  # a class attribute there
+    texts = ["I ride bike", "a"]
+    assert_same(ours(tokenizer, texts), theirs(tokenizer, texts), tokenizer)
+    assert ours(tokenizer, texts)["token_type_ids"][1, 0] == 3
+
+
+# ------------------------------------------------------------------------------------------------------ known results
+
+
+def test_the_real_bert_tokenizer_reads_unsurprisingly(bert) -> None:
+    collate = DataCollatorWithPositionalEncoding(bert)
+    batch = collate("unsurprisingly")
+    assert batch["input_ids"].tolist() == [[101, 4895, 26210, 18098, 9355, 2135, 102]]
+    assert collate.tokens(batch) == ["[CLS] un ##sur ##pr ##ising ##ly [SEP]".split()]
+
+
+def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sentences) -> None:
+    assert bert.backend_tokenizer.truncation["max_length"] == 128
+    with _any_warning():
+        got = ours(bert, sentences)
+    assert_same(got, theirs(bert, sentences), bert)
+    assert got["input_ids"].shape[1] == 512
+
+
+# --------------------------------------------------------------------------------------------------------- giant texts
+
+
+@pytest.mark.parametrize("name", ["bert", "byte_bpe", "unigram"])
+def test_a_text_of_megabytes_is_read_only_as_far_as_needed_and_gives_the_same_ids(
+    name: str, sentences, request: pytest.FixtureRequest
+) -> None:
+    tokenizer = request.getfixturevalue(name)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    text = " ".join(sentences)
+    text *= 2_000_000 // len(text) + 1
+    collate = DataCollatorWithPositionalEncoding(tokenizer, max_length=256, look_ahead=False)
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut to 256 tokens"):
+        got = collate([text, "a"])
+    assert got["input_ids"][0].tolist() == tokenizer(text, truncation=True, max_length=256)["input_ids"]
+    started = time.perf_counter()
+    for _ in range(20):
+        collate([text])
+    assert time.perf_counter() - started < 2.0  # reading it all 20 times takes 10 s and more
+    assert len(enough_of(text, 256, tokenizer.backend_tokenizer, "right")) < 100_000
+
+
+@pytest.mark.parametrize("name", ["bert", "byte_bpe", "word_level"])
+def test_one_word_of_megabytes_gives_the_same_ids(name: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(name)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    text = "ab" * (30_000 if name == "byte_bpe" else 1_000_000)
+    with _any_warning():
+        got = ours(tokenizer, [text], max_length=64)
+    assert got["input_ids"].tolist() == [tokenizer(text, truncation=True, max_length=64)["input_ids"]]
+
+
+@sweep
+@given(unit=st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), joint=st.sampled_from(["", " ", "  "]))
+def test_a_long_text_of_anything_is_cut_where_the_whole_text_would_be(any_fast, unit: list[str], joint: str) -> None:
+    text = joint.join(unit * 200)
+    for limit in (4, 11):
+        with _any_warning():
+            got = ours(any_fast, [text], max_length=limit, add_special_tokens=False)
+        want = any_fast(text, truncation=True, max_length=limit, add_special_tokens=False)["input_ids"]
+        assert got["input_ids"][0, : len(want)].tolist() == want
+
+
+def test_an_added_token_of_many_words_across_the_cut_gives_the_same_ids(byte_bpe) -> None:
+    """A prefix that ends inside an added token sees words where the whole text has one token."""
+    byte_bpe.pad_token = byte_bpe.eos_token
+    long_token = " ".join(["alpha beta gamma delta epsilon zeta eta theta iota kappa"] * 2)
+    byte_bpe.add_tokens([long_token])
+    for length in range(100, 240, 4):
+        text = ((" " * 40 + "the") * 6)[:length] + long_token + " zebra" * 2000
+        with _any_warning():
+            got = ours(byte_bpe, [text], max_length=20)
+        assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=20)["input_ids"]], length
+
+
+def test_truncation_on_the_left_keeps_the_end_of_a_giant_text(byte_bpe) -> None:
+    byte_bpe.pad_token, byte_bpe.truncation_side = byte_bpe.eos_token, "left"
+    text = "one two three " * 30_000 + "the very end"
+    with pytest.warns(UserWarning, match="were cut"):
+        got = ours(byte_bpe, [text], max_length=5)
+    assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=5)["input_ids"]]
+
+
+# ---------------------------------------------------------------------------------------- the caller's own, and threads
+
+
+def _everything_about(tokenizer: Any) -> dict[str, Any]:
+    state = {"padding_side": tokenizer.padding_side, "truncation_side": tokenizer.truncation_side}
+    state |= {"pad_token": tokenizer.pad_token, "special": dict(tokenizer.special_tokens_map)}
+    state |= {"max": tokenizer.model_max_length, "names": list(tokenizer.model_input_names), "size": len(tokenizer)}
+    if tokenizer.is_fast:
+        rust = tokenizer.backend_tokenizer
+        state |= {"json": rust.to_str(), "padding": rust.padding, "truncation": rust.truncation}
+    return state
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "unigram", "bert", "slow"])
+def test_the_callers_tokenizer_is_not_changed(name: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(name)
+    if tokenizer.is_fast:
+        tokenizer("a b c d e f", padding="max_length" if tokenizer.pad_token else False, truncation=True, max_length=4)
+    before = _everything_about(tokenizer)
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer, padding_side="left", max_length=8, pad_token=None if tokenizer.pad_token else "eos"
+    )
+    with _any_warning():
+        collate(["I ride bike and so on and so forth, she said", "a"])
+        collate({"text": ["a"]})
+    assert _everything_about(tokenizer) == before
+
+
+def test_what_the_caller_does_to_the_tokenizer_afterwards_does_not_reach_the_collator(wordpiece) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False)
+    before = collate(["I ride bike", "a"])["input_ids"]
+    wordpiece.add_tokens(["I ride bike"])
+    wordpiece.backend_tokenizer.enable_truncation(3)
+    wordpiece.padding_side = "left"
+    assert collate(["I ride bike", "a"])["input_ids"].tolist() == before.tolist()
+
+
+def test_a_raw_tokenizer_with_padding_and_truncation_stays_as_it_is(raw_wordpiece) -> None:
+    raw_wordpiece.enable_padding(direction="left", pad_id=0, pad_token="[PAD]")
+    raw_wordpiece.enable_truncation(4)
+    before = raw_wordpiece.to_str()
+    batch = DataCollatorWithPositionalEncoding(raw_wordpiece)(["a b c d e f g h", "a"])
+    assert raw_wordpiece.to_str() == before
+    assert batch["input_ids"].shape == (2, 10)
+    assert batch["attention_mask"].tolist()[1] == [0] * 7 + [1] * 3
+
+
+@pytest.mark.parametrize("labels", [{}, {"labels": "masked_lm", "seed": 3}])
+def test_threads_may_share_one_collator(wordpiece, sentences, labels: dict[str, Any]) -> None:
+    """`tokenizer(...)` changes shared state: 292 of 1,200 batches had the wrong length with 4 threads."""
+    collate = DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False, **labels)
+    batches = [sentences[start : start + 4] for start in range(0, 64, 4)] * 12
+    with _any_warning():
+        want = [collate(batch) for batch in batches]
+        with ThreadPoolExecutor(8) as pool:
+            got = list(pool.map(collate, batches))
+    wrong = sum(
+        a["input_ids"].tolist() != b["input_ids"].tolist()
+        or a["attention_mask"].tolist() != b["attention_mask"].tolist()
+        for a, b in zip(got, want, strict=True)
+    )
+    assert wrong == 0, f"{wrong} of {len(batches)} batches differ"
+
+
+def test_threads_may_share_a_slow_tokenizer(slow) -> None:
+    collate = DataCollatorWithPositionalEncoding(slow, look_ahead=False, max_length=20)
+    batches = [[f"text {n}" * (1 + n % 5), "a"] for n in range(60)]
+    with _any_warning():
+        want = [collate(batch)["input_ids"].tolist() for batch in batches]
+        with ThreadPoolExecutor(8) as pool:
+            got = [batch["input_ids"].tolist() for batch in pool.map(collate, batches)]
+    assert got == want
+
+
+# --------------------------------------------------------------------------------------------- what may name a tokenizer
+
+
+def test_a_tokenizer_may_be_a_folder_a_file_or_an_object(wordpiece, tmp_path: Path) -> None:
+    wordpiece.save_pretrained(tmp_path / "whole")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "tokenizer.json").write_text(wordpiece.backend_tokenizer.to_str(), encoding="utf-8")
+    want = wordpiece(["I ride bike", "a"], padding=True)["input_ids"]
+    for named in (
+        wordpiece,
+        wordpiece.backend_tokenizer,
+        tmp_path / "whole",
+        str(tmp_path / "whole"),
+        tmp_path / "bare",
+        str(tmp_path / "bare" / "tokenizer.json"),
+    ):
+        collate = DataCollatorWithPositionalEncoding(named)
+        assert collate(["I ride bike", "a"])["input_ids"].tolist() == want
+        assert collate.tokenizer.pad_token == "[PAD]"
+
+
+def test_a_folder_brings_its_limit_and_its_names_along(bert_folder: Path) -> None:
+    collate = DataCollatorWithPositionalEncoding(bert_folder)
+    assert collate.max_length == 512
+    assert "token_type_ids" in collate(["a"])
+
+
+def test_a_folder_of_a_slow_tokenizer(slow, tmp_path: Path) -> None:
+    slow.save_pretrained(tmp_path)
+    collate = DataCollatorWithPositionalEncoding(tmp_path)
+    assert collate(["I ride"])["input_ids"].tolist() == [slow("I ride")["input_ids"]]
+
+
+@pytest.mark.parametrize("pad", ["[PAD]", "<pad>", "<|pad|>"])
+def test_a_raw_tokenizers_padding_token_is_found_by_its_usual_name(pad: str) -> None:
+    from tokenizers import Tokenizer, models
+
+    raw = Tokenizer(models.WordLevel({"hi": 0, "<unk>": 1, pad: 2}, unk_token="<unk>"))
+    assert DataCollatorWithPositionalEncoding(raw)(["hi"])["input_ids"].tolist() == [[0]]
+    assert DataCollatorWithPositionalEncoding(raw).tokenizer.pad_token_id == 2
+
+
+@pytest.mark.parametrize("nothing", [5, None, ["[PAD]"], {"a": 1}, object()])
+def test_what_names_no_tokenizer_is_refused(nothing: object) -> None:
+    with pytest.raises(TypeError, match="tokenizer must be a name or folder, a transformers tokenizer or a"):
+        DataCollatorWithPositionalEncoding(nothing)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="(?s)no tokenizer could be loaded from.*fix: a folder that holds"):
+        DataCollatorWithPositionalEncoding(tmp_path)
+
+
+def test_a_broken_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{ not json", encoding="utf-8")
+    with pytest.raises(ValueError, match="no tokenizer could be loaded from"):
+        DataCollatorWithPositionalEncoding(tmp_path / "tokenizer.json")
+
+
+def test_code_in_a_folder_is_never_run(tmp_path: Path, wordpiece) -> None:
+    wordpiece.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config["auto_map"] = {"AutoTokenizer": [None, "evil.Evil"]}
+    config["tokenizer_class"] = "Evil"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Evil: pass\n")
+    try:
+        DataCollatorWithPositionalEncoding(tmp_path)
+    except ValueError as refused:
+        assert "no tokenizer could be loaded" in str(refused)  # noqa: PT017  (either outcome is right)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_tokenizer_with_python_parts_is_refused_rather_than_changed(raw_wordpiece) -> None:
+    from tokenizers import pre_tokenizers
+
+    class Mine:
+        def pre_tokenize(self, text: Any) -> None:
+            text.split(lambda index, words: words.split(" ", "removed"))
+
+    raw_wordpiece.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Mine())
+    with pytest.raises(ValueError, match="cannot be copied"):
+        DataCollatorWithPositionalEncoding(raw_wordpiece)
+
+
+# -------------------------------------------------------------------------------------------------------- padding token
+
+
+def test_a_tokenizer_without_a_padding_token_raises_with_two_ways_out(byte_bpe) -> None:
+    with pytest.raises(ValueError, match="has no padding token") as refused:
+        DataCollatorWithPositionalEncoding(byte_bpe)
+    assert 'pad_token="eos"' in str(refused.value)
+    assert " or " in str(refused.value)
+
+
+@pytest.mark.parametrize("pad_token", ["eos", "<|endoftext|>", "a"])
+def test_a_padding_token_may_be_named_and_the_callers_tokenizer_stays_without(byte_bpe, pad_token: str) -> None:
+    collate = DataCollatorWithPositionalEncoding(byte_bpe, pad_token=pad_token)
+    want = byte_bpe.convert_tokens_to_ids("<|endoftext|>" if pad_token == "eos" else pad_token)
+    assert collate(["a b c d", "I"])["input_ids"][1, -1] == want
+    assert byte_bpe.pad_token is None
+
+
+def test_the_printed_ways_out_of_a_missing_padding_token_work(byte_bpe) -> None:
+    import re
+
+    with pytest.raises(ValueError, match="has no padding token") as refused:
+        DataCollatorWithPositionalEncoding(byte_bpe)
+    ways = re.findall(r'pad_token="([^"]+)"', str(refused.value))
+    assert ways
+    for way in ways:
+        DataCollatorWithPositionalEncoding(byte_bpe, pad_token=way)(["a b", "c"])
+
+
+@pytest.mark.parametrize("unknown", ["[PAD]", "no such token", ""])
+def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: str) -> None:
+    with pytest.raises(ValueError, match="pad_token must be a token of the tokenizer's vocabulary"):
+        DataCollatorWithPositionalEncoding(byte_bpe, pad_token=unknown)
+    assert byte_bpe.pad_token is None
+    assert len(byte_bpe) == 1200
+
+
+# --------------------------------------------------------------------------------------------------------- files, parts
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "unigram", "word_level", "bert", "slow"])
+def test_files_carry_a_tokenizer_whole_and_are_the_same_after_use(name: str, request: pytest.FixtureRequest) -> None:
+    mine = private_copy(request.getfixturevalue(name))
+    files = to_files(mine)
+    mine(["I ride bike", "a"], truncation=True, max_length=3)
+    again = from_files(type(mine), files)
+    assert again("I ride bike")["input_ids"] == request.getfixturevalue(name)("I ride bike")["input_ids"]
+    assert again.model_max_length == mine.model_max_length
+    assert again.model_input_names == mine.model_input_names
+    assert to_files(mine) == files
+    assert to_files(from_files(type(mine), to_files(again))) == to_files(again)
+
+
+def test_number_of_ids_counts_to_the_largest_id() -> None:
+    from tokenizers import Tokenizer, models
+
+    raw = Tokenizer(models.WordLevel({"<unk>": 0, "far": 999}, unk_token="<unk>"))
+    assert number_of_ids(private_copy(raw)) == 1000
+
+
+@given(length=st.integers(1, 60), room=st.integers(1, 12), data=st.data(), side=st.sampled_from(SIDES))
+def test_windows_cover_everything_overlap_by_stride_and_stop(
+    length: int, room: int, data: st.DataObject, side: str
+) -> None:
+    stride = data.draw(st.integers(0, room - 1))
+    pieces = windows(length, room, stride, side)
+    if side == "left":
+        pieces = pieces[::-1]
+    assert pieces[0][0] == 0
+    assert pieces[-1][1] == length
+    assert all(1 <= stop - start <= room for start, stop in pieces)
+    assert all(before[1] - after[0] == stride for before, after in itertools.pairwise(pieces))
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+
+@pytest.mark.parametrize("text", ["\ud800", "fine up to here \udfff", "a" * 100_000 + "\ud800"])
+@pytest.mark.parametrize("name", ["wordpiece", "slow"])
+def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    collate = DataCollatorWithPositionalEncoding(request.getfixturevalue(name))
+    with pytest.raises(ValueError, match="row 2 holds a lone surrogate") as refused:
+        collate(["a", "b", text])
+    assert len(str(refused.value)) < 500
+    with pytest.raises(ValueError, match="row 1 holds a lone surrogate"):
+        collate([("a", "b"), ("a", text)])
+    assert collate(["a"])["input_ids"].shape[0] == 1  # and works on
+
+
+@pytest.mark.parametrize("text", ["a b c", "a b c " * 5_000])
+def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, text: str) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece, truncation="only_second", max_length=4)
+    with pytest.raises(ValueError, match="(?s)the tokenizer refused this batch.*only_second"):
+        collate([text])
+
+
+def test_a_stride_that_leaves_no_room_is_refused_with_the_figures(wordpiece) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=6, return_overflowing_tokens=True, stride=4)
+    with pytest.raises(ValueError, match="(?s)2 special tokens, the stride and one new.*max_length=6, stride=4.*=7"):
+        collate(["a b c d e f g h"])
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
+def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiece, truncation: str) -> None:
+    """Rust panics there, with an error that is no `Exception`."""
+    collate = DataCollatorWithPositionalEncoding(
+        wordpiece, truncation=truncation, max_length=20, return_overflowing_tokens=True, stride=5
+    )
+    first, second = "a b c d e f g h i j k l m", "a b c d e f g h i j k l m n o p q"
+    try:
+        want = theirs(
+            wordpiece,
+            [first],
+            [second],
+            truncation=truncation,
+            max_length=20,
+            return_overflowing_tokens=True,
+            stride=5,
+        )
+    except BaseException:
+        with pytest.raises(ValueError, match="stride"):
+            collate([(first, second)])
+    else:
+        assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)
+
+
+def test_a_pair_with_no_room_for_its_special_tokens_is_told_so(wordpiece) -> None:
+    with pytest.raises(ValueError, match="3 special tokens"):
+        DataCollatorWithPositionalEncoding(wordpiece, max_length=2)([("I ride bike", "a b")])
+
+
+def test_slow_tokenizers_cannot_mask_whole_words(slow) -> None:
+    slow.add_special_tokens({"mask_token": "<mask>"})
+    with pytest.raises(ValueError, match="whole_word_mask needs a fast tokenizer"):
+        DataCollatorWithPositionalEncoding(slow, labels="masked_lm", whole_word_mask=True)
+
+
+def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
+    encoded = Encoder(private_copy(word_level), max_length=2).encode(["I ride bike", "a"])
+    assert encoded.input_ids.lengths.tolist() == [2, 1]
+    assert encoded.cut == 1
+    assert encoded.sample.tolist() == [0, 1]
+    assert encoded.token_type_ids is None
+
+
+# --------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _any_warning() -> Any:
+    """Cutting is reported, once; tests about ids leave that to the tests about reporting."""
+    import warnings
+
+    return warnings.catch_warnings(action="ignore", category=UserWarning)
+
+
+def _shouting(plain: Any) -> Any:
+    """`plain` as a class that overrides `_encode_plus`: every text is read twice over."""
+    from transformers import PreTrainedTokenizerFast
+
+    class Shouting(PreTrainedTokenizerFast):
+        def _encode_plus(self, text: Any, *args: Any, **kwargs: Any) -> Any:
+            text = f"{text} {text}" if isinstance(text, str) else [f"{one} {one}" for one in text]
+            return super()._encode_plus(text, *args, **kwargs)
+
+    return Shouting(
+        tokenizer_object=plain.backend_tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_max_length=512,
+    )
