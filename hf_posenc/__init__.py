@@ -1,21 +1,22 @@
 """Text in, position-aware model inputs out: a Hugging Face data collator with masks, position ids and encodings.
 
-Heavy libraries (transformers, datasets, matplotlib) are loaded by what needs them, on first use.
+A name is loaded on first use, and torch with the first that needs it: `import hf_posenc` alone costs nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .batch import Batch
-from .collator import DataCollatorWithPositionalEncoding
-from .embedding import PositionalEmbedding
-from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
-from .packing import PackingPlan, pack, split_long
-from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
-from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
-from .tokenization.bpe import train_bpe
-from .tokenization.merges import bpe_merges
+if TYPE_CHECKING:
+    from .batch import Batch
+    from .collator import DataCollatorWithPositionalEncoding
+    from .embedding import PositionalEmbedding
+    from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
+    from .packing import PackingPlan, pack, split_long
+    from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
+    from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
+    from .tokenization import bpe_merges, train_bpe
 
 __all__ = [
     "AttentionMask",
@@ -42,10 +43,30 @@ __all__ = [
     "train_bpe",
 ]
 
+_ROOMS = {
+    "batch": ("Batch",),
+    "collator": ("DataCollatorWithPositionalEncoding",),
+    "embedding": ("PositionalEmbedding",),
+    "masks": ("AttentionMask", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"),
+    "packing": ("PackingPlan", "pack", "split_long"),
+    "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
+    "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),
+    "tokenization": ("bpe_merges", "train_bpe"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":  # looked up when asked for: reading a package's metadata takes longer than importing it
+    if name == "__version__":
         from importlib.metadata import version
 
         return version("hf-posenc")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

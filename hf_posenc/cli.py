@@ -95,7 +95,7 @@ def show(
 ) -> None:
     """Show what becomes of a text: tokens, ids, padding mask, position ids and look-ahead mask."""
     from .collator import DataCollatorWithPositionalEncoding
-    from .tokenization.bpe import bpe_stages
+    from .tokenization import bpe_stages
 
     screen = Screen()
     used: Any = tokenizer if tokenizer is not None else _trained(_default_texts())[0]

@@ -2,3 +2,8 @@
 
 Nothing here pads, and nothing makes tensors: that is the collator's work.
 """
+
+from .bpe import train_bpe
+from .merges import MergeStep, bpe_merges, bpe_stages
+
+__all__ = ["MergeStep", "bpe_merges", "bpe_stages", "train_bpe"]

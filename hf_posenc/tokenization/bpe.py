@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from .._explain import explain, one_of, shorten
-from .merges import MergeStep, bpe_merges, bpe_stages, checked_texts, pre_tokenizer
+from .merges import checked_texts, pre_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-__all__ = ["MergeStep", "bpe_merges", "bpe_stages", "train_bpe"]
 
 _ROLES = ("pad_token", "bos_token", "eos_token", "cls_token", "sep_token", "mask_token", "unk_token")
 
