@@ -114,7 +114,7 @@ def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numpy_batches_say_what_moving_needs() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
-    with pytest.raises(TypeError, match="(?s)'input_ids' is none.*return_tensors=\"pt\""):
+    with pytest.raises(TypeError, match=r"(?s)'input_ids' is none.*return_tensors=\"pt\""):
         batch.to("cpu")
 
 

@@ -164,12 +164,12 @@ def test_a_refused_row_names_the_column_it_stands_in() -> None:
 
 
 def test_lengths_that_do_not_add_up_are_refused() -> None:
-    with pytest.raises(ValueError, match="(?s)must add up.*5 and 4"):
+    with pytest.raises(ValueError, match=r"(?s)must add up.*5 and 4"):
         Ragged(np.arange(4), np.array([2, 3]))
 
 
 def test_a_width_below_the_longest_row_is_refused_with_both_numbers() -> None:
     ragged = Ragged.from_rows([[1, 2, 3], [4]])
     for method in (lambda: ragged.pad(0, 2), lambda: ragged.inside(2)):
-        with pytest.raises(ValueError, match="(?s)width 2, longest row 3"):
+        with pytest.raises(ValueError, match=r"(?s)width 2, longest row 3"):
             method()

@@ -438,7 +438,7 @@ def test_what_names_no_tokenizer_is_refused(nothing: object) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="(?s)no tokenizer could be loaded from.*fix: a folder that holds"):
+    with pytest.raises(ValueError, match=r"(?s)no tokenizer could be loaded from.*fix: a folder that holds"):
         DataCollatorWithPositionalEncoding(tmp_path)
 
 
@@ -566,13 +566,13 @@ def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, reques
 @pytest.mark.parametrize("text", ["a b c", "a b c " * 5_000])
 def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, text: str) -> None:
     collate = DataCollatorWithPositionalEncoding(wordpiece, truncation="only_second", max_length=4)
-    with pytest.raises(ValueError, match="(?s)the tokenizer refused this batch.*only_second"):
+    with pytest.raises(ValueError, match=r"(?s)the tokenizer refused this batch.*only_second"):
         collate([text])
 
 
 def test_a_stride_that_leaves_no_room_is_refused_with_the_figures(wordpiece) -> None:
     collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=6, return_overflowing_tokens=True, stride=4)
-    with pytest.raises(ValueError, match="(?s)2 special tokens, the stride and one new.*max_length=6, stride=4.*=7"):
+    with pytest.raises(ValueError, match=r"(?s)2 special tokens, the stride and one new.*max_length=6, stride=4.*=7"):
         collate(["a b c d e f g h"])
 
 
@@ -594,7 +594,7 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
             stride=5,
         )
     except BaseException:
-        with pytest.raises(ValueError, match="stride"):
+        with pytest.raises(ValueError, match=r"stride|the tokenizer refused this batch"):
             collate([(first, second)])
     else:
         assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)
@@ -619,7 +619,7 @@ def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
     assert encoded.token_type_ids is None
 
 
-# --------------------------------------------------------------------------------------------------------------- helpers
+# -------------------------------------------------------------------------------------------------------------- helpers
 
 
 def _any_warning() -> Any:

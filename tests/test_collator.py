@@ -1,0 +1,832 @@
+"""The collator's settings, what it reads, and its sockets, held against the tokenizer and against models.
+
+Models are tiny and made from their configuration; messages are matched with the values that they print.
+"""
+
+from __future__ import annotations
+
+import collections
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hf_posenc import Batch, DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+
+# ------------------------------------------------------------------------------------------------------ known results
+
+
+def test_texts_of_10_5_and_2_words_at_5_give_rows_of_5_5_5_and_2_and_lose_none(word_level) -> None:
+    texts = ["I ride bike and she said so to the dog", "bike ride I she said", "I ride"]
+    collate = C(word_level, max_length=5, return_overflowing_tokens=True)
+    batch = collate(texts)
+    assert batch["attention_mask"].sum(1).tolist() == [5, 5, 5, 2]
+    assert batch["overflow_to_sample_mapping"].tolist() == [0, 0, 1, 2]
+    kept: dict[int, list[int]] = collections.defaultdict(list)
+    for row, mask, sample in zip(
+        batch["input_ids"].tolist(),
+        batch["attention_mask"].tolist(),
+        batch["overflow_to_sample_mapping"].tolist(),
+        strict=True,
+    ):
+        kept[sample] += [token for token, real in zip(row, mask, strict=True) if real]
+    assert list(kept.values()) == word_level(texts)["input_ids"]
+    assert batch["position_ids"].tolist()[1] == [0, 1, 2, 3, 4]
+
+
+def test_the_batch_has_the_documented_keys_shapes_and_dtypes(wordpiece) -> None:
+    batch = C(wordpiece)(["I ride bike", "bike ride I, she said"])
+    rows, length = batch["input_ids"].shape
+    assert list(batch) == ["input_ids", "attention_mask", "token_type_ids", "position_ids", "look_ahead_mask"]
+    for name in ("input_ids", "attention_mask", "token_type_ids", "position_ids"):
+        assert batch[name].shape == (rows, length)
+        assert batch[name].dtype == torch.int64
+        assert batch[name].device.type == "cpu"
+    assert batch["look_ahead_mask"].shape == (rows, 1, length, length)
+    assert batch["look_ahead_mask"].dtype == torch.bool
+    assert isinstance(batch, Batch)
+
+
+def test_look_ahead_for_three_tokens_sees_0_to_i(word_level) -> None:
+    mask = C(word_level)(["I ride bike"])["look_ahead_mask"]
+    assert mask[0, 0].tolist() == [[j <= i for j in range(3)] for i in range(3)]
+
+
+@pytest.mark.parametrize("length", [1, 2, 17, 300])
+def test_the_look_ahead_mask_is_one_matrix_of_its_own(word_level, length: int) -> None:
+    collate = C(word_level)
+    batch = collate(["a " * length, "a", "a b"])
+    mask = batch["look_ahead_mask"]
+    width = max(length, 2)
+    assert mask.shape == (3, 1, width, width)
+    assert mask.stride()[0] == 0
+    assert mask.untyped_storage().nbytes() == width * width
+    assert torch.equal(mask[1, 0], torch.ones(width, width).tril().bool())
+
+
+# ---------------------------------------------------------------------------------------------------- rows and columns
+
+
+def _same(one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_every_way_to_hand_over_texts_gives_the_same_batch(wordpiece) -> None:
+    import datasets
+    import pandas as pd
+
+    texts = ["I ride bike", "bike ride I, she said", "a"]
+    collate = C(wordpiece)
+    want = collate(texts)
+    ways: list[Any] = [
+        tuple(texts),
+        np.array(texts),
+        np.array(texts, dtype=object),
+        pd.Series(texts, index=[7, 3, 5]),
+        pd.Series(texts, dtype="string"),
+        datasets.Dataset.from_dict({"text": texts})["text"],
+        (text for text in texts),
+        [{"text": text} for text in texts],
+        [collections.UserDict({"text": text}) for text in texts],
+        [np.str_(text) for text in texts],
+        datasets.Dataset.from_dict({"text": texts}),
+    ]
+    for way in ways:
+        _same(collate(way), want)
+    for way in ({"text": texts}, pd.DataFrame({"text": texts}), datasets.Dataset.from_dict({"text": texts})[:]):
+        _same(collate.batch(way), want)
+
+
+def test_a_batch_and_columns_are_picked_by_kind_and_can_be_said_outright(wordpiece) -> None:
+    collate = C(wordpiece)
+    assert isinstance(collate(["a"]), Batch)
+    assert not isinstance(collate({"text": ["a"]}), Batch)
+    assert isinstance(collate.batch({"text": ["a"]}), Batch)
+    assert [ids.tolist() for ids in collate.columns(["a b", "c"])["input_ids"]] == wordpiece(["a b", "c"])["input_ids"]
+
+
+def test_one_text_is_one_row_and_never_its_letters(word_level) -> None:
+    assert C(word_level)("I ride bike")["input_ids"].shape == (1, 3)
+
+
+def test_token_ids_come_as_lists_arrays_tensors_rows_or_a_tokenizers_output(wordpiece) -> None:
+    rows = wordpiece(["I ride bike", "a"])["input_ids"]
+    collate = C(wordpiece, look_ahead=False)
+    want = wordpiece(["I ride bike", "a"], padding=True, return_tensors="pt")
+    for way in (
+        rows,
+        [np.array(row, dtype=np.int32) for row in rows],
+        [torch.tensor(row) for row in rows],
+        [{"input_ids": row} for row in rows],
+        [wordpiece("I ride bike"), wordpiece("a")],
+    ):
+        batch = collate(way)
+        assert torch.equal(batch["input_ids"], want["input_ids"])
+        assert torch.equal(batch["attention_mask"], want["attention_mask"])
+    _same(collate.batch(collate(["I ride bike", "a"])), collate(["I ride bike", "a"]))
+
+
+def test_columns_then_rows_give_the_batch_of_the_texts(any_fast, sentences) -> None:
+    texts = sentences[:12]
+    collate = C(any_fast, max_length=64)
+    with warnings.catch_warnings(action="ignore"):
+        columns = collate({"text": texts})
+        want = collate(texts)
+    rows = [{name: values[index] for name, values in columns.items()} for index in range(len(texts))]
+    _same(collate(rows), want)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_columns_then_rows_give_the_same_batch_as_padding_at_once(wordpiece, side: str) -> None:
+    collate = C(wordpiece, padding="max_length", max_length=16, padding_side=side)
+    columns = collate({"text": ["I ride bike", "a"]})
+    assert columns["input_ids"].shape == (2, 16)
+    assert columns["length"].tolist() == [len(ids) for ids in wordpiece(["I ride bike", "a"])["input_ids"]]
+    rows = [{name: values[index] for name, values in columns.items()} for index in range(2)]
+    _same(collate(rows), collate(["I ride bike", "a"]))
+
+
+def test_columns_hold_what_the_tokenizer_names_and_what_came(wordpiece, byte_bpe) -> None:
+    given = {"text": ["I ride bike", "a"], "label": [1, 0], "who": ["x", "y"]}
+    columns = C(wordpiece)(given)
+    assert set(columns) == {*wordpiece.model_input_names, "length", "text", "label", "who"}
+    assert columns["label"] == [1, 0]
+    assert all(isinstance(ids, np.ndarray) for ids in columns["input_ids"])
+    assert "look_ahead_mask" not in columns
+    assert "token_type_ids" not in C(byte_bpe, pad_token="eos")({"text": ["a"]})
+
+
+def test_a_columns_call_repeats_what_came_for_each_piece(word_level) -> None:
+    collate = C(word_level, max_length=2, return_overflowing_tokens=True)
+    columns = collate({"text": ["a b c", "d"], "label": [1, 0]})
+    assert columns["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
+    assert columns["label"] == [1, 1, 0]
+    assert columns["text"] == ["a b c", "a b c", "d"]
+    assert columns["length"].tolist() == [2, 1, 1]
+
+
+def test_a_column_of_ones_own_by_the_name_of_a_made_one_is_not_lost_in_silence(wordpiece) -> None:
+    """A film's `length` in minutes is no number of tokens."""
+    with pytest.raises(ValueError, match="column 'length' came with the texts"):
+        C(wordpiece)({"text": ["a b c"], "length": [90]})
+    with pytest.raises(ValueError, match="column 'attention_mask' came with the texts"):
+        C(wordpiece)({"text": ["a b c"], "attention_mask": [[1]]})
+
+
+def test_tokenising_twice_changes_nothing(wordpiece) -> None:
+    collate = C(wordpiece)
+    once = collate({"text": ["a b c", "d"]})
+    twice = collate(once)
+    assert once.keys() == twice.keys()
+    for name in once:
+        assert [np.asarray(v).tolist() for v in once[name]] == [np.asarray(v).tolist() for v in twice[name]]
+
+
+def test_nothing_that_is_given_is_changed(wordpiece) -> None:
+    rows = [{"text": "I ride bike", "label": 1, "label_ids_": [1]}, {"text": "a", "label": 0, "label_ids_": [2]}]
+    kept = [dict(row) for row in rows]
+    columns = {"text": ["a", "b"], "label": [1, 2]}
+    C(wordpiece)(rows)
+    C(wordpiece)(columns)
+    assert rows == kept
+    assert columns == {"text": ["a", "b"], "label": [1, 2]}
+
+
+# --------------------------------------------------------------------------------------------------------------- pairs
+
+
+def test_pairs_come_as_tuples_or_as_two_columns(wordpiece) -> None:
+    want = wordpiece(["I ride", "a"], ["bike", "b c"], padding=True, return_tensors="pt")
+    two = C(wordpiece, text_pair_column="other", look_ahead=False)
+    for batch in (
+        C(wordpiece, look_ahead=False)([("I ride", "bike"), ("a", "b c")]),
+        C(wordpiece, look_ahead=False)([{"text": ("I ride", "bike")}, {"text": ("a", "b c")}]),
+        two([{"text": "I ride", "other": "bike"}, {"text": "a", "other": "b c"}]),
+        two.batch({"text": ["I ride", "a"], "other": ["bike", "b c"]}),
+    ):
+        for name in want:
+            assert torch.equal(batch[name], want[name])
+        assert batch["token_type_ids"].any()
+
+
+@pytest.mark.parametrize(
+    "given", [[["a", "b"], ["c", "d"]], {"text": [["a", "b"], ["c", "d"]]}, [{"text": ["a", "b"]}, {"text": ["c"]}]]
+)
+def test_lists_of_texts_are_no_pairs(wordpiece, given: Any) -> None:
+    with pytest.raises(TypeError, match=r"row 0 of column 'text' is list, expected str") as refused:
+        C(wordpiece)(given)
+    assert "is_split_into_words=True" in str(refused.value)
+
+
+@pytest.mark.parametrize("rows", [[("a", "b"), "c"], [("a", "b"), ("c", "d", "e")], [("a", "b"), ["c", "d"]]])
+def test_pairs_must_be_pairs_in_every_row(wordpiece, rows: list) -> None:
+    with pytest.raises(TypeError, match="row 1 of column 'text' is .*, expected a pair like row 0"):
+        C(wordpiece)(rows)
+
+
+def test_words_must_be_words(wordpiece) -> None:
+    collate = C(wordpiece, is_split_into_words=True)
+    assert collate([["I", "ride"], ["a"]])["input_ids"].shape[0] == 2
+    assert collate([("I", "ride"), ("a", "b")])["token_type_ids"].sum() == 0
+    with pytest.raises(TypeError, match="row 1 of column 'text' is str, expected a list of words"):
+        collate([["I", "ride"], "bike"])
+    with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected a list of words"):
+        collate([["I", None]])
+
+
+# ----------------------------------------------------------------------------------------------------- refusals: input
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["a", None, "b"], "row 1 of column 'text' is NoneType, expected str"),
+        (["a", 5], "row 1 of column 'text' is int, expected str"),
+        ([1.5], "row 0 of column 'text' is float, expected str"),
+        (["a", b"b"], "row 1 of column 'text' is bytes, expected str"),
+        (["a", ["b"]], "row 1 of column 'text' is list, expected str"),
+        ([{"text": "a"}, {"text": None}], "row 1 of column 'text' is NoneType, expected str"),
+        ({"text": ["a", None]}, "row 1 of column 'text' is NoneType, expected str"),
+        ([[["a"]]], "row 0 of column 'text' is list, expected str"),
+        (["a", {"text": "b"}], "row 1 of column 'text' is dict, expected str"),
+    ],
+)
+def test_a_text_that_is_no_text_is_refused_by_row_and_column(wordpiece, rows: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words) as refused:
+        C(wordpiece)(rows)
+    assert "bad of" in str(refused.value)
+    assert "fix:" in str(refused.value)
+
+
+def test_a_missing_text_is_told_how_to_be_dropped(wordpiece) -> None:
+    with pytest.raises(TypeError, match=r'ds\.filter\(lambda r: r\["body"\] is not None\)') as refused:
+        C(wordpiece, text_column="body")({"body": ["a", None, "b"]})
+    assert "got: 1 bad of 3 rows in this batch" in str(refused.value)
+
+
+def test_a_missing_second_text_is_refused_too(wordpiece) -> None:
+    with pytest.raises(TypeError, match="row 1 of column 'other' is NoneType, expected str"):
+        C(wordpiece, text_pair_column="other")([{"text": "a", "other": "b"}, {"text": "a", "other": None}])
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.array([], dtype=object), np.array([])])
+def test_an_empty_batch_is_refused(wordpiece, nothing: Any) -> None:
+    with pytest.raises(ValueError, match="empty batch"):
+        C(wordpiece)(nothing)
+
+
+def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -> None:
+    """`map` may call with nothing; a model may not."""
+    columns = C(wordpiece)({"text": []})
+    assert {len(values) for values in columns.values()} == {0}
+    with pytest.raises(ValueError, match="empty batch"):
+        C(wordpiece).batch({"text": []})
+
+
+@pytest.mark.parametrize("what", [5, None, b"a", {"a"}, 1.5])
+def test_what_is_no_batch_is_refused(wordpiece, what: Any) -> None:
+    with pytest.raises(TypeError, match="is no batch: expected texts, rows or columns"):
+        C(wordpiece)(what)
+
+
+def test_a_missing_column_names_those_that_arrived_and_both_ways_out(wordpiece) -> None:
+    for given in ([{"label": 0}], {"label": [0]}):
+        with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
+            C(wordpiece)(given)
+        assert "['label']" in str(refused.value)
+        assert "remove_unused_columns=False" in str(refused.value)
+        assert "map" in str(refused.value)
+    with pytest.raises(ValueError, match="column 'other' is missing"):
+        C(wordpiece, text_pair_column="other")([{"text": "a"}])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "one text", "label": 1},
+        {"input_ids": [5, 6, 7]},
+        {"input_ids": np.array([5, 6, 7])},
+        {"input_ids": torch.tensor([5, 6, 7])},
+    ],
+)
+def test_a_row_where_columns_belong_is_told_about_batched(wordpiece, row: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match="batched=True"):
+        C(wordpiece)(row)
+
+
+def test_split_words_where_columns_belong_are_told_about_batched(wordpiece) -> None:
+    with pytest.raises(ValueError, match="batched=True"):
+        C(wordpiece, is_split_into_words=True)({"text": ["I", "ride"]})
+
+
+def test_rows_with_other_columns_than_the_first_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"row 1 does not have the columns of row 0, \['label', 'text'\]"):
+        C(wordpiece)([{"text": "a", "label": 1}, {"text": "a"}])
+    with pytest.raises(ValueError, match="row 1 does not have the columns"):
+        C(wordpiece)([{"text": "a"}, "b"])
+
+
+def test_columns_of_different_lengths_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"(?s)same number of rows.*'text': 2, 'label': 1"):
+        C(wordpiece)({"text": ["a", "b"], "label": [1]})
+
+
+@pytest.mark.parametrize("rows", [["a", "b", "c", ""], [[5], [6], [7], []], [{"text": t} for t in ("a", "b", "c", "")]])
+def test_a_row_without_tokens_is_refused_by_number(word_level, rows: list) -> None:
+    with pytest.raises(ValueError, match="row 3 has no tokens") as refused:
+        C(word_level)(rows)
+    assert 'empty="keep"' in str(refused.value)
+
+
+@pytest.mark.parametrize("rows", [["", "a"], ["a", ""], ["", ""], [[], [5]], [[5], []]])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_row_without_tokens_may_be_kept_as_padding(word_level, rows: list, side: str) -> None:
+    batch = C(word_level, empty="keep", padding_side=side)(rows)
+    assert batch["attention_mask"].sum(1).tolist() == [int(bool(row)) for row in rows]
+    assert batch["input_ids"].shape == (2, 1)
+    assert batch["position_ids"].tolist() == [[0], [0]]
+
+
+def test_an_empty_text_has_its_special_tokens(wordpiece) -> None:
+    assert C(wordpiece)([""])["input_ids"].tolist() == [wordpiece("")["input_ids"]]
+
+
+def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
+    with pytest.raises(ValueError, match="row 1, column 1 of 'input_ids' is -100"):
+        C(word_level)([[1, 2], [1, -100]])
+    with pytest.raises(ValueError, match="row 1, column 0 of 'input_ids' is 99999") as refused:
+        C(word_level, embedding=4)([[1, 2], [99999, 1]])
+    assert "rows" in str(refused.value)
+
+
+def test_ids_of_the_wrong_kind_are_refused(word_level) -> None:
+    for rows in ([{"input_ids": [0.5]}], [{"input_ids": None}], [{"input_ids": [[1]]}], [{"input_ids": "text"}]):
+        with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of whole numbers"):
+            C(word_level)(rows)
+
+
+def test_a_mask_that_does_not_fit_its_ids_is_refused(word_level) -> None:
+    with pytest.raises(ValueError, match="row 1: 3 values in 'attention_mask' for 2 tokens"):
+        C(word_level)([{"input_ids": [1], "attention_mask": [1]}, {"input_ids": [1, 2], "attention_mask": [1, 1, 1]}])
+    with pytest.raises(ValueError, match="attention_mask holds 1 for tokens and 0 for padding"):
+        C(word_level)([{"input_ids": [1], "attention_mask": [2]}])
+
+
+# ------------------------------------------------------------------------------------------------------- other columns
+
+
+def test_other_columns_go_by_kind(wordpiece) -> None:
+    rows = [
+        {"text": "a", "n": 3, "share": 0.5, "ok": True, "name": "x", "tags": ["p"], "box": [1, 2]},
+        {"text": "b", "n": 4, "share": 0.25, "ok": False, "name": "y", "tags": ["q", "r"], "box": [3, 4]},
+    ]
+    batch = C(wordpiece, look_ahead=False)(rows)
+    assert batch["n"].dtype == torch.int64
+    assert batch["share"].dtype == torch.float32
+    assert batch["ok"].dtype == torch.bool
+    assert batch["box"].tolist() == [[1, 2], [3, 4]]
+    assert not {"text", "name", "tags"} & batch.keys()
+
+
+def test_lists_of_different_lengths_are_refused_with_both_and_a_way_out(wordpiece) -> None:
+    with pytest.raises(ValueError, match="column 'tags' has lengths 3 and 5") as refused:
+        C(wordpiece)([{"text": "a", "tags": [1, 2, 3]}, {"text": "b", "tags": [1, 2, 3, 4, 5]}])
+    assert "remove_columns('tags')" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"text": "a", "x": [1]}, {"text": "b", "x": [1, 2]}],
+        [{"text": "a", "label": [1]}, {"text": "b", "label": [1, 2]}],
+        [{"input_ids": [1, 2], "token_type_ids": [0]}, {"input_ids": [1], "token_type_ids": [0]}],
+        [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+        [{"input_ids": [[1, 2]]}, {"input_ids": [[1]]}],
+    ],
+)
+def test_the_sentence_about_activating_truncation_never_appears(wordpiece, rows: list) -> None:
+    with pytest.raises((ValueError, TypeError)) as refused:
+        C(wordpiece)(rows)
+    assert "Unable to create tensor" not in str(refused.value)
+    assert "fix:" in str(refused.value)
+
+
+def test_a_number_that_is_missing_in_one_row_is_not_dropped_in_silence(wordpiece) -> None:
+    """Otherwise the keys of a batch depend on which rows are in it."""
+    with pytest.raises((ValueError, TypeError), match="weight"):
+        C(wordpiece)([{"text": "a", "weight": 0.5}, {"text": "b", "weight": None}])
+
+
+def test_a_matrix_in_every_row_is_a_tensor_whether_lists_or_arrays(wordpiece) -> None:
+    box = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    collate = C(wordpiece, look_ahead=False)
+    as_arrays = collate([{"text": "a", "box": np.array(box)}, {"text": "b", "box": np.array(box)}])
+    as_lists = collate([{"text": "a", "box": box}, {"text": "b", "box": box}])
+    assert as_arrays["box"].shape == (2, 2, 4)
+    _same(as_lists, as_arrays)
+
+
+# ----------------------------------------------------------------------------------------------------------- the limit
+
+
+def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
+    collate = C(word_level, max_length=3)
+    texts = ["a a a a"] * 12 + ["a"] * 52
+    with pytest.warns(UserWarning, match="12 of 64 texts were cut to 3 tokens"):
+        collate(texts)
+    collate(texts)
+    collate({"text": texts})  # said once, also through the other socket
+
+
+def test_without_truncation_a_long_row_is_refused_with_both_numbers(word_level) -> None:
+    for given in (["a " * 700], {"text": ["a " * 700]}, [[5] * 700]):
+        with pytest.raises(ValueError, match="row 0 has 700 tokens, limit 512"):
+            C(word_level, truncation=False, max_length=512)(given)
+    with pytest.raises(ValueError, match="row 2 has 700 tokens, limit 512"):
+        C(word_level, truncation=False, max_length=512)(["a", "b", "a " * 700])
+
+
+def test_one_limit_is_in_force_the_smaller_of_two(wordpiece, word_level) -> None:
+    assert C(wordpiece).max_length == 512
+    assert C(wordpiece, max_length=100).max_length == 100
+    assert C(word_level).max_length is None
+    assert C(word_level, max_length=100).max_length == 100
+    with pytest.warns(UserWarning, match="max_length=1000 is beyond the tokenizer's own limit, so 512 is in force"):
+        assert C(wordpiece, max_length=1000).max_length == 512
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_ids_that_come_tokenised_are_held_to_the_limit(word_level, side: str) -> None:
+    word_level.truncation_side = side
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut to 3 tokens"):
+        batch = C(word_level, max_length=3)([[1, 2, 3, 4, 5], [6]])
+    assert batch["input_ids"].tolist() == [[1, 2, 3] if side == "right" else [3, 4, 5], [6, 0, 0]]
+    pieces = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1)([[1, 2, 3, 4, 5], [6]])
+    assert sorted(pieces["input_ids"].tolist()) == sorted([[1, 2, 3], [3, 4, 5], [6, 0, 0]])
+    assert pieces["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
+
+
+def test_a_stride_that_leaves_no_room_for_ids_is_refused_in_our_words(word_level) -> None:
+    with pytest.raises(ValueError, match=r"(?s)stride.*max_length=4, stride=4"):
+        C(word_level, max_length=4, return_overflowing_tokens=True, stride=4)([[1, 2, 3, 4, 5, 6, 7]])
+
+
+# ------------------------------------------------------------------------------------------------------------- padding
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("multiple", [None, 1, 8, 64])
+def test_padding_side_and_multiple_are_those_of_the_tokenizer(any_fast, side: str, multiple: int | None) -> None:
+    texts = ["I ride bike", "bike ride I, she said", "a"]
+    batch = C(any_fast, padding_side=side, pad_to_multiple_of=multiple)(texts)
+    want = any_fast(texts, padding=True, padding_side=side, pad_to_multiple_of=multiple, return_tensors="pt")
+    assert torch.equal(batch["input_ids"], want["input_ids"])
+    assert torch.equal(batch["attention_mask"], want["attention_mask"])
+
+
+def test_padding_to_max_length_and_none_at_all(wordpiece) -> None:
+    assert C(wordpiece, padding="max_length", max_length=20)(["a", "a b"])["input_ids"].shape == (2, 20)
+    assert C(wordpiece, padding=False)(["a", "b"])["input_ids"].shape == (2, 3)
+    with pytest.raises(ValueError, match="without padding all rows must have one length, these have 3 to 4 tokens"):
+        C(wordpiece, padding=False)(["a", "a b"])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_with_the_end_token_hides_no_real_one(byte_bpe, side: str) -> None:
+    byte_bpe.padding_side = side
+    end = byte_bpe.eos_token_id
+    ids = [[5, 6, end], [7, 8, 9, 10, end]]
+    batch = C(byte_bpe, pad_token="eos", labels="causal_lm")(ids)
+    for row, tokens in zip(range(2), ids, strict=True):
+        real = batch["attention_mask"][row].bool()
+        assert batch["input_ids"][row][real].tolist() == tokens
+        assert batch["labels"][row][real].tolist() == tokens
+        assert batch["labels"][row][~real].tolist() == [-100] * (5 - len(tokens))
+    assert [text.endswith("<|endoftext|>") for text in C(byte_bpe, pad_token="eos").decode(batch)] == [False, False]
+    decoded = C(byte_bpe, pad_token="eos").decode(batch, skip_special_tokens=False)
+    assert [text.count("<|endoftext|>") for text in decoded] == [1, 1]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_positions_count_real_tokens_wherever_they_stand(word_level, side: str) -> None:
+    batch = C(word_level, padding_side=side)(["a b c", "a"])
+    real = batch["attention_mask"].bool()
+    assert batch["position_ids"][0].tolist() == [0, 1, 2]
+    assert batch["position_ids"][1][real[1]].tolist() == [0]
+    assert batch["position_ids"][1][~real[1]].tolist() == [0, 0]
+
+
+def test_positions_that_come_are_kept_and_holes_in_a_mask_counted(word_level) -> None:
+    collate = C(word_level, look_ahead=False)
+    assert collate([{"input_ids": [1, 2], "position_ids": [7, 9]}])["position_ids"].tolist() == [[7, 9]]
+    holes = collate([{"input_ids": [1, 2, 3, 4], "attention_mask": [0, 1, 0, 1]}])
+    assert holes["position_ids"].tolist() == [[0, 0, 0, 1]]
+    assert holes["attention_mask"].tolist() == [[0, 1, 0, 1]]
+
+
+# -------------------------------------------------------------------------------------------------------- real models
+
+
+def _tiny_bert(size: int) -> Any:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=size, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+def _tiny_gpt2(size: int) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=4)).eval()
+
+
+@torch.no_grad()
+def test_bert_on_pairs_answers_as_with_the_tokenizers_own_batch(wordpiece) -> None:
+    model = _tiny_bert(1200)
+    pairs = [("I ride bike", "she said so"), ("a", "bike ride I, she said")]
+    ours = model(**C(wordpiece, look_ahead=False)(pairs)).logits
+    first, second = zip(*pairs, strict=True)
+    theirs = model(**wordpiece(list(first), list(second), padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    without = {name: value for name, value in C(wordpiece, look_ahead=False)(pairs).items() if "type" not in name}
+    assert (model(**without).logits - theirs).abs().max() > 1e-4  # token types matter to this model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_padding_side_does_not_change_what_a_model_says_of_a_text(kind: str, wordpiece) -> None:
+    model = _tiny_bert(1200).bert if kind == "bert" else _tiny_gpt2(1200)
+    texts = ["I ride bike", "bike ride I, she said unsurprisingly", "a"]
+    field = "last_hidden_state" if kind == "bert" else "logits"
+    alone = [getattr(model(**wordpiece(text, return_tensors="pt")), field)[0] for text in texts]
+    for side in ("left", "right"):
+        batch = C(wordpiece, padding_side=side, look_ahead=False)(texts)
+        out = getattr(model(**batch), field)
+        for row, want in enumerate(alone):
+            real = batch["attention_mask"][row].bool()
+            torch.testing.assert_close(out[row][real], want, rtol=0, atol=1e-5)
+    left = dict(C(wordpiece, padding_side="left", look_ahead=False)(texts))
+    left.pop("position_ids")
+    wrong = getattr(model(**left), field)[2, -len(alone[2]) :]
+    assert (wrong - alone[2]).abs().max() > 1e-3  # without position ids the shift shows
+
+
+# --------------------------------------------------------------------------------------- memory, devices, environment
+
+
+def _addresses(value: Any) -> set[int]:
+    tensors = [tensor for tensor in value.values() if isinstance(tensor, torch.Tensor)]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
+
+
+def test_batches_share_no_memory_with_each_other_or_with_what_was_given(wordpiece) -> None:
+    ids, labels = np.array([5, 6, 7]), np.array([1, 2, 3])
+    matrix, tensor = np.ones((2, 2)), torch.ones(3)
+    rows = [{"input_ids": ids, "labels": labels, "matrix": matrix, "tensor": tensor}]
+    collate = C(wordpiece, embedding=4)
+    one, two = collate(rows), collate(rows)
+    assert not _addresses(one) & _addresses(two)
+    for value in one.values():
+        value.contiguous().clone()
+    for name in ("input_ids", "attention_mask", "position_ids", "labels", "matrix", "tensor", "inputs_embeds"):
+        one[name].zero_()
+    one["look_ahead_mask"][0, 0].zero_()
+    assert (ids.tolist(), labels.tolist()) == ([5, 6, 7], [1, 2, 3])
+    assert matrix.all()
+    assert tensor.all()
+    _same(collate(rows), two)
+
+
+def test_one_batch_as_columns_shares_no_memory_with_a_later_one(word_level) -> None:
+    collate = C(word_level, return_tensors="np", look_ahead=False)
+    one = collate(["a b c", "a"])
+    kept = {name: values.copy() for name, values in one.items()}
+    for values in one.values():
+        np.add(values, 1, out=values)
+    for name, values in collate(["a b c", "a"]).items():
+        np.testing.assert_array_equal(values, kept[name])
+
+
+def test_numpy_batches_equal_torch_ones(wordpiece) -> None:
+    texts = ["I ride bike", "a"]
+    one, other = C(wordpiece, return_tensors="np")(texts), C(wordpiece)(texts)
+    assert list(one) == list(other)
+    for name in other:
+        assert isinstance(one[name], np.ndarray)
+        np.testing.assert_array_equal(one[name], other[name].numpy())
+
+
+def test_collating_leaves_cuda_and_the_environment_alone() -> None:
+    code = """
+import os, warnings
+before = dict(os.environ)
+import torch, logging
+handlers, filters = list(logging.getLogger().handlers), list(warnings.filters)
+import hf_posenc
+assert warnings.filters == filters and logging.getLogger().handlers == handlers
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+from tokenizers import Tokenizer, models, pre_tokenizers
+raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+batch = C(raw)(["a a", "a"])
+assert {t.device.type for t in batch.values()} == {"cpu"}
+C(raw)({"text": ["a"]})
+assert not torch.cuda.is_initialized()
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ tokens, decode, value
+
+
+def test_tokens_are_one_a_column_and_decode_leaves_padding_out(wordpiece) -> None:
+    collate = C(wordpiece, padding_side="left")
+    batch = collate(["I ride bike", "a"])
+    tokens = collate.tokens(batch)
+    assert {len(row) for row in tokens} == {batch["input_ids"].shape[1]}
+    assert tokens[1][0] == "[PAD]"
+    assert collate.decode(batch) == ["i ride bike", "a"]
+    assert collate.decode(collate.replace(return_tensors="np")(["a"])) == ["a"]
+
+
+def test_replace_gives_a_new_collator_and_leaves_this_one(wordpiece) -> None:
+    one = C(wordpiece, max_length=100)
+    other = one.replace(max_length=50, padding_side="left")
+    assert (one.max_length, other.max_length, other.padding_side) == (100, 50, "left")
+    assert one.replace() == one
+    assert other != one
+    with pytest.raises(TypeError, match="there is no argument 'max_lenght'"):
+        one.replace(max_lenght=5)
+
+
+def test_it_is_frozen_and_hashable(wordpiece) -> None:
+    import dataclasses
+
+    collate = C(wordpiece)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        collate.max_length = 5  # type: ignore[misc]
+    assert hash(collate) == hash(collate.replace())
+    assert collate == collate.replace()
+    assert collate != 5
+
+
+def test_the_repr_names_every_setting(wordpiece) -> None:
+    import dataclasses
+
+    text = repr(C(wordpiece, scale="sqrt_d", max_length=64))
+    for field in dataclasses.fields(C):
+        assert f"{field.name}=" in text
+    assert "scale='sqrt_d'" in text
+    assert "max_length=64" in text
+    assert "1200 ids" in text
+
+
+# -------------------------------------------------------------------------------------------------- refusals: settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"d_model": 8}, TypeError, "there is no argument 'd_model'(?s:.*)embedding=512"),
+        ({"mlm": True}, TypeError, "there is no argument 'mlm'(?s:.*)labels=\"masked_lm\""),
+        ({"max_lenght": 8}, TypeError, "max_length="),
+        ({"max_length": 0}, ValueError, "max_length must be at least 1"),
+        ({"max_length": "8"}, TypeError, "max_length must be a whole number"),
+        ({"max_length": 1}, ValueError, "max_length must leave room for 2 special tokens"),
+        ({"max_length": True}, TypeError, "max_length must be a whole number"),
+        ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be at least 1"),
+        ({"pad_to_multiple_of": 8, "max_length": 20}, ValueError, "max_length must be a multiple of"),
+        ({"stride": 2}, ValueError, "stride is the overlap"),
+        ({"stride": -1, "return_overflowing_tokens": True}, ValueError, "stride must be at least 0"),
+        ({"return_overflowing_tokens": True, "truncation": False}, ValueError, "truncation is off"),
+        ({"padding_side": "lft"}, ValueError, "padding_side must be one of"),
+        ({"padding": "longst"}, ValueError, "padding must be one of"),
+        ({"truncation": "only_frist"}, ValueError, "(?s)truncation must be one of.*fix: truncation='only_first'"),
+        ({"labels": "mlm"}, ValueError, "labels must be one of"),
+        ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),
+        ({"empty": "drop"}, ValueError, "empty must be one of 'error', 'keep'"),
+        ({"return_tensors": "tf"}, ValueError, "return_tensors must be one of 'pt', 'np'"),
+        ({"convention": "vaswanni"}, ValueError, "convention must be one of"),
+        ({"is_split_into_words": "yes"}, TypeError, "is_split_into_words must be True or False"),
+        ({"store_embeddings": True}, ValueError, "store_embeddings needs an embedding"),
+        ({"whole_word_mask": True}, ValueError, "whole_word_mask belongs to masked labels"),
+        ({"packing": True, "padding": False}, ValueError, "packed rows are padded"),
+        ({"text_target_column": "t", "labels": "causal_lm"}, ValueError, "labels come either from"),
+        ({"return_tensors": "np", "embedding": 4}, ValueError, "embeddings are tensors"),
+        ({"embedding": 0}, ValueError, "embedding as a width must be a positive"),
+        ({"embedding": True}, ValueError, "embedding as a width must be a positive"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"text_column": ["a", "b"]}, TypeError, "text_column must be"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_construction(
+    wordpiece, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        C(wordpiece, **settings)
+
+
+def test_settings_that_need_a_limit_say_so(word_level) -> None:
+    with pytest.raises(ValueError, match='padding="max_length" needs a length'):
+        C(word_level, padding="max_length")
+    with pytest.raises(ValueError, match="packing=True needs the capacity"):
+        C(word_level, packing=True)
+
+
+@pytest.mark.parametrize("spelling", [True, "longest", "max_length", False, "do_not_pad"])
+def test_padding_is_spelled_as_in_transformers(wordpiece, spelling: Any) -> None:
+    from transformers.utils import PaddingStrategy
+
+    C(wordpiece, padding=spelling)(["a"])
+    if isinstance(spelling, str):
+        with_enum = C(wordpiece, padding=PaddingStrategy(spelling))
+        assert with_enum(["a"])["input_ids"].shape == C(wordpiece, padding=spelling)(["a"])["input_ids"].shape
+
+
+# ------------------------------------------------------------------------------------------------------------- packing
+
+
+def _documents(batch: Any) -> list[list[int]]:
+    out = []
+    for ids, documents in zip(batch["input_ids"].tolist(), batch["document_ids"].tolist(), strict=True):
+        for number in sorted({d for d in documents if d >= 0}):
+            out.append([i for i, d in zip(ids, documents, strict=True) if d == number])
+    return out
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_packing_keeps_every_token_once_and_restarts_positions(word_level, sentences, side: str) -> None:
+    texts = sentences[:60]
+    collate = C(word_level, packing=True, max_length=64, padding_side=side, return_overflowing_tokens=True)
+    batch = collate(texts)
+    plain = collate.replace(packing=False)(texts)
+    want = [
+        [i for i, m in zip(ids, mask, strict=True) if m]
+        for ids, mask in zip(plain["input_ids"].tolist(), plain["attention_mask"].tolist(), strict=True)
+    ]
+    assert sorted(_documents(batch)) == sorted(want)
+    assert batch["input_ids"].shape[0] < len(want)
+    for positions, documents in zip(batch["position_ids"].tolist(), batch["document_ids"].tolist(), strict=True):
+        seen: dict[int, int] = collections.defaultdict(int)
+        for position, document in zip(positions, documents, strict=True):
+            if document >= 0:
+                assert position == seen[document]
+                seen[document] += 1
+    assert "attention_mask" not in batch
+
+
+def test_packed_causal_labels_do_not_cross_documents(word_level, sentences) -> None:
+    batch = C(word_level, packing=True, max_length=512, labels="causal_lm")(sentences[:20])
+    first = batch["position_ids"] == 0
+    assert (batch["labels"][first] == -100).all()
+    inside = (batch["document_ids"] >= 0) & ~first
+    assert torch.equal(batch["labels"][inside], batch["input_ids"][inside])
+    assert (batch["labels"][batch["document_ids"] < 0] == -100).all()
+
+
+@torch.no_grad()
+def test_a_packed_row_answers_as_its_documents_alone(wordpiece) -> None:
+    model = _tiny_gpt2(1200)
+    texts = ["I ride bike", "bike ride I, she said", "a"]
+    batch = C(wordpiece, packing=True, max_length=32, look_ahead=False)(texts)
+    out = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
+    alone = {
+        tuple(wordpiece(text)["input_ids"]): model(torch.tensor([wordpiece(text)["input_ids"]])).logits[0]
+        for text in texts
+    }
+    checked = 0
+    for row, documents in enumerate(batch["document_ids"]):
+        for number in range(int(documents.max()) + 1):
+            here = documents == number
+            want = alone[tuple(batch["input_ids"][row][here].tolist())]
+            torch.testing.assert_close(out[row][here], want, rtol=0, atol=1e-5)
+            checked += 1
+    assert checked == 3
+
+
+def test_packing_takes_no_padding_for_tokens(word_level) -> None:
+    rows = [
+        {"input_ids": [5, 6, 0, 0], "attention_mask": [1, 1, 0, 0]},
+        {"input_ids": [5, 6, 7, 8], "attention_mask": [1, 1, 1, 1]},
+    ]
+    batch = C(word_level, packing=True, max_length=8)(rows)
+    assert sorted(_documents(batch)) == [[5, 6], [5, 6, 7, 8]]
+
+
+def test_packing_refuses_one_label_a_row(wordpiece) -> None:
+    with pytest.raises(ValueError, match="one label a row has no place"):
+        C(wordpiece, packing=True)([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
