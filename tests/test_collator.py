@@ -228,7 +228,7 @@ def test_lists_of_texts_are_no_pairs(wordpiece, given: Any) -> None:
 
 @pytest.mark.parametrize("rows", [[("a", "b"), "c"], [("a", "b"), ("c", "d", "e")], [("a", "b"), ["c", "d"]]])
 def test_pairs_must_be_pairs_in_every_row(wordpiece, rows: list) -> None:
-    with pytest.raises(TypeError, match="row 1 of column 'text' is .*, expected a pair like row 0"):
+    with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected a pair like row 0"):
         C(wordpiece)(rows)
 
 

@@ -241,7 +241,7 @@ def test_the_real_bert_tokenizer_reads_unsurprisingly(bert) -> None:
     collate = DataCollatorWithPositionalEncoding(bert)
     batch = collate("unsurprisingly")
     assert batch["input_ids"].tolist() == [[101, 4895, 26210, 18098, 9355, 2135, 102]]
-    assert collate.tokens(batch) == ["[CLS] un ##sur ##pr ##ising ##ly [SEP]".split()]
+    assert collate.tokens(batch) == [["[CLS]", "un", "##sur", "##pr", "##ising", "##ly", "[SEP]"]]
 
 
 def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sentences) -> None:
@@ -389,7 +389,7 @@ def test_threads_may_share_a_slow_tokenizer(slow) -> None:
     assert got == want
 
 
-# --------------------------------------------------------------------------------------------- what may name a tokenizer
+# -------------------------------------------------------------------------------------------- what may name a tokenizer
 
 
 def test_a_tokenizer_may_be_a_folder_a_file_or_an_object(wordpiece, tmp_path: Path) -> None:

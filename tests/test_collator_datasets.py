@@ -1,0 +1,431 @@
+"""The sockets of `datasets` and `DataLoader`: map, transforms, streams, processes, workers, Arrow and pandas.
+
+Held against the batch of the same texts; what could hang or write to stderr runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
+
+
+@pytest.fixture(autouse=True)
+def _without_progress_bars() -> Any:
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+@pytest.fixture
+def rows() -> datasets.Dataset:
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["no", "yes"]),
+            "n": datasets.Value("int8"),
+        }
+    )
+    return datasets.Dataset.from_dict({"text": TEXTS, "label": [1, 0, 1, 0], "n": [1, 2, 3, 4]}, features=features)
+
+
+def _same(one: Any, other: Any, names: Any = ("input_ids", "attention_mask", "token_type_ids", "position_ids")) -> None:
+    for name in names:
+        assert torch.equal(one[name], other[name]), name
+
+
+# ----------------------------------------------------------------------------------------------------------------- map
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch", "pandas", "arrow"])
+def test_map_then_collate_gives_the_batch_of_the_texts_in_every_format(wordpiece, rows, form: str | None) -> None:
+    collate = C(wordpiece)
+    want = collate(TEXTS)
+    mapped = rows.with_format(form).map(collate, batched=True, batch_size=3)
+    assert mapped.num_rows == 4
+    assert {"text", "label", "n", "input_ids", "attention_mask", "token_type_ids", "length"} == set(mapped.column_names)
+    batch = collate(list(mapped.with_format(None)))
+    _same(batch, want)
+    assert batch["labels"].tolist() == [1, 0, 1, 0]
+    _same(collate(list(mapped.with_format("torch"))), want)
+    _same(collate(list(mapped.with_format("numpy"))), want)
+    assert isinstance(mapped.features["label"], datasets.ClassLabel)
+
+
+def test_map_through_arrow_keeps_the_kinds_of_the_columns_that_came(wordpiece) -> None:
+    table = pa.table(
+        {
+            "text": pa.array(["a b", "c"], pa.large_string()),
+            "small": pa.array([1, 2], pa.int8()),
+            "half": pa.array([1.5, None], pa.float32()),
+            "when": pa.array([1, 2], pa.timestamp("ns", tz="UTC")),
+            "kind": pa.array(["x", "y"]).dictionary_encode(),
+            "nothing": pa.array([None, None], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(4, np.float32)), 2),
+        }
+    )
+    out = C(wordpiece)(table)
+    assert isinstance(out, pa.Table)
+    for field in table.schema:
+        assert out.schema.field(field.name).type == field.type, field.name
+        assert out[field.name].equals(table[field.name]), field.name
+
+
+def test_tables_and_record_batches_give_tables(wordpiece) -> None:
+    table = pa.table({"text": TEXTS, "label": [1, 0, 1, 0]})
+    want = wordpiece(TEXTS)["input_ids"]
+    for given in (table, table.to_batches()[0], table.slice(0), pa.concat_tables([table.slice(0, 2), table.slice(2)])):
+        out = C(wordpiece)(given)
+        assert isinstance(out, pa.Table)
+        assert out["input_ids"].to_pylist() == want
+        assert out["label"].to_pylist() == [1, 0, 1, 0]
+    assert C(wordpiece)(table.slice(1, 2))["input_ids"].to_pylist() == want[1:3]
+    assert C(wordpiece).batch(table)["input_ids"].shape[0] == 4
+    padded = C(wordpiece, padding="max_length", max_length=16)(table)
+    assert pa.types.is_fixed_size_list(padded.schema.field("input_ids").type)
+
+
+@pytest.mark.parametrize("form", [None, "arrow", "pandas"])
+def test_overflow_inside_map_needs_no_columns_removed(word_level, rows, form: str | None) -> None:
+    collate = C(word_level, max_length=2, return_overflowing_tokens=True)
+    mapped = rows.with_format(form).map(collate, batched=True).with_format(None)
+    want = collate(TEXTS)["overflow_to_sample_mapping"].tolist()
+    assert mapped.num_rows == len(want) > 4
+    assert mapped["text"][:] == [TEXTS[sample] for sample in want]
+    assert mapped["overflow_to_sample_mapping"][:] == want
+    kept = [token for ids in mapped["input_ids"] for token in ids]
+    assert kept == [token for ids in word_level(TEXTS)["input_ids"] for token in ids]
+
+
+def test_batched_forgotten_is_told(wordpiece, rows) -> None:
+    with pytest.raises(ValueError, match="batched=True"):
+        rows.map(C(wordpiece))
+    with pytest.raises(ValueError, match="batched=True"):
+        rows.map(C(wordpiece), batched=True).select_columns(["input_ids"]).map(C(wordpiece))
+
+
+def test_a_bad_row_inside_map_is_named(wordpiece) -> None:
+    bad = datasets.Dataset.from_dict({"text": ["a", None, "b"]})
+    with pytest.raises(TypeError, match="row 1 of column 'text' is NoneType, expected str"):
+        bad.map(C(wordpiece), batched=True)
+
+
+def test_nothing_of_size_t_by_t_or_d_is_stored_unless_asked(wordpiece, rows) -> None:
+    mapped = rows.map(C(wordpiece, embedding=4), batched=True)
+    assert not {"look_ahead_mask", "inputs_embeds", "position_ids"} & set(mapped.column_names)
+
+
+def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
+    for collate in (C(wordpiece), C(wordpiece, padding="max_length", max_length=16)):
+        features = collate.features(rows)
+        mapped = rows.map(collate, batched=True, features=features)
+        assert mapped.features == features
+        assert mapped.features["n"] == datasets.Value("int8")
+        assert isinstance(mapped.features["label"], datasets.ClassLabel)
+    pieces = C(word_level, max_length=2, return_overflowing_tokens=True)
+    assert rows.map(pieces, batched=True, features=pieces.features(rows)).num_rows > 4
+    for given in (TEXTS, {"text": TEXTS}, [{"text": text} for text in TEXTS]):
+        assert "input_ids" in C(wordpiece).features(given)
+
+
+def test_features_looks_at_the_first_rows_only(wordpiece) -> None:
+    seen = 0
+
+    def stream() -> Any:
+        nonlocal seen
+        for _ in range(1000):
+            seen += 1
+            yield {"text": "a b"}
+
+    assert "input_ids" in C(wordpiece).features(datasets.IterableDataset.from_generator(stream))
+    assert seen < 100
+
+
+# ---------------------------------------------------------------------------------------------------- stored embeddings
+
+
+@pytest.mark.parametrize("padding", [True, "max_length"])
+@pytest.mark.parametrize("form", [None, "arrow"])
+def test_stored_embeddings_are_those_of_the_batch(wordpiece, rows, padding: Any, form: str | None) -> None:
+    table = torch.nn.Embedding(1200, 8).requires_grad_(False)
+    collate = C(wordpiece, embedding=table, store_embeddings=True, padding=padding, max_length=16)
+    with pytest.warns(UserWarning, match="store_embeddings writes 32 bytes a token, 8 times what ids take"):
+        mapped = rows.with_format(form).map(collate, batched=True, features=collate.features(rows))
+    assert isinstance(mapped.features["inputs_embeds"], datasets.Array2D)
+    want = collate(TEXTS)
+    for row, values in enumerate(mapped.with_format("numpy")["inputs_embeds"]):
+        length = int(want["attention_mask"][row].sum())
+        np.testing.assert_allclose(values[:length], want["inputs_embeds"][row, :length].numpy(), rtol=0, atol=1e-6)
+        assert not np.asarray(values[length:]).any()
+
+
+def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        table = torch.nn.Embedding(1200, 8, dtype=dtype).requires_grad_(False)
+        with pytest.warns(UserWarning, match="store_embeddings writes 16 bytes"):
+            columns = C(wordpiece, embedding=table, store_embeddings=True)({"text": ["a b"]})
+        assert columns["inputs_embeds"][0].shape == (4, 8)
+
+
+# ---------------------------------------------------------------------------------------------- transforms and streams
+
+
+def test_with_transform_then_a_data_loader(wordpiece, rows) -> None:
+    collate = C(wordpiece)
+    lazy = rows.with_transform(collate)
+    assert lazy[0]["input_ids"].tolist() == wordpiece(TEXTS[0])["input_ids"]
+    (batch,) = DataLoader(lazy, batch_size=4, collate_fn=collate)
+    _same(batch, collate(TEXTS))
+    assert batch["labels"].tolist() == [1, 0, 1, 0]
+    (from_worker,) = DataLoader(lazy, batch_size=4, collate_fn=collate, num_workers=1)
+    _same(from_worker, collate(TEXTS))
+
+
+@pytest.mark.parametrize("form", [None, "arrow", "numpy", "torch"])
+def test_a_stream_is_mapped_and_collated(wordpiece, rows, form: str | None) -> None:
+    collate = C(wordpiece)
+    stream = rows.to_iterable_dataset(num_shards=2)
+    if form is not None:
+        stream = stream.with_format(form)
+    stream = stream.map(collate, batched=True, batch_size=3)
+    if form == "arrow":
+        stream = stream.with_format(None)
+    with warnings.catch_warnings():  # datasets makes tensors of tensors, and torch warns it of that
+        warnings.filterwarnings("ignore", message="To copy construct from a tensor")
+        got = list(stream)
+    assert len(got) == 4
+    _same(collate(got), collate(TEXTS))
+    if form is None:
+        batches = list(DataLoader(stream, batch_size=2, collate_fn=collate, num_workers=2))
+        assert sum(len(batch["input_ids"]) for batch in batches) == 4
+
+
+def test_texts_of_a_stream_are_collated_in_workers(wordpiece, rows) -> None:
+    loader = DataLoader(rows.to_iterable_dataset(num_shards=2), batch_size=2, collate_fn=C(wordpiece), num_workers=2)
+    assert sum(len(batch["input_ids"]) for batch in loader) == 4
+
+
+# ------------------------------------------------------------------------------------------------ workers and processes
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_give_the_batches_of_the_main_process(wordpiece, sentences, workers: int) -> None:
+    collate = C(wordpiece, max_length=128)
+    with warnings.catch_warnings(action="ignore"):
+        want = [collate(sentences[start : start + 16]) for start in range(0, len(sentences), 16)]
+        got = list(DataLoader(sentences, batch_size=16, collate_fn=collate, num_workers=workers))
+    assert len(got) == len(want)
+    for one, other in zip(got, want, strict=True):
+        assert type(one) is type(other)
+        assert next(iter(one)) == "input_ids"
+        _same(one, other, other.keys())
+
+
+def test_one_matrix_crosses_a_workers_pipe_not_one_for_each_row(wordpiece) -> None:
+    (batch,) = DataLoader(TEXTS, batch_size=4, collate_fn=C(wordpiece), num_workers=1)
+    mask = batch["look_ahead_mask"]
+    assert mask.stride()[0] == 0
+    assert mask.untyped_storage().nbytes() == mask.shape[-1] ** 2
+
+
+def test_an_error_in_a_worker_arrives_with_its_words(wordpiece) -> None:
+    with pytest.raises(TypeError, match="row 1 of column 'text' is NoneType, expected str"):
+        list(DataLoader(["a", None], batch_size=2, collate_fn=C(wordpiece), num_workers=1))
+
+
+_EVERYTHING = r"""
+import os, sys, warnings
+import torch, datasets
+from torch.utils.data import DataLoader
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+
+if __name__ == "__main__":
+    os.environ.pop("TOKENIZERS_PARALLELISM", None)
+    datasets.disable_progress_bars()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=sys.argv[1], pad_token="[PAD]", mask_token="[MASK]")
+    texts = [f"I ride bike {n} and so on, she said" for n in range(200)]
+    same_length = {"padding": "max_length", "max_length": 48}
+    collate, masked = C(tokenizer, **same_length), C(tokenizer, labels="masked_lm")
+    stored = C(tokenizer, embedding=8, store_embeddings=True, **same_length)
+    before = dict(os.environ)
+    want = collate(texts)["input_ids"].tolist()          # Rust's threads have run in this process
+    (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()  # and torch's
+    masked(texts)
+    with warnings.catch_warnings(action="ignore"):
+        stored.columns({"text": texts})
+        rows = datasets.Dataset.from_dict({"text": texts})
+        for processes in (1, 2):
+            for one in (collate, stored):
+                mapped = rows.map(one, batched=True, batch_size=50, num_proc=processes, load_from_cache_file=False)
+                assert mapped["input_ids"][:] == want
+    for start in sys.argv[2:]:
+        for one in (collate, masked):
+            loader = DataLoader(texts, batch_size=50, collate_fn=one, num_workers=2, multiprocessing_context=start)
+            ids = [row for batch in loader for row in batch["input_ids"].tolist()]
+            assert len(ids) == 200 and (one is masked or ids == want)
+    assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+    print("finished")
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_processes_after_threads_finish_without_a_word_and_leave_the_environment_alone(
+    start: str, raw_wordpiece, tmp_path: Path
+) -> None:
+    """Used in the parent first: by torch's threads, which do not survive a fork, and by Rust's, which warn of it."""
+    raw_wordpiece.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "everything.py").write_text(_EVERYTHING, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "everything.py"), str(tmp_path / "tokenizer.json"), start],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "finished"
+    assert "fork" not in done.stderr, done.stderr
+    assert "TOKENIZERS_PARALLELISM" not in done.stderr
+
+
+# -------------------------------------------------------------------------------------------------------- fingerprints
+
+_FINGERPRINT = r"""
+import sys
+from datasets.fingerprint import Hasher
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+for folder in sys.argv[1:]:
+    collate = C(folder, labels="masked_lm", seed=1)
+    print(Hasher.hash(collate))
+    collate(["I ride bike"])
+    collate({"text": ["a"]})
+    repr(collate), hash(collate), collate.max_length
+    print(Hasher.hash(collate))
+"""
+
+
+def test_a_fingerprint_is_the_same_in_another_process_and_after_use(wordpiece, bert, tmp_path: Path) -> None:
+    folders = [str(tmp_path / "one"), str(tmp_path / "two")]
+    wordpiece.save_pretrained(folders[0])
+    bert.save_pretrained(folders[1])
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _FINGERPRINT, *folders],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            env={**_environment(), "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[1],
+        ).stdout.split()
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0][0] == runs[0][1]
+    assert runs[0][2] == runs[0][3]
+    assert runs[0][0] != runs[0][2]
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def _fingerprint(collate: Any) -> str:
+    from datasets.fingerprint import Hasher
+
+    return str(Hasher.hash(collate))
+
+
+def test_a_second_run_hits_the_cache_also_after_use(wordpiece, rows, tmp_path: Path) -> None:
+    rows.save_to_disk(tmp_path / "rows")
+    on_disk = datasets.load_from_disk(tmp_path / "rows")
+    collate = C(wordpiece)
+    first = on_disk.map(collate, batched=True)
+    collate(TEXTS)
+    asked: list[Any] = []
+
+    class Counting(C):
+        """Another class has another fingerprint: it shows that a miss would be seen."""
+
+        def columns(self, given: Any) -> Any:
+            asked.append(given)
+            return super().columns(given)
+
+    on_disk.map(Counting(wordpiece), batched=True)
+    assert asked
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()}
+    second = on_disk.map(collate.replace(), batched=True)
+    assert second._fingerprint == first._fingerprint
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()} == before
+
+
+def test_every_setting_that_changes_the_output_changes_the_fingerprint(wordpiece) -> None:
+    base = C(wordpiece)
+    others = [
+        base.replace(max_length=64),
+        base.replace(padding_side="left"),
+        base.replace(padding="max_length"),
+        base.replace(add_special_tokens=False),
+        base.replace(text_column="body"),
+        base.replace(truncation="only_first"),
+        base.replace(return_overflowing_tokens=True),
+        base.replace(embedding=8),
+        base.replace(embedding=8, seed=1),
+        base.replace(embedding=8, convention="marian"),
+        base.replace(embedding=8, scale="sqrt_d"),
+        base.replace(labels="masked_lm"),
+        base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.zeros(1200, 4))),
+        base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.ones(1200, 4))),
+        base.replace(embedding=torch.nn.Embedding.from_pretrained(torch.ones(1200, 4).half())),
+    ]
+    wordpiece.add_tokens(["bicycle"])
+    others.append(C(wordpiece))
+    prints = [_fingerprint(collate) for collate in (base, *others)]
+    assert len(set(prints)) == len(prints)
+
+
+def test_settings_that_do_the_same_have_one_fingerprint(wordpiece) -> None:
+    assert _fingerprint(C(wordpiece)) == _fingerprint(C(wordpiece))
+    table = torch.nn.Embedding(1200, 4)
+    assert _fingerprint(C(wordpiece, embedding=table)) == _fingerprint(C(wordpiece, embedding=table))
+
+
+# -------------------------------------------------------------------------------------------------------------- pandas
+
+
+def test_a_data_frame_is_columns_whatever_its_index(wordpiece) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"text": TEXTS, "label": [1, 0, 1, 0]}, index=[9, 7, 5, 3])
+    columns = C(wordpiece)(frame)
+    assert [ids.tolist() for ids in columns["input_ids"]] == wordpiece(TEXTS)["input_ids"]
+    assert C(wordpiece).batch(frame)["labels"].tolist() == [1, 0, 1, 0]
+
+
+def test_a_missing_text_in_a_data_frame_is_named_and_told_to_be_dropped(wordpiece) -> None:
+    import pandas as pd
+
+    for missing in (None, float("nan"), pd.NA):
+        frame = pd.DataFrame({"text": pd.Series(["a", missing], dtype=object)})
+        with pytest.raises(TypeError, match=r"row 1 of column 'text' is .*, expected str") as refused:
+            C(wordpiece)(frame)
+        assert "drop" in str(refused.value), missing

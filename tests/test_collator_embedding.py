@@ -1,0 +1,341 @@
+"""`inputs_embeds` held against the table plus the encoding written out, with gradients, snapshots and refusals."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from hf_posenc import (
+    Batch,
+    DataCollatorWithPositionalEncoding,
+    PositionalEmbedding,
+    fixed_bases,
+    sinusoidal_encoding,
+)
+
+C = DataCollatorWithPositionalEncoding
+TEXTS = ["I ride bike", "bike ride I, she said", "a"]
+
+
+def _frozen(rows: int = 1200, width: int = 16, dtype: torch.dtype = torch.float32) -> nn.Embedding:
+    torch.manual_seed(0)
+    return nn.Embedding(rows, width, dtype=dtype).requires_grad_(False)
+
+
+def _vaswani(position: int, column: int, width: int) -> float:
+    """Section 3.5, written out."""
+    angle = position / 10000 ** (2 * (column // 2) / width)
+    return math.cos(angle) if column % 2 else math.sin(angle)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_real_token_is_its_row_plus_the_encoding_of_its_position(wordpiece, side: str) -> None:
+    table = _frozen()
+    batch = C(wordpiece, embedding=table, padding_side=side)(TEXTS)
+    assert batch["inputs_embeds"].shape == (*batch["input_ids"].shape, 16)
+    for row in range(3):
+        position = 0
+        for column in range(batch["input_ids"].shape[1]):
+            got = batch["inputs_embeds"][row, column]
+            if not batch["attention_mask"][row, column]:
+                assert (got == 0).all()
+                continue
+            code = torch.tensor([_vaswani(position, i, 16) for i in range(16)])
+            want = table.weight[batch["input_ids"][row, column]] + code
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+            position += 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 16])
+def test_every_width_works_odd_ones_and_the_smallest_too(wordpiece, width: int) -> None:
+    batch = C(wordpiece, embedding=width)(TEXTS)
+    assert batch["inputs_embeds"].shape[-1] == width
+    assert batch["inputs_embeds"].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"scale": "sqrt_d"},
+        {"convention": "marian"},
+        {"convention": "fairseq"},
+        {"convention": fixed_bases(4, 5, 7)},
+    ],
+    ids=["plain", "scaled", "marian", "fairseq", "bases"],
+)
+def test_a_tokens_encoding_is_bit_equal_left_right_alone_and_packed(
+    wordpiece, dtype: torch.dtype, settings: dict[str, Any]
+) -> None:
+    table = _frozen(width=6, dtype=dtype)
+    collate = C(wordpiece, embedding=table, max_length=512, **settings)
+    alone = {tuple(wordpiece(text)["input_ids"]): collate(text)["inputs_embeds"][0] for text in TEXTS}
+    for other in (
+        collate,
+        collate.replace(padding_side="left"),
+        collate.replace(pad_to_multiple_of=32),
+        collate.replace(padding="max_length"),
+    ):
+        batch = other(TEXTS)
+        for row, want in enumerate(alone.values()):
+            real = batch["attention_mask"][row].bool()
+            assert torch.equal(batch["inputs_embeds"][row][real], want)
+            assert (batch["inputs_embeds"][row][~real] == 0).all()
+    packed = collate.replace(packing=True)(TEXTS)
+    for number in range(3):
+        here = packed["document_ids"][0] == number
+        want = alone[tuple(packed["input_ids"][0][here].tolist())]
+        assert torch.equal(packed["inputs_embeds"][0][here], want)
+    assert (packed["inputs_embeds"][0][packed["document_ids"][0] < 0] == 0).all()
+
+
+def test_long_texts_in_bf16_keep_exact_encodings(word_level) -> None:
+    zeros = nn.Embedding(2000, 64, dtype=torch.bfloat16).requires_grad_(False)
+    zeros.weight.zero_()
+    with warnings.catch_warnings(action="ignore"):  # positions drown tokens of zero, as they must
+        batch = C(word_level, embedding=zeros, look_ahead=False)([[5] * 3000])
+    want = sinusoidal_encoding(torch.arange(3000), 64, dtype=torch.bfloat16)
+    assert torch.equal(batch["inputs_embeds"][0], want)
+
+
+@pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
+def test_the_collator_embeds_as_the_module_that_it_was_given(wordpiece, convention: str) -> None:
+    for zero_padding in (True, False):
+        module = PositionalEmbedding(_frozen(), convention=convention, scale=10.0, zero_padding=zero_padding)
+        batch = C(wordpiece, embedding=module)(TEXTS)
+        want = module(batch["input_ids"], batch["attention_mask"])
+        assert torch.equal(batch["inputs_embeds"], want)
+
+
+def test_a_module_brings_its_settings_along(wordpiece) -> None:
+    module = PositionalEmbedding(_frozen(), convention="marian", scale="sqrt_d", dropout=0.25, zero_padding=False)
+    collate = C(wordpiece, embedding=module)
+    assert (collate.scale, collate.dropout, collate.zero_padding) == ("sqrt_d", 0.25, False)
+    assert "scale='sqrt_d'" in repr(collate)
+    with pytest.raises(ValueError, match="convention= is set by the PositionalEmbedding that was given"):
+        C(wordpiece, embedding=module, convention="fairseq")
+
+
+def test_one_module_may_be_replaced_by_another_or_by_none(wordpiece) -> None:
+    collate = C(wordpiece, embedding=PositionalEmbedding(_frozen(), convention="fairseq"))
+    other = collate.replace(embedding=PositionalEmbedding(_frozen(), convention="marian"))
+    assert torch.equal(
+        other(TEXTS)["inputs_embeds"],
+        C(wordpiece, embedding=PositionalEmbedding(_frozen(), convention="marian"))(TEXTS)["inputs_embeds"],
+    )
+    assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
+
+
+def test_a_width_makes_the_same_frozen_table_everywhere(wordpiece) -> None:
+    one, other = C(wordpiece, embedding=8)(TEXTS), C(wordpiece, embedding=8)(TEXTS)
+    assert torch.equal(one["inputs_embeds"], other["inputs_embeds"])
+    assert not torch.equal(one["inputs_embeds"], C(wordpiece, embedding=8, seed=1)(TEXTS)["inputs_embeds"])
+    assert not C(wordpiece, embedding=8).embed(TEXTS)["inputs_embeds"].requires_grad
+
+
+def test_everything_lies_on_the_tables_device(wordpiece, device: torch.device) -> None:
+    batch = C(wordpiece, embedding=_frozen().to(device))(TEXTS)
+    assert {tensor.device.type for tensor in batch.values()} == {device.type}
+    assert {t.device.type for t in C(wordpiece, embedding=8, device=device)(TEXTS).values()} == {device.type}
+
+
+# -------------------------------------------------------------------------------------------------- snapshot and live
+
+
+def test_a_snapshot_has_no_gradient_and_says_so_once(wordpiece) -> None:
+    collate = C(wordpiece, embedding=nn.Embedding(1200, 8))
+    with pytest.warns(UserWarning, match="without gradient") as told:
+        batch = collate(TEXTS)
+    assert "collate.embed" in str(told[0].message)
+    assert not batch["inputs_embeds"].requires_grad
+    collate(TEXTS)  # said once
+
+
+def test_a_table_that_does_not_train_gets_no_warning(wordpiece) -> None:
+    C(wordpiece, embedding=_frozen())(TEXTS)
+    C(wordpiece, embedding=nn.Embedding(1200, 8).eval())(TEXTS)
+
+
+def test_live_embeddings_have_a_gradient_and_this_moments_weights(wordpiece) -> None:
+    table = nn.Embedding(1200, 8)
+    collate = C(wordpiece, embedding=table)
+    live = collate.embed(TEXTS)
+    live["inputs_embeds"].square().sum().backward()
+    used = live["input_ids"][live["attention_mask"].bool()].unique()
+    assert (table.weight.grad[used].abs().sum(-1) > 0).all()
+    rest = torch.ones(1200, dtype=torch.bool)
+    rest[used] = False
+    assert (table.weight.grad[rest] == 0).all()
+    with torch.no_grad():
+        table.weight += 1
+    again = collate.embed(live)
+    real = live["attention_mask"].bool()
+    torch.testing.assert_close(
+        again["inputs_embeds"][real], live["inputs_embeds"][real].detach() + 1, rtol=0, atol=1e-5
+    )
+    assert (again["inputs_embeds"][~real] == 0).all()
+
+
+@pytest.mark.parametrize("made", ["batch", "dict", "texts", "columns", "rows", "tokenizer's own"])
+def test_embed_takes_a_batch_or_whatever_batch_takes(wordpiece, made: str) -> None:
+    collate = C(wordpiece, embedding=_frozen(), look_ahead=False)
+    plain = C(wordpiece, look_ahead=False)(TEXTS)
+    given = {
+        "batch": plain,
+        "dict": dict(plain),
+        "texts": TEXTS,
+        "columns": {"text": TEXTS},
+        "rows": [{"text": text} for text in TEXTS],
+        "tokenizer's own": wordpiece(TEXTS, padding=True, return_tensors="pt"),
+    }[made]
+    before = dict(given) if made == "batch" else None
+    got = collate.embed(given)
+    assert isinstance(got, Batch)
+    assert torch.equal(got["inputs_embeds"], collate(TEXTS)["inputs_embeds"])
+    if before is not None:
+        assert given.keys() == before.keys()
+
+
+def test_a_training_loop_with_embed_learns_and_one_with_snapshots_does_not(wordpiece) -> None:
+    table = nn.Embedding(1200, 4)
+    collate = C(wordpiece, embedding=table)
+    before = table.weight.detach().clone()
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+    losses = []
+    for _ in range(5):
+        loss = collate.embed(TEXTS)["inputs_embeds"].square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+    assert not torch.equal(table.weight, before)
+    with (
+        pytest.warns(UserWarning, match="without gradient"),
+        pytest.raises(RuntimeError, match="does not require grad"),
+    ):
+        collate(TEXTS)["inputs_embeds"].sum().backward()
+
+
+def test_embed_without_a_table_says_what_it_needs(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"(?s)collate.embed needs an embedding.*get_input_embeddings"):
+        C(wordpiece).embed(TEXTS)
+
+
+def test_dropout_is_for_training_mode_only(wordpiece) -> None:
+    table = _frozen()
+    plain = C(wordpiece, embedding=table)(TEXTS)["inputs_embeds"]
+    dropped = C(wordpiece, embedding=table, dropout=0.5)
+    table.train()
+    assert not torch.equal(dropped(TEXTS)["inputs_embeds"], plain)
+    table.eval()
+    assert torch.equal(C(wordpiece, embedding=table, dropout=0.5)(TEXTS)["inputs_embeds"], plain)
+
+
+def test_a_table_put_into_eval_after_construction_is_embedded_without_dropout(wordpiece) -> None:
+    """`model.eval()` comes after the collator was made, and its table is in eval from then on."""
+    table = _frozen().train()
+    plain = C(wordpiece, embedding=table)(TEXTS)["inputs_embeds"]
+    collate = C(wordpiece, embedding=table, dropout=0.5)
+    table.eval()
+    assert torch.equal(collate(TEXTS)["inputs_embeds"], plain)
+
+
+def test_small_embeddings_that_positions_drown_are_warned_of_once(wordpiece) -> None:
+    table = _frozen()
+    table.weight.mul_(0.02)
+    collate = C(wordpiece, embedding=table)
+    with pytest.warns(UserWarning, match="5 times the embedding's"):
+        collate(TEXTS)
+    collate(TEXTS)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusal
+
+
+_IN_A_WORKER = """
+import sys, torch, warnings
+from torch.utils.data import DataLoader
+from tokenizers import Tokenizer, models, pre_tokenizers
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+collate = C(raw, embedding=torch.nn.Embedding(3, 4))
+try:
+    for batch in DataLoader(["a a", "a"], batch_size=2, collate_fn=collate, num_workers=1):
+        print("arrived")
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_embedding_in_a_worker_raises_in_the_main_process_within_30_seconds(wordpiece) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_A_WORKER], capture_output=True, text=True, timeout=30, check=True
+    ).stdout
+    assert "arrived" not in done
+    assert "use_sinusoidal_positions" in done
+    assert ".embed" in done
+
+
+@pytest.mark.parametrize("table", [8, "frozen", "trainable"])
+def test_a_worker_never_embeds_whatever_the_table(wordpiece, table: Any) -> None:
+    table = {"frozen": _frozen(), "trainable": nn.Embedding(1200, 8)}.get(table, table)
+    collate = C(wordpiece, embedding=table)
+    with pytest.raises(RuntimeError, match="cannot run in a DataLoader worker"):
+        list(DataLoader(TEXTS, batch_size=3, collate_fn=collate, num_workers=1))
+
+
+def test_columns_may_be_made_in_a_worker_by_a_collator_with_a_table(wordpiece) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": TEXTS}).with_transform(C(wordpiece, embedding=8))
+    (batch,) = DataLoader(rows, batch_size=3, collate_fn=C(wordpiece), num_workers=1)
+    assert batch["input_ids"].shape[0] == 3
+
+
+def test_a_table_with_fewer_rows_than_ids_is_refused_with_the_call_to_make(wordpiece) -> None:
+    words = r"tokenizer has 1200 ids, the embedding has 1199 rows; call model.resize_token_embeddings\(1200\)"
+    for table in (nn.Embedding(1199, 4), PositionalEmbedding(nn.Embedding(1199, 4))):
+        with pytest.raises(ValueError, match=words):
+            C(wordpiece, embedding=table)
+    wordpiece.add_tokens(["bicycle"])
+    with pytest.raises(ValueError, match="tokenizer has 1201 ids, the embedding has 1200 rows"):
+        C(wordpiece, embedding=nn.Embedding(1200, 4))
+
+
+def test_a_whole_model_as_embedding_is_told_both_ways_out(wordpiece) -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    )
+    with pytest.raises(TypeError, match="adds its own positions") as refused:
+        C(wordpiece, embedding=model)
+    assert "get_input_embeddings()" in str(refused.value)
+    assert "use_sinusoidal_positions" in str(refused.value)
+    way_out = model.get_input_embeddings().requires_grad_(False)
+    assert "inputs_embeds" in C(wordpiece, embedding=way_out, scale=100.0)(TEXTS)
+
+
+@pytest.mark.parametrize("table", [nn.Linear(4, 4), "bert", torch.zeros(5, 4), 4.0])
+def test_what_is_no_table_is_refused(wordpiece, table: Any) -> None:
+    with pytest.raises(TypeError, match=r"nn.Embedding"):
+        C(wordpiece, embedding=table)
+
+
+def test_a_device_for_a_table_of_ones_own_is_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match="a table of yours stays where it is"):
+        C(wordpiece, embedding=_frozen(), device="cpu")

@@ -1,0 +1,313 @@
+"""Labels held against transformers' own collators: token classification, seq2seq, causal and masked modelling."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+
+
+def _tokenised(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
+    return [dict(tokenizer(text, truncation=True)) for text in texts]
+
+
+# ------------------------------------------------------------------------------------------------- labels that came
+
+
+@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
+def test_one_label_a_row_becomes_labels_by_any_of_its_names(wordpiece, name: str) -> None:
+    for values, dtype in (([1, 0], torch.int64), ([0.5, 1.0], torch.float32), ([True, False], torch.int64)):
+        batch = C(wordpiece)([{"text": text, name: value} for text, value in zip(("a", "b"), values, strict=True)])
+        assert batch["labels"].dtype == dtype
+        assert batch["labels"].tolist() == values
+        assert name == "labels" or name not in batch
+
+
+def test_labels_may_be_arrays_or_tensors(wordpiece) -> None:
+    for value in (np.int32(1), np.array(1), torch.tensor(1)):
+        assert C(wordpiece)([{"text": "a", "label": value}])["labels"].tolist() == [1]
+    batch = C(wordpiece)(
+        [{"text": "a", "labels": torch.tensor([0.0, 1.0])}, {"text": "b", "labels": np.array([1.0, 0])}]
+    )
+    assert batch["labels"].tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("multiple", [None, 16])
+def test_labels_per_token_are_those_of_transformers_token_classification(
+    wordpiece, side: str, multiple: int | None
+) -> None:
+    from transformers import DataCollatorForTokenClassification
+
+    wordpiece.padding_side = side
+    rows = _tokenised(wordpiece, ["I ride bike", "a", "bike ride I, she said"])
+    for row in rows:
+        row["labels"] = list(range(len(row["input_ids"])))
+    theirs = DataCollatorForTokenClassification(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
+    ours = C(wordpiece, pad_to_multiple_of=multiple)(rows)
+    for name, want in theirs.items():
+        assert torch.equal(ours[name], want), name
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multiple: int | None) -> None:
+    from transformers import DataCollatorForSeq2Seq
+
+    wordpiece.padding_side = side
+    texts, targets = ["I ride bike", "a"], ["bike", "bike ride I, she said"]
+    rows = _tokenised(wordpiece, texts)
+    for row, target in zip(rows, targets, strict=True):
+        row["labels"] = wordpiece(target)["input_ids"]
+    theirs = DataCollatorForSeq2Seq(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
+    collate = C(wordpiece, text_target_column="target", pad_to_multiple_of=multiple, look_ahead=False)
+    from_texts = collate([{"text": text, "target": target} for text, target in zip(texts, targets, strict=True)])
+    from_ids = collate(rows)
+    columns = collate({"text": texts, "target": targets})
+    from_columns = collate([{name: values[row] for name, values in columns.items()} for row in range(2)])
+    for batch in (from_texts, from_ids, from_columns):
+        for name, want in theirs.items():
+            assert torch.equal(batch[name], want), name
+
+
+def test_targets_may_be_missing_where_nobody_knows_them(wordpiece) -> None:
+    assert "labels" not in C(wordpiece, text_target_column="target")([{"text": "a"}])
+
+
+def test_targets_have_a_limit_of_their_own(wordpiece) -> None:
+    collate = C(wordpiece, text_target_column="target", max_target_length=4)
+    with pytest.warns(UserWarning, match="1 of 2 targets were cut to 4 tokens"):
+        batch = collate([{"text": "a b c d e f", "target": "a b c d e f"}, {"text": "a", "target": "a"}])
+    assert batch["labels"].shape == (2, 4)
+    assert batch["input_ids"].shape == (2, 8)
+
+
+def test_a_bad_target_is_refused_by_row_and_column(wordpiece) -> None:
+    with pytest.raises(TypeError, match="row 1 of column 'target' is NoneType, expected str"):
+        C(wordpiece, text_target_column="target")([{"text": "a", "target": "b"}, {"text": "a", "target": None}])
+
+
+def test_labels_that_do_not_fit_their_tokens_are_refused_with_both_numbers(wordpiece) -> None:
+    rows = [{"input_ids": [1] * n, "labels": [0] * m} for n, m in ((3, 3), (4, 4), (7, 5))]
+    with pytest.raises(ValueError, match="row 2: 5 labels for 7 tokens"):
+        C(wordpiece)(rows)
+
+
+def test_labels_per_token_follow_a_cut_and_its_pieces(word_level) -> None:
+    rows = [{"input_ids": [1, 2, 3, 4, 5], "labels": [10, 20, 30, 40, 50]}, {"input_ids": [6], "labels": [60]}]
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut"):
+        assert C(word_level, max_length=3)(rows)["labels"].tolist() == [[10, 20, 30], [60, -100, -100]]
+    pieces = C(word_level, max_length=3, return_overflowing_tokens=True)(rows)
+    assert pieces["labels"].tolist() == [[10, 20, 30], [40, 50, -100], [60, -100, -100]]
+    one_a_row = C(word_level, max_length=3, return_overflowing_tokens=True)(
+        [{"input_ids": [1, 2, 3, 4, 5], "label": 1}, {"input_ids": [6], "label": 0}]
+    )
+    assert one_a_row["labels"].tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
+def test_labels_per_token_keep_their_column_whether_or_not_a_batch_had_a_long_row(word_level, name: str) -> None:
+    """`map` calls batch by batch, and all of them must give the same columns."""
+    collate = C(word_level, max_length=3, return_overflowing_tokens=True)
+    short = collate({"input_ids": [[1, 2]], name: [[7, 8]]})
+    long = collate({"input_ids": [[1, 2, 3, 4]], name: [[7, 8, 9, 10]]})
+    assert short.keys() == long.keys()
+
+
+@pytest.mark.parametrize("bad", [None, "spam", ["B-PER"]])
+def test_a_label_that_is_no_number_is_refused(wordpiece, bad: Any) -> None:
+    with pytest.raises(TypeError, match=r"row 1 of column 'label' is .*, expected a number"):
+        C(wordpiece)([{"text": "a", "label": 1 if bad != ["B-PER"] else [1, 2, 3]}, {"text": "b", "label": bad}])
+
+
+def test_two_label_columns_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match="rows bring more than one label column"):
+        C(wordpiece)([{"text": "a", "label": 1, "labels": 2}])
+
+
+def test_labels_that_came_and_labels_made_exclude_each_other(wordpiece) -> None:
+    with pytest.raises(ValueError, match="makes labels from the ids, and the rows bring their own"):
+        C(wordpiece, labels="causal_lm")([{"text": "a", "label": 1}])
+
+
+# ---------------------------------------------------------------------------------------------------------- causal
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str) -> None:
+    from transformers import DataCollatorForLanguageModeling
+
+    wordpiece.padding_side = side
+    texts = ["I ride bike", "a", "bike ride I, she said"]
+    theirs = DataCollatorForLanguageModeling(wordpiece, mlm=False)(_tokenised(wordpiece, texts))
+    ours = C(wordpiece, labels="causal_lm")(texts)
+    assert torch.equal(ours["labels"], theirs["labels"])
+    assert torch.equal(ours["input_ids"], theirs["input_ids"])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_causal_labels_leave_out_padding_that_came_with_the_rows(wordpiece, side: str) -> None:
+    collate = C(wordpiece, labels="causal_lm", padding="max_length", max_length=12, padding_side=side)
+    columns = collate({"text": ["I ride bike", "a"]})
+    rows = [{name: values[row] for name, values in columns.items()} for row in range(2)]
+    batch, want = collate(rows), collate(["I ride bike", "a"])
+    assert torch.equal(batch["labels"], want["labels"])
+    assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
+
+
+# ---------------------------------------------------------------------------------------------------------- masked
+
+
+def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    rows = [[2, *rng.integers(5, 1200, 500).tolist(), 3] for _ in range(80)]
+    batch = C(wordpiece, labels="masked_lm", look_ahead=False, **settings)(rows)
+    return batch["input_ids"], batch["labels"], torch.tensor(rows)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize(("chosen", "masked", "random"), [(0.15, 0.8, 0.1), (0.4, 0.5, 0.5), (0.3, 0.0, 0.0)])
+def test_masking_rates_are_the_ones_asked_for(
+    wordpiece, seed: int | None, chosen: float, masked: float, random: float
+) -> None:
+    torch.manual_seed(0)
+    ids, labels, before = _many(
+        wordpiece, seed=seed, mlm_probability=chosen, mask_replace_prob=masked, random_replace_prob=random
+    )
+    picked = labels != -100
+    inner = (before > 3).float().mean()
+    assert picked.float().mean().item() == pytest.approx(chosen * inner.item(), abs=0.01)
+    assert torch.equal(labels[picked], before[picked])
+    assert torch.equal(ids[~picked], before[~picked])
+    share = (ids[picked] == wordpiece.mask_token_id).float().mean().item()
+    assert share == pytest.approx(masked, abs=0.03)
+    changed = ((ids[picked] != before[picked]) & (ids[picked] != wordpiece.mask_token_id)).float().mean().item()
+    assert changed == pytest.approx(random, abs=0.03)
+    assert not picked[(before == 2) | (before == 3)].any()
+
+
+def test_without_a_seed_the_masks_are_transformers_own_draw(wordpiece) -> None:
+    """The same generator state, the same tokens masked, where no padding takes part in the draw."""
+    from transformers import DataCollatorForLanguageModeling
+
+    rows = [[2, *range(10, 60), 3], [2, *range(60, 110), 3]]
+    torch.manual_seed(3)
+    theirs = DataCollatorForLanguageModeling(wordpiece)([{"input_ids": row} for row in rows])
+    torch.manual_seed(3)
+    ours = C(wordpiece, labels="masked_lm")(rows)
+    assert torch.equal(ours["input_ids"], theirs["input_ids"])
+    assert torch.equal(ours["labels"], theirs["labels"])
+
+
+def test_without_a_seed_masks_change_from_batch_to_batch(wordpiece) -> None:
+    collate = C(wordpiece, labels="masked_lm")
+    rows = [[2, *range(10, 200), 3]]
+    assert not torch.equal(collate(rows)["labels"], collate(rows)["labels"])
+
+
+def _by_text(batches: list[Any]) -> list[tuple[list[int], list[int]]]:
+    out = []
+    for batch in batches:
+        for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
+            real = mask.bool()
+            out.append((ids[real].tolist(), labels[real].tolist()))
+    return out
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_with_a_seed_a_text_has_the_same_masks_at_any_batch_size_side_and_worker(
+    wordpiece, sentences, words: bool
+) -> None:
+    texts = [text[:200] for text in sentences[:30]]
+    collate = C(wordpiece, labels="masked_lm", seed=5, whole_word_mask=words, look_ahead=False)
+    want = _by_text([collate(texts)])
+    assert any(label != -100 for _, labels in want for label in labels)
+    for size in (1, 7):
+        assert _by_text(list(DataLoader(texts, batch_size=size, collate_fn=collate))) == want
+    assert _by_text([collate.replace(padding_side="left")(texts)]) == want
+    assert _by_text(list(DataLoader(texts, batch_size=4, collate_fn=collate, num_workers=2))) == want
+    assert _by_text([collate.replace(seed=6)(texts)]) != want
+    columns = collate({"text": texts})
+    rows = [{name: values[row] for name, values in columns.items()} for row in range(len(texts))]
+    assert _by_text([collate(rows)]) == want
+
+
+def test_special_tokens_and_padding_are_never_masked(wordpiece, sentences) -> None:
+    batch = C(wordpiece, labels="masked_lm", mlm_probability=1.0, seed=0)([text[:80] for text in sentences[:20]])
+    plain = C(wordpiece)([text[:80] for text in sentences[:20]])["input_ids"]
+    special = torch.isin(plain, torch.tensor(wordpiece.all_special_ids))
+    assert (batch["labels"][special] == -100).all()
+    assert torch.equal(batch["input_ids"][special], plain[special])
+    assert (batch["labels"][~special] != -100).all()
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_whole_words_are_masked_whole(wordpiece, sentences, seed: int | None) -> None:
+    texts = [text[:300] for text in sentences if text.isascii()][:20]
+    batch = C(wordpiece, labels="masked_lm", whole_word_mask=True, mlm_probability=0.3, seed=seed)(texts)
+    picked = 0
+    for row, text in enumerate(texts):
+        words = wordpiece(text).word_ids()
+        labels = batch["labels"][row][: len(words)].tolist()
+        by_word: dict[int, set[bool]] = {}
+        for word, label in zip(words, labels, strict=True):
+            if word is None:
+                assert label == -100
+            else:
+                by_word.setdefault(word, set()).add(label != -100)
+        assert all(len(seen) == 1 for seen in by_word.values())
+        picked += sum(True in seen for seen in by_word.values())
+    assert picked > 20
+    masked = batch["labels"] != -100
+    assert (batch["input_ids"][masked] == wordpiece.mask_token_id).all()
+
+
+def test_whole_words_need_to_be_known(wordpiece) -> None:
+    with pytest.raises(ValueError, match="whole_word_mask needs to know the word of each token"):
+        C(wordpiece, labels="masked_lm", whole_word_mask=True)([[5, 6, 7]])
+
+
+def test_masked_labels_need_a_mask_token_and_shares_that_add_up(wordpiece, byte_bpe) -> None:
+    with pytest.raises(ValueError, match='labels="masked_lm" needs a tokenizer with a mask token'):
+        C(byte_bpe, pad_token="eos", labels="masked_lm")
+    with pytest.raises(ValueError, match="mlm_probability must be between 0 and 1"):
+        C(wordpiece, labels="masked_lm", mlm_probability=15)
+    with pytest.raises(ValueError, match="must not add up to more than 1"):
+        C(wordpiece, labels="masked_lm", mask_replace_prob=0.8, random_replace_prob=0.5)
+
+
+def test_masking_says_nothing_and_asks_transformers_for_no_warning(wordpiece) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        C(wordpiece, labels="masked_lm", whole_word_mask=True, seed=1)(["I ride bike"])
+
+
+# ------------------------------------------------------------------------------------------------------- under a loss
+
+
+def test_the_loss_of_a_padded_batch_is_that_of_its_texts_alone(wordpiece) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=1200, n_embd=32, n_layer=1, n_head=2)).eval()
+    texts = ["I ride bike", "bike ride I, she said"]
+    total, count = 0.0, 0
+    for text in texts:
+        ids = torch.tensor([wordpiece(text)["input_ids"]])
+        total += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+        count += ids.shape[1] - 1
+    for side in ("left", "right"):
+        batch = dict(C(wordpiece, labels="causal_lm", look_ahead=False, padding_side=side)(texts))
+        batch.pop("token_type_ids")
+        if side == "left":  # the token before the first real one would have to predict it
+            first = batch["attention_mask"].argmax(1)
+            batch["labels"][torch.arange(2), first] = -100
+        assert model(**batch).loss.item() == pytest.approx(total / count, abs=1e-5)

@@ -1,0 +1,234 @@
+"""The collator under `transformers.Trainer`: frozen tables, workers, dropped columns, and what a checkpoint leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+TEXTS = ["I ride bike", "bike ride I, she said", "a dog", "unsurprisingly, so"] * 4
+LABELS = [0, 1] * 8
+
+
+class Reader(nn.Module):
+    """Takes vectors that have their positions already, and adds none."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = nn.Linear(width, width)
+        self.head = nn.Linear(width, 2)
+        self.seen: list[torch.Tensor] = []
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None, **_: Any
+    ) -> dict[str, torch.Tensor]:
+        self.seen.append(inputs_embeds)
+        hidden = torch.tanh(self.inner(inputs_embeds)) * attention_mask[..., None]
+        logits = self.head(hidden.sum(1) / attention_mask.sum(1, keepdim=True))
+        if labels is None:
+            return {"logits": logits}
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Looking(nn.Module):
+    """Looks ids up itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(1200, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None, **_: Any
+    ) -> dict[str, torch.Tensor]:
+        keep = attention_mask[..., None]
+        logits = self.head((self.table(input_ids) * keep).sum(1) / keep.sum(1))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def _arguments(folder: Path, **settings: Any) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder),
+        **{
+            "max_steps": 3,
+            "per_device_train_batch_size": 4,
+            "report_to": [],
+            "disable_tqdm": True,
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "dataloader_pin_memory": False,
+            "use_cpu": True,
+            "seed": 0,
+            **settings,
+        },
+    )
+
+
+def _texts() -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS})
+
+
+def test_a_frozen_table_in_the_collator_equals_the_live_path(wordpiece, tmp_path: Path) -> None:
+    """Batch by batch the vectors that the model sees, and at last its weights."""
+    torch.manual_seed(1)
+    table = nn.Embedding(1200, 16).requires_grad_(False)
+    collate = C(wordpiece, embedding=table, look_ahead=False)
+
+    class Live(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().compute_loss(model, dict(collate.embed(inputs)), *args, **kwargs)
+
+    models = []
+    for kind, with_table in ((Trainer, collate), (Live, collate.replace(embedding=None))):
+        model = Reader()
+        arguments = _arguments(tmp_path, remove_unused_columns=False, dataloader_num_workers=0)
+        kind(model=model, args=arguments, train_dataset=_texts(), data_collator=with_table).train()
+        models.append(model)
+    one, other = models
+    assert len(one.seen) == len(other.seen) == 3
+    for seen, live in zip(one.seen, other.seen, strict=True):
+        assert torch.equal(seen, live)
+    for name, weight in one.state_dict().items():
+        assert torch.equal(weight, other.state_dict()[name]), name
+
+
+def test_live_embeddings_use_the_weights_of_every_step_and_train_the_table(wordpiece, tmp_path: Path) -> None:
+    model = Reader(8)
+    model.table = nn.Embedding(1200, 8)
+    collate = C(wordpiece, look_ahead=False)
+    embedder = collate.replace(embedding=model.table)
+    before = model.table.weight.detach().clone()
+
+    class Live(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            fed = embedder.embed(inputs)
+            real = fed["attention_mask"].bool()
+            first = fed["inputs_embeds"].detach()[real][0]
+            code = torch.tensor([0.0, 1.0] * 4)  # position 0
+            torch.testing.assert_close(first, model.table.weight[fed["input_ids"][real][0]].detach() + code)
+            return super().compute_loss(model, dict(fed), *args, **kwargs)
+
+    arguments = _arguments(tmp_path, remove_unused_columns=False, learning_rate=0.1)
+    Live(model=model, args=arguments, train_dataset=_texts(), data_collator=collate).train()
+    assert not torch.equal(model.table.weight, before)
+
+
+def test_a_dropped_text_column_is_told_with_both_ways_out(wordpiece, tmp_path: Path) -> None:
+    trainer = Trainer(model=Looking(), args=_arguments(tmp_path), train_dataset=_texts(), data_collator=C(wordpiece))
+    with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
+        trainer.train()
+    assert "['label']" in str(refused.value)
+    assert "remove_unused_columns=False" in str(refused.value)
+    assert "map" in str(refused.value)
+
+
+@pytest.mark.parametrize("way", ["remove_unused_columns=False", "map"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_both_ways_out_train_and_evaluate(wordpiece, tmp_path: Path, way: str, workers: int) -> None:
+    collate = C(wordpiece, look_ahead=False)
+    rows = _texts().map(collate, batched=True) if way == "map" else _texts()
+    trainer = Trainer(
+        model=Looking(),
+        args=_arguments(tmp_path, remove_unused_columns=way == "map", dataloader_num_workers=workers),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=collate,
+    )
+    assert trainer.train().global_step == 3
+    assert trainer.evaluate()["eval_loss"] > 0
+    assert trainer.predict(rows).predictions.shape == (16, 2)
+
+
+def test_a_hugging_face_model_trains_on_its_batches(wordpiece, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    collate = C(wordpiece, look_ahead=False)
+    trainer = Trainer(
+        model=BertForSequenceClassification(config),
+        args=_arguments(tmp_path),
+        train_dataset=_texts().map(collate, batched=True),
+        data_collator=collate,
+        processing_class=collate,
+    )
+    assert trainer.train().global_step == 3
+
+
+def test_a_stream_trains(wordpiece, tmp_path: Path) -> None:
+    collate = C(wordpiece, look_ahead=False)
+    stream = _texts().to_iterable_dataset(num_shards=2).map(collate, batched=True)
+    for workers in (0, 2):
+        arguments = _arguments(tmp_path, dataloader_num_workers=workers)
+        trainer = Trainer(model=Looking(), args=arguments, train_dataset=stream, data_collator=collate)
+        assert trainer.train().global_step == 3
+
+
+def test_rows_grouped_by_length_train(wordpiece, tmp_path: Path) -> None:
+    collate = C(wordpiece, look_ahead=False)
+    arguments = _arguments(tmp_path, train_sampling_strategy="group_by_length", remove_unused_columns=False)
+    rows = _texts().map(collate, batched=True)
+    trainer = Trainer(model=Looking(), args=arguments, train_dataset=rows, data_collator=collate)
+    assert trainer.train().global_step == 3
+
+
+def test_an_embedding_collator_in_workers_raises_and_does_not_hang(wordpiece, tmp_path: Path) -> None:
+    trainer = Trainer(
+        model=Reader(8),
+        args=_arguments(tmp_path, remove_unused_columns=False, dataloader_num_workers=1),
+        train_dataset=_texts(),
+        data_collator=C(wordpiece, embedding=8),
+    )
+    with pytest.raises(RuntimeError, match="cannot run in a DataLoader worker") as refused:
+        trainer.train()
+    assert "use_sinusoidal_positions" in str(refused.value)
+    assert ".embed" in str(refused.value)
+
+
+def test_save_model_leaves_the_collators_and_the_tokenizers_files(wordpiece, tmp_path: Path) -> None:
+    collate = C(wordpiece, look_ahead=False, max_length=64)
+    trainer = Trainer(
+        model=Looking(),
+        args=_arguments(tmp_path / "run", save_strategy="steps", save_steps=3),
+        train_dataset=_texts().map(collate, batched=True),
+        data_collator=collate,
+        processing_class=collate,
+    )
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    for folder in (tmp_path / "saved", tmp_path / "run" / "checkpoint-3"):
+        assert {"hf_posenc.json", "tokenizer.json", "tokenizer_config.json"} <= {path.name for path in folder.iterdir()}
+        assert json.loads((folder / "hf_posenc.json").read_text())["max_length"] == 64
+        again = C.from_pretrained(folder)
+        assert torch.equal(again(TEXTS)["input_ids"], collate(TEXTS)["input_ids"])
+
+
+def test_without_processing_class_the_tokenizers_files_are_left_all_the_same(wordpiece, tmp_path: Path) -> None:
+    trainer = Trainer(model=Looking(), args=_arguments(tmp_path), train_dataset=_texts(), data_collator=C(wordpiece))
+    trainer.save_model(str(tmp_path / "saved"))
+    assert "tokenizer.json" in {path.name for path in (tmp_path / "saved").iterdir()}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="pinning needs an accelerator")
+def test_on_an_accelerator_a_table_there_says_what_pinning_needs(wordpiece, tmp_path: Path) -> None:
+    table = nn.Embedding(1200, 16).requires_grad_(False).cuda()
+    trainer = Trainer(
+        model=Reader(),
+        args=_arguments(tmp_path, remove_unused_columns=False, dataloader_pin_memory=True, use_cpu=False),
+        train_dataset=_texts(),
+        data_collator=C(wordpiece, embedding=table, look_ahead=False),
+    )
+    with pytest.raises(RuntimeError, match="dataloader_pin_memory=False"):
+        trainer.train()
