@@ -112,6 +112,13 @@ def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pin_memory(small()) == "ours" or isinstance(pin_memory(small()), dict)
 
 
+def test_pinning_what_is_not_on_the_cpu_says_which_setting_to_turn_off() -> None:
+    """A table on an accelerator gives batches that lie there; `meta` stands in for one."""
+    batch = Batch({"input_ids": torch.ones(1, 2, device="meta").long()})
+    with pytest.raises(RuntimeError, match=r"dataloader_pin_memory=False"):
+        batch.pin_memory()
+
+
 def test_numpy_batches_say_what_moving_needs() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
     with pytest.raises(TypeError, match=r"(?s)'input_ids' is none.*return_tensors=\"pt\""):
