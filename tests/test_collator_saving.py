@@ -217,7 +217,7 @@ def test_a_stored_table_is_never_written_to_a_folder_and_its_absence_is_told(wor
     with pytest.raises(ValueError, match="did not travel with this collator"):
         again({"text": TEXTS})
     with pytest.raises(ValueError, match="did not travel with this collator"):
-        again.features({"text": TEXTS})
+        again.features(TEXTS)
     with warnings.catch_warnings(action="ignore"):
         complete = C.from_pretrained(tmp_path, embedding=table)({"text": TEXTS})
     assert "inputs_embeds" in complete

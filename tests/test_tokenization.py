@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -369,8 +370,13 @@ def test_threads_may_share_one_collator(wordpiece, sentences, labels: dict[str, 
     batches = [sentences[start : start + 4] for start in range(0, 64, 4)] * 12
     with _any_warning():
         want = [collate(batch) for batch in batches]
-        with ThreadPoolExecutor(8) as pool:
-            got = list(pool.map(collate, batches))
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)  # threads take turns in the middle of things
+        try:
+            with ThreadPoolExecutor(8) as pool:
+                got = list(pool.map(collate, batches))
+        finally:
+            sys.setswitchinterval(interval)
     wrong = sum(
         a["input_ids"].tolist() != b["input_ids"].tolist()
         or a["attention_mask"].tolist() != b["attention_mask"].tolist()
