@@ -80,7 +80,17 @@ class Batch(dict[str, Any]):
 
         Raises:
             TypeError: if the batch holds NumPy arrays.
+            RuntimeError: if a tensor lies on an accelerator already.
         """
+        for name, value in self.items():
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise RuntimeError(
+                    explain(
+                        "only memory of the CPU can be pinned, and a batch with embeddings lies where their table lies",
+                        got=f"'{name}' on {value.device}",
+                        fix="TrainingArguments(dataloader_pin_memory=False), or DataLoader(pin_memory=False)",
+                    )
+                )
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:

@@ -117,7 +117,8 @@ class PositionalEmbedding(nn.Module):
             position_ids, bound = count_real_tokens(keep, first), first + ids.shape[1]
         vectors = self.embedding(ids)  # (B, T, D)
         self._compare_spread(vectors, keep)
-        zero_row = counted and not self.zero_padding and self.encoding.convention.padding_position is not None
+        has_zero_row = self.encoding.convention.padding_position is not None
+        zero_row = keep is not None and not self.zero_padding and has_zero_row
         buffer = vectors if self._is_ours(vectors) and not zero_row else None
         out: torch.Tensor = self.encoding(vectors, position_ids, buffer, bound=bound)
         if keep is None:

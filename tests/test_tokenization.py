@@ -577,9 +577,8 @@ def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, tex
 
 
 def test_a_stride_that_leaves_no_room_is_refused_with_the_figures(wordpiece) -> None:
-    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=6, return_overflowing_tokens=True, stride=4)
     with pytest.raises(ValueError, match=r"(?s)2 special tokens, the stride and one new.*max_length=6, stride=4.*=7"):
-        collate(["a b c d e f g h"])
+        DataCollatorWithPositionalEncoding(wordpiece, max_length=6, return_overflowing_tokens=True, stride=4)
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from ..ragged import PaddingSide, Ragged
 from ..tokenization.encoding import Encoder, Truncation, windows
-from .columns import Values
-from .inputs import Given
+from .columns import Values, repeated
+from .inputs import Given, as_list
 from .labels import LABEL_COLUMNS, given_labels, ragged_labels
 from .settings import Padding
 
@@ -37,6 +37,7 @@ class Arrangement:
         packing (`bool`): whether documents share rows.
         labels (`str`, *optional*): which labels are made from the ids.
         has_targets (`bool`): whether labels are token sequences of their own.
+        target_limit (`int`, *optional*): how many tokens those may have.
         start (`int`): the first position.
         names (`tuple` of `str`): what the tokenizer says that its models read.
         fills (`dict` from `str` to `int`): what stands at padding, per column.
@@ -56,6 +57,7 @@ class Arrangement:
     packing: bool
     labels: str | None
     has_targets: bool
+    target_limit: int | None
     start: int
     names: tuple[str, ...]
     fills: dict[str, int]
@@ -73,6 +75,7 @@ class Pieces:
         columns (`dict` from `str` to sequence): the columns that came, one value a text.
         sample (`np.ndarray` `(rows,)` int64): which text each row comes from.
         count (`int`): how many texts there were.
+        from_texts (`bool`): whether they were tokenised here, or came as ids.
         cut (`int`): how many texts lost tokens.
         targets_cut (`int`): how many targets did.
     """
@@ -83,6 +86,7 @@ class Pieces:
     columns: dict[str, Values]
     sample: NDArray[np.int64]
     count: int
+    from_texts: bool
     cut: int = 0
     targets_cut: int = 0
 
@@ -90,6 +94,11 @@ class Pieces:
     def is_split(self) -> bool:
         """Whether a text gave more than one row."""
         return len(self.sample) != self.count
+
+    def column(self, name: str) -> Values:
+        """A column that came, one value a row: repeated where a text gave several."""
+        values = as_list(self.columns[name])
+        return repeated(values, self.sample) if self.is_split else values
 
     @property
     def real(self) -> NDArray[np.bool_] | None:
@@ -122,7 +131,7 @@ def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Enc
         encoded = target_encoder.encode(given.targets)
         return replace(made, targets=encoded.input_ids.take(made.sample), targets_cut=encoded.cut)
     if how.has_targets and "labels" in made.columns:
-        targets = ragged_labels(made.columns["labels"]).take(made.sample)
+        targets = ragged_labels(as_list(made.columns["labels"])).take(made.sample)
         return replace(made, targets=targets, columns=_without(made.columns, "labels"))
     return made
 
@@ -138,18 +147,19 @@ def _from_texts(given: Given, encoder: Encoder) -> Pieces:
         columns=given.columns,
         sample=encoded.sample,
         count=given.count,
+        from_texts=True,
         cut=encoded.cut,
     )
 
 
 def _from_ids(how: Arrangement, given: Given) -> Pieces:
     columns = dict(given.columns)
-    ids = Ragged.from_rows(columns.pop("input_ids"))
+    ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(how, ids)
-    per_token = {name: _per_token(name, columns.pop(name), ids) for name in PER_TOKEN if name in columns}
+    per_token = {name: _per_token(name, as_list(columns.pop(name)), ids) for name in PER_TOKEN if name in columns}
     if "attention_mask" in per_token and per_token["attention_mask"].values.all():
         del per_token["attention_mask"]  # says nothing that the lengths do not say
-    return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids))
+    return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids), False)
 
 
 def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
@@ -159,9 +169,9 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
         return whole
     for name in LABEL_COLUMNS:
         if name in columns and not how.has_targets:
-            labels = given_labels(columns[name], ids.lengths)
+            labels = given_labels(as_list(columns[name]), ids.lengths, name=name)
             if isinstance(labels, Ragged):
-                per_token = {**per_token, "labels": labels}
+                per_token = {**per_token, name: labels}
                 columns = _without(columns, name)
     parts: list[tuple[int, int, int]] = []
     for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
@@ -176,6 +186,7 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
         columns=columns,
         sample=np.array([row for row, _, _ in parts], dtype=np.int64),
         count=whole.count,
+        from_texts=False,
         cut=0 if how.overflow else int((ids.lengths > how.limit).sum()),
     )
 

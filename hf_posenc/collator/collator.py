@@ -16,15 +16,16 @@ import torch
 
 from .._explain import explain
 from ..batch import Batch
+from ..embedding import PositionalEmbedding
 from ..tokenization.loading import number_of_ids, private_copy, to_files
 from . import saving
 from .arrange import Pieces
-from .inputs import is_columns, is_table
+from .inputs import empty_batch, is_columns, is_table
 from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
 from .settings import Settings
 from .stage import Stage, limit_of
-from .table import Table
+from .table import BROUGHT, Table
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -197,7 +198,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         rows = self._pieces(given)
         module = None
         if self.store_embeddings:
-            module = self._table.module
+            module = self._table.ready()
             self._warn_once("size", self._table.size_of_stored(len(rows.ids.values)))
         columns = to_columns(self._stage.how, rows, module)
         return to_table(columns) if is_table(given) else to_mapping(columns)
@@ -231,8 +232,6 @@ class DataCollatorWithPositionalEncoding(Settings):
                     fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
                 )
             )
-        if self._table.left_behind is not None:
-            raise ValueError(self._table.left_behind.refusal())
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
         return self._table.embed(Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given))
 
@@ -270,16 +269,17 @@ class DataCollatorWithPositionalEncoding(Settings):
         r"""The `datasets.Features` of what `columns` gives for such rows, for `dataset.map(collate, features=...)`.
 
         Args:
-            rows (`datasets.Dataset`, or a list of rows): only its first rows are looked at.
+            rows (`datasets.Dataset`, columns or rows): only the first of them are looked at.
 
         Returns:
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
         """
         known = dict(getattr(rows, "features", None) or {})
-        columns = self.replace(store_embeddings=False).columns(rows[:_SAMPLE])
+        some = {name: rows[name][:_SAMPLE] for name in rows} if isinstance(rows, Mapping) else rows[:_SAMPLE]
+        columns = self.replace(store_embeddings=False).columns(some)
         embedded = None
         if self.store_embeddings:
-            module = self._table.module
+            module = self._table.ready()
             length = self._stage.how.limit if self._stage.how.padding == "max_length" else None
             half = module.embedding.weight.dtype == torch.float16
             embedded = length, module.d_model, "float16" if half else "float32"
@@ -304,7 +304,10 @@ class DataCollatorWithPositionalEncoding(Settings):
         Raises:
             TypeError: for an argument that does not exist.
         """
-        return type(self)(**{**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes})
+        settings = {**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
+        if isinstance(changes.get("embedding"), PositionalEmbedding):  # it brings these along
+            settings = {name: value for name, value in settings.items() if name not in BROUGHT or name in changes}
+        return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Writes `hf_posenc.json` and the tokenizer's files: settings and vocabulary, never weights.
@@ -397,7 +400,10 @@ class DataCollatorWithPositionalEncoding(Settings):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        arrays = self._stage.arrays(self._pieces(given))
+        rows = self._pieces(given)
+        if not rows.count:
+            raise ValueError(empty_batch(given))
+        arrays = self._stage.arrays(rows)
         count = len(arrays["input_ids"])
         once = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":

@@ -29,7 +29,7 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         for texts and other things that no tensor holds: they stay out of the batch.
 
     Raises:
-        ValueError: if lists of numbers differ in length.
+        ValueError: if numbers are missing in some rows, or lists of numbers differ in length.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
@@ -37,14 +37,22 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return _narrow(values)
-    if any(value is None or isinstance(value, (str, bytes)) for value in values):
+    rows = [_numbers(value) for value in values if value is not None]
+    numbers = [row for row in rows if row is not None]
+    if not rows or len(numbers) < len(rows):
         return None
-    rows = [np.asarray(value) if not _is_ragged(value) else np.empty(0, dtype=object) for value in values]
-    if any(row.dtype.kind not in "iubf" and row.size for row in rows) or any(row.dtype == object for row in rows):
-        return None
-    lengths = sorted({row.shape for row in rows})
-    if len(lengths) > 1:
-        sizes = [shape[0] if len(shape) == 1 else shape for shape in lengths]
+    if len(rows) < len(values):
+        missing = next(index for index, value in enumerate(values) if value is None)
+        raise ValueError(
+            explain(
+                f"row {missing} of column '{name}' is None, and other rows hold numbers",
+                got=f"{len(values) - len(rows)} missing of {len(values)} rows in this batch",
+                fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
+            )
+        )
+    shapes = sorted({row.shape for row in numbers})
+    if len(shapes) > 1 or numbers[0].dtype == object:
+        sizes = [shape[0] if len(shape) == 1 else shape for shape in shapes]
         raise ValueError(
             explain(
                 f"column '{name}' has lengths {sizes[0]} and {sizes[-1]}",
@@ -52,11 +60,19 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
                 fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels go by the name 'labels'",
             )
         )
-    return _narrow(np.stack(rows)) if rows else None
+    return _narrow(np.stack(numbers))
 
 
-def _is_ragged(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple, str, dict)) for item in value)
+def _numbers(value: Any) -> NDArray[Any] | None:
+    """A value as an array of numbers, of dtype object where nested lists differ in length; else `None`."""
+    if isinstance(value, (str, bytes)):
+        return None
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        flat = [_numbers(item) for item in value]
+        return np.empty(len(flat), dtype=object) if all(item is not None for item in flat) else None
+    return array if array.dtype.kind in "iubf" else None
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any] | None:

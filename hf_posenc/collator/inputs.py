@@ -5,6 +5,7 @@ Reading and checking only; nothing is tokenised here, and the caller's objects a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -32,7 +33,8 @@ class Given:
         count (`int`): number of rows.
         texts (`list`, *optional*): checked texts, each a `str` or a list of words.
         pairs, targets (`list`, *optional*): the second text of each pair; the texts to predict.
-        columns (`dict` from `str` to sequence): every column that arrived, the texts' own included.
+        columns (`dict` from `str` to sequence): every column that arrived, the texts' own included; those of a table
+            are still Arrow's.
     """
 
     count: int
@@ -70,16 +72,21 @@ def read(given: object, names: TextColumns) -> Given:
         return _read_columns(_mapping(given), names)
     if isinstance(given, str):
         return _read_texts([given], names)
-    rows = _as_list(given)
+    rows = as_list(given)
     if not len(rows):
-        raise ValueError(
-            explain("empty batch: there is no row to collate", got=repr(given), fix="leave empty batches out before")
-        )
+        raise ValueError(empty_batch(given))
     if isinstance(rows[0], Mapping):
         return _read_row_dicts(rows, names)
-    if _is_row_of_ids(rows[0]):
+    # An empty list says nothing of its kind, so the first row that is none decides.
+    telling = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
+    if _is_row_of_ids(telling):
         return Given(len(rows), None, None, None, {"input_ids": rows})
     return _read_texts(rows, names)
+
+
+def empty_batch(given: object) -> str:
+    """The message for a batch without rows."""
+    return explain("empty batch: there is no row to collate", got=shorten(given), fix="leave empty batches out before")
 
 
 def _read_texts(rows: Values, names: TextColumns) -> Given:
@@ -116,7 +123,7 @@ def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
 def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
     for name in (names.text, "input_ids"):
         value = columns.get(name)
-        single = isinstance(value, str) or (name == "input_ids" and isinstance(value, list) and _are_ints(value[:1]))
+        single = isinstance(value, str) or (name == "input_ids" and value is not None and _is_row_of_ids(value))
         if single or (names.words and name == names.text and isinstance(value, list) and _are_texts(value[:1])):
             raise ValueError(
                 explain(
@@ -125,7 +132,7 @@ def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
                     fix="dataset.map(collate, batched=True), or collate([row])",
                 )
             )
-    lists = {name: _as_list(value) for name, value in columns.items()}
+    lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(
@@ -137,9 +144,9 @@ def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
 def _with_texts(count: int, columns: dict[str, Values], names: TextColumns) -> Given:
     targets = None
     if names.target is not None and names.target in columns:
-        targets = _checked(_as_list(columns[names.target]), names.target, names.words)
-    if "input_ids" in columns:
-        return Given(count, None, None, targets, columns)
+        targets = _checked(as_list(columns[names.target]), names.target, names.words)
+    if "input_ids" in columns:  # targets that came tokenised too are in `labels`
+        return Given(count, None, None, None if "labels" in columns else targets, columns)
     for name in (names.text, names.pair):  # a target may be missing: nobody knows it when a model is used
         if name is not None and name not in columns:
             raise ValueError(
@@ -151,9 +158,9 @@ def _with_texts(count: int, columns: dict[str, Values], names: TextColumns) -> G
                     ),
                 )
             )
-    rows, pairs = _as_list(columns[names.text]), None
+    rows, pairs = as_list(columns[names.text]), None
     if names.pair is not None:
-        pairs = _as_list(columns[names.pair])
+        pairs = as_list(columns[names.pair])
     elif (
         count and isinstance(rows[0], tuple) and len(rows[0]) == 2 and not (names.words and isinstance(rows[0][0], str))
     ):
@@ -204,6 +211,8 @@ def _wrong_text(rows: Values, bad: list[int], column: str) -> str:
     first = rows[bad[0]]
     if first is None:
         fix = f'drop empty rows first, e.g. ds.filter(lambda r: r["{column}"] is not None)'
+    elif type(first).__name__ == "NAType" or (isinstance(first, float) and math.isnan(first)):
+        fix = f'drop rows without a text first: df.dropna(subset=["{column}"])'
     elif isinstance(first, bytes):
         fix = 'text.decode("utf-8")'
     elif isinstance(first, (list, tuple, np.ndarray)):
@@ -247,7 +256,12 @@ def _is_frame(given: object) -> bool:
     return type(given).__module__.startswith("pandas") and hasattr(given, "columns")
 
 
-def _as_list(values: Any) -> Values:
+def is_arrow(column: object) -> bool:
+    """Whether this is a column of pyarrow's; asked without importing it."""
+    return type(column).__module__.startswith("pyarrow")
+
+
+def as_list(values: Any) -> Values:
     """A column or a batch as something with a length and an order; numbers stay in their arrays."""
     if isinstance(values, (list, tuple)):
         return values

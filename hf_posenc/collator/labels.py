@@ -5,6 +5,7 @@ Which tokens are masked is transformers' own decision; this module chooses the r
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,14 @@ IGNORED = -100
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 
-def given_labels(values: Values, lengths: NDArray[np.int64]) -> NDArray[Any] | Ragged:
+def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
     r"""Reads the labels of a batch, one value a row.
 
     Args:
         values (sequence): numbers; or lists of whole numbers, one for each token; or lists of fractions of one length
             (several labels a text).
         lengths (`np.ndarray` `(B,)`): how many tokens each row has.
+        name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
 
     Returns:
         `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several.
@@ -45,9 +47,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64]) -> NDArray[Any] | R
         >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
         array([1, 1, 0])
     """
-    rows = [
-        value if isinstance(value, np.ndarray) else _number_or_row(index, value) for index, value in enumerate(values)
-    ]
+    rows = [_number_or_row(index, value, name) for index, value in enumerate(values)]
     if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
         raise ValueError(
             explain(
@@ -61,7 +61,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64]) -> NDArray[Any] | R
     if not whole:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
-            raise ValueError(explain(f"column 'labels' has lengths {widths[0]} and {widths[-1]}, all fractions"))
+            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all fractions"))
         return np.stack(rows).astype(np.float32)
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:
@@ -85,12 +85,12 @@ def ragged_labels(values: Values) -> Ragged:
     return Ragged.from_rows(list(values), name="labels")
 
 
-def _number_or_row(index: int, value: Any) -> NDArray[Any]:
+def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
     row = np.asarray(value)
     if row.dtype.kind not in "iubf" and row.size:
         raise TypeError(
             explain(
-                f"row {index} of column 'labels' is {type(value).__name__}, expected a number or a list of numbers",
+                f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
                 got=repr(value)[:60],
                 fix='map names to numbers first, e.g. ds.class_encode_column("label")',
             )
@@ -207,8 +207,9 @@ class Masking:
         """One flat run of ids, masked with the next random numbers."""
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
-            self._theirs.generator = np.random.default_rng([self._seed, *_digest(ids)])
-            new, label = self._theirs.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
+            theirs = copy.copy(self._theirs)  # the generator is an attribute, and other threads draw as well
+            theirs.generator = np.random.default_rng([self._seed, *_digest(ids)])
+            new, label = theirs.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
             return new[0], label[0]
         import torch
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..ragged import Ragged
-from .columns import repeated
+from .inputs import is_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +57,8 @@ def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding |
     if embedder is not None:
         rows = _embedded(how, pieces, embedder)
         columns["inputs_embeds"] = rows if inside is None else _padded(rows, inside)
-    for name, values in pieces.columns.items():
-        if name in columns:
+    for name in pieces.columns:
+        if name in columns or (name == "length" and pieces.from_texts):
             raise ValueError(
                 explain(
                     f"column '{name}' came with the texts, and tokenising makes one of that name",
@@ -66,9 +66,18 @@ def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding |
                     fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )
-        columns[name] = repeated(values, pieces.sample) if pieces.is_split else values
+        columns[name] = _carried(pieces, name)
     columns["length"] = pieces.ids.lengths
     return columns
+
+
+def _carried(pieces: Pieces, name: str) -> Column:
+    """A column that came: Arrow's own stay what they are."""
+    values: Any = pieces.columns[name]
+    if not is_arrow(values):
+        return pieces.column(name)
+    taken: Column = values.take(pieces.sample) if pieces.is_split else values
+    return taken
 
 
 def _embedded(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding) -> Ragged:
@@ -124,7 +133,7 @@ def _arrow(column: Column, pa: Any) -> Any:
         return pa.ListArray.from_arrays(pa.array(column.offsets.astype(np.int32)), values)
     if isinstance(column, np.ndarray) and column.ndim > 1:
         return _fixed_lists(column, pa)
-    return column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column)
+    return column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
 
 
 def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:

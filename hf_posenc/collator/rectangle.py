@@ -15,7 +15,7 @@ from ..packing import pack
 from ..positions import position_ids_from_mask
 from ..ragged import PaddingSide, Ragged, round_up
 from .arrange import Arrangement, Pieces
-from .columns import as_array, repeated
+from .columns import as_array
 from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
 
 Arrays = dict[str, NDArray[Any]]
@@ -65,17 +65,20 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     else:
         out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=how.start)
     if pieces.targets is not None:
-        out["labels"] = pieces.targets.pad(IGNORED, side=side)
+        longest = how.target_limit if how.padding == "max_length" else None
+        out["labels"] = pieces.targets.pad(
+            IGNORED, round_up(longest or pieces.targets.longest, how.multiple), side=side
+        )
     elif isinstance(labels, Ragged):
         out["labels"] = pad(labels, IGNORED)
     elif labels is not None:
         out["labels"] = labels
     if how.overflow:
         out["overflow_to_sample_mapping"] = pieces.sample
-    for name, values in pieces.columns.items():
+    for name in pieces.columns:
         if name in out or name in _LEFT_OUT:
             continue
-        array = as_array(name, repeated(values, pieces.sample) if pieces.is_split else values)
+        array = as_array(name, pieces.column(name))
         if array is not None:
             out[name] = array
     return out
@@ -139,12 +142,12 @@ def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[
     if how.labels == "causal_lm":  # the ids themselves: models shift by one inside
         labels = pieces.ids if real is None else Ragged(np.where(real, pieces.ids.values, IGNORED), pieces.ids.lengths)
         return pieces.ids, labels
-    if "labels" in pieces.per_token:
-        return pieces.ids, pieces.per_token["labels"]
-    if not found:
+    if not found or pieces.targets is not None:
         return pieces.ids, None
-    values = pieces.columns[found[0]]
-    return pieces.ids, given_labels(repeated(values, pieces.sample) if pieces.is_split else values, pieces.ids.lengths)
+    name = found[0]
+    if name in pieces.per_token:
+        return pieces.ids, pieces.per_token[name]
+    return pieces.ids, given_labels(pieces.column(name), pieces.ids.lengths, name=name)
 
 
 def _width(how: Arrangement, ids: Ragged) -> int:

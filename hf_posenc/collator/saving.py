@@ -68,9 +68,14 @@ def save(folder: str | Path, state: State) -> list[str]:
 
 def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[str]) -> Any:
     """Reads what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
-    saved = json.loads(_find(name).read_text(encoding="utf-8"))
+    try:
+        saved = json.loads(_find(name).read_text(encoding="utf-8"))
+        table = from_state(saved.pop("embedding", None))
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
+        raise ValueError(
+            explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{name}: {error}", fix="save it again")
+        ) from error
     _check_version(saved.pop("format_version", None), str(name))
-    table = saved.pop("embedding", None)
     unknown = sorted(set(saved) - set(known))
     if unknown:
         raise ValueError(
@@ -80,7 +85,7 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[st
                 fix="pip install --upgrade hf-posenc, or take them out of the file",
             )
         )
-    return cls(name, embedding=from_state(table) if embedding is None else embedding, **_from_plain(saved))
+    return cls(name, embedding=table if embedding is None else embedding, **_from_plain(saved))
 
 
 def _find(name: str | Path) -> Path:

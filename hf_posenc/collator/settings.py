@@ -123,6 +123,10 @@ def check(settings: Settings) -> None:
     for name, options in choices.items():
         if getattr(settings, name) not in options:
             raise ValueError(one_of(name, getattr(settings, name), options))
+    for name in ("text_column", "text_pair_column", "text_target_column"):
+        column = getattr(settings, name)
+        if not isinstance(column, str) and not (column is None and name != "text_column"):
+            raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
     for name, least in {
         "max_length": 1,
         "max_target_length": 1,

@@ -13,7 +13,7 @@ from ..tokenization.encoding import Encoder
 from ..tokenization.loading import private_copy
 from .arrange import PER_TOKEN, Arrangement, Pieces, pieces
 from .inputs import TextColumns, read
-from .labels import IGNORED, Masking
+from .labels import IGNORED, LABEL_COLUMNS, Masking
 from .rectangle import Arrays, rectangle
 from .settings import Settings, padding_of, truncation_of
 
@@ -48,8 +48,7 @@ class Stage:
             target = private_copy(tokenizer)
             if hasattr(target, "_switch_to_target_mode"):
                 target._switch_to_target_mode()
-            limit = limit_of(target, settings.max_target_length)
-            self.target_encoder = self._encoder(settings, target, limit, overflow=False)
+            self.target_encoder = self._encoder(settings, target, self.how.target_limit, overflow=False)
         self.masking: Masking | None = None
         if settings.labels == "masked_lm":
             self.masking = Masking(
@@ -71,7 +70,8 @@ class Stage:
 
     @staticmethod
     def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
-        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1, "labels": IGNORED}
+        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1}
+        fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
         fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
         return Arrangement(
@@ -88,6 +88,7 @@ class Stage:
             packing=settings.packing,
             labels=settings.labels,
             has_targets=settings.text_target_column is not None,
+            target_limit=limit_of(tokenizer, settings.max_target_length),
             start=resolve_convention(settings.convention).first_position,
             names=tuple(tokenizer.model_input_names),
             fills=fills,
@@ -144,12 +145,14 @@ def _check_room(how: Arrangement, special: int) -> None:
         return
     if how.truncation == "do_not_truncate":
         return
-    if how.limit < special:
+    needed = special + (how.stride + 1 if how.overflow else 0)
+    if how.limit < needed:
         raise ValueError(
             explain(
-                f"max_length must leave room for {special} special tokens",
-                got=f"max_length={how.limit}",
-                fix=f"max_length={special + 1} or more, or add_special_tokens=False",
+                f"max_length must leave room for {special} special tokens"
+                + (", the stride and one new token" if how.overflow else ""),
+                got=f"max_length={how.limit}" + (f", stride={how.stride}" if how.overflow else ""),
+                fix=f"max_length={max(needed, special + 1)} or more",
             )
         )
     if how.multiple is not None and how.padding != "do_not_pad" and how.limit % how.multiple:
@@ -164,7 +167,7 @@ def _check_room(how: Arrangement, special: int) -> None:
 
 def _no_pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
     """The message for a tokenizer that cannot pad, with two ways out that can be pasted."""
-    spare = tokenizer.unk_token
+    spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
     other = (
         f'pad_token="{spare}"' if spare is not None else 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
     )

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
+# The settings that a `PositionalEmbedding` brings along.
+BROUGHT = ("convention", "base", "scale", "dropout", "zero_padding")
+
 
 @dataclass(frozen=True)
 class TableLeftBehind:
@@ -99,7 +102,7 @@ class Table:
         table: Any = given
         if isinstance(given, int):
             table = table_of_width(given, number_of_ids(self._tokenizer), settings.seed or 0, settings.device)
-        made = PositionalEmbedding(
+        return PositionalEmbedding(
             table,
             convention=settings.convention,
             base=settings.base,
@@ -107,20 +110,32 @@ class Table:
             dropout=settings.dropout,
             zero_padding=settings.zero_padding,
         )
-        return made.train(table.training)
+
+    def ready(self) -> PositionalEmbedding:
+        r"""What embeds, in the mode that the caller's table is in at this moment.
+
+        Raises:
+            ValueError: if the table was left behind.
+        """
+        if self.left_behind is not None:
+            raise ValueError(self.left_behind.refusal())
+        if self.module is not self._settings.embedding:
+            self.module.train(self.module.embedding.training)
+        return self.module
 
     @property
     def is_training(self) -> bool:
         """Whether its weights are about to change: trainable, and in training mode."""
-        return self.module.training and any(weight.requires_grad for weight in self.module.parameters())
+        return self.ready().training and any(weight.requires_grad for weight in self.module.parameters())
 
     def embed(self, batch: Batch) -> Batch:
         """A new batch on the table's device, with `inputs_embeds` (B, T, D) from the weights of this moment."""
-        moved = batch.to(self.module.embedding.weight.device)
+        module = self.ready()
+        moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")
         if keep is None and "document_ids" in moved:
             keep = (moved["document_ids"] >= 0).long()
-        moved["inputs_embeds"] = self.module(moved["input_ids"], keep, moved.get("position_ids"))
+        moved["inputs_embeds"] = module(moved["input_ids"], keep, moved.get("position_ids"))
         return moved
 
     def brought_settings(self) -> dict[str, Any]:
@@ -132,8 +147,7 @@ class Table:
         if not isinstance(self._settings.embedding, PositionalEmbedding):
             return {}
         encoding = self.module.encoding
-        brought = {name: getattr(encoding, name) for name in ("convention", "base", "scale", "dropout")}
-        brought["zero_padding"] = self.module.zero_padding
+        brought = {name: getattr(self.module if name == "zero_padding" else encoding, name) for name in BROUGHT}
         defaults = {field.name: field.default for field in dataclasses.fields(self._settings)}
         for name, theirs in brought.items():
             asked = getattr(self._settings, name)

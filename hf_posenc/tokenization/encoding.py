@@ -93,6 +93,9 @@ class Encoder:
         self.is_split_into_words = is_split_into_words
         self.words = words
         self.types = "token_type_ids" in tokenizer.model_input_names
+        self._special = [
+            int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0 for pair in (False, True)
+        ]
         self._lock = threading.Lock()
         self._rust = self._clone() if _is_plain_fast(tokenizer) else None
         self._types_of_single_are_zero = self._rust is not None and self._single_types_are_zero(self._rust)
@@ -118,22 +121,23 @@ class Encoder:
         Raises:
             ValueError: if a text is not valid Unicode (a lone surrogate).
         """
-        if self.overflow:
-            self._check_pieces(pair=pairs is not None)
+        if self.max_length is not None:
+            self._check_room(self.max_length, pair=pairs is not None)
         if self._rust is not None:
             return self._encode_fast(self._rust, texts, pairs)
         with self._lock:
             return self._encode_by_call(texts, pairs)
 
-    def _check_pieces(self, *, pair: bool) -> None:
-        """A piece must hold its special tokens, the stride and one new token; Rust would panic."""
-        special = self.tokenizer.num_special_tokens_to_add(pair=pair) if self.add_special_tokens else 0
-        if self.max_length is not None and self.max_length <= special + self.stride:
+    def _check_room(self, limit: int, *, pair: bool) -> None:
+        """A row must hold its special tokens; a piece of a long text the stride and one new token besides."""
+        needed = self._special[pair] + (self.stride + 1 if self.overflow else 0)
+        if limit < needed:
+            what = f"{self._special[pair]} special tokens" + (", the stride and one new token" * self.overflow)
             raise ValueError(
                 explain(
-                    f"a piece of a long text must hold {special} special tokens, the stride and one new token",
-                    got=f"max_length={self.max_length}, stride={self.stride}",
-                    fix=f"max_length={special + self.stride + 1} or more, or a smaller stride",
+                    f"a row must hold {what}",
+                    got=f"max_length={limit}" + (f", stride={self.stride}" if self.overflow else ""),
+                    fix=f"max_length={needed + (not self.overflow)} or more, or add_special_tokens=False",
                 )
             )
 
@@ -163,12 +167,11 @@ class Encoder:
         return not any(probe.type_ids) and 0 in probe.sequence_ids
 
     def _encode_fast(self, rust: RustTokenizer, texts: Sequence[Text], pairs: Sequence[Text] | None) -> Encoded:
-        inputs: list[Any] = list(texts)
-        if pairs is not None:
-            inputs = list(zip(texts, pairs, strict=True))
-        elif self.max_length is not None and not self.overflow and not self.is_split_into_words:
-            inputs = [enough_of(text, self.max_length, rust, self.tokenizer.truncation_side) for text in inputs]
-        encodings = self._call_rust(rust, inputs)
+        inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+        zero_types = pairs is None and self._types_of_single_are_zero
+        # The quick call leaves offsets out, and word ids and the types of further pieces with them.
+        quick = not self.words and not (self.overflow and self.types and not zero_types)
+        encodings = self._call_rust(rust, inputs, quick=quick)
         cut = 0
         sample = np.arange(len(encodings), dtype=np.int64)
         if self.max_length is not None:
@@ -183,7 +186,7 @@ class Encoder:
         ids = _flat([e.ids for e in encodings])
         types: Ragged | None = None
         if self.types:
-            if pairs is None and self._types_of_single_are_zero:
+            if zero_types:
                 types = Ragged(np.zeros(len(ids.values), dtype=np.int64), ids.lengths)
             else:
                 types = _flat([e.type_ids for e in encodings])
@@ -192,18 +195,24 @@ class Encoder:
             words = _flat([[-1 if word is None else word for word in e.word_ids] for e in encodings])
         return Encoded(ids, types, words, sample, cut)
 
-    def _call_rust(self, rust: RustTokenizer, inputs: list[Any]) -> list[Encoding]:
-        # The quick call leaves offsets out, and word ids with them.
-        call = rust.encode_batch if self.words else rust.encode_batch_fast
+    def _call_rust(self, rust: RustTokenizer, inputs: list[Any], *, quick: bool) -> list[Encoding]:
+        call = rust.encode_batch_fast if quick else rust.encode_batch
         options: dict[str, bool] = {
             "is_pretokenized": self.is_split_into_words,
             "add_special_tokens": self.add_special_tokens,
         }
         try:
+            if self.max_length is not None and not self.overflow:
+                side = self.tokenizer.truncation_side
+                inputs = [enough_of(one, self.max_length, rust, side) if type(one) is str else one for one in inputs]
             if os.getpid() != _IMPORTED_IN:
                 return [call([one], **options)[0] for one in inputs]
             return list(call(inputs, **options))
-        except Exception as error:  # Rust raises TypeError for what is no valid text, a bare Exception for the rest
+        except BaseException as error:
+            # Rust raises TypeError for what is no valid text, a bare Exception for most of the rest, and for a panic
+            # something that is no Exception at all.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             for index, one in enumerate(inputs):
                 _refuse_surrogates(index, one)
             raise ValueError(
@@ -228,7 +237,9 @@ class Encoder:
             rows = [whole]
             if self.max_length is not None and len(whole["input_ids"]) > self.max_length:
                 if self.overflow:
-                    rows = self._pieces(index, text, pair)
+                    rows = (
+                        self._pieces_by_call(text, pair) if self.tokenizer.is_fast else self._pieces(index, text, pair)
+                    )
                 else:
                     rows = [self._call(text, pair, truncation=self.truncation, max_length=self.max_length)]
                     cut += 1
@@ -238,7 +249,7 @@ class Encoder:
                 sample.append(index)
         return Encoded(_flat(ids), _flat(types) if self.types else None, None, np.asarray(sample, dtype=np.int64), cut)
 
-    def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, list[int]]:
+    def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
         row = self.tokenizer(
             list(text) if self.is_split_into_words else text,
             list(pair) if self.is_split_into_words and pair is not None else pair,
@@ -251,6 +262,19 @@ class Encoder:
         )
         return dict(row)
 
+    def _pieces_by_call(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
+        """The windows of a long text, from a fast tokenizer with steps of its own."""
+        several = self._call(
+            text,
+            pair,
+            truncation=self.truncation,
+            max_length=self.max_length,
+            stride=self.stride,
+            return_overflowing_tokens=True,
+        )
+        names = [name for name in ("input_ids", "token_type_ids") if name in several]
+        return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
+
     def _pieces(self, index: int, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
         """The windows of a long text, as Rust cuts them; transformers has no such thing for a slow tokenizer."""
         if pair is not None:
@@ -261,8 +285,7 @@ class Encoder:
                     fix="return_overflowing_tokens=False, or load the fast version of the tokenizer",
                 )
             )
-        special = self.tokenizer.num_special_tokens_to_add(pair=False) if self.add_special_tokens else 0
-        room = (self.max_length or 0) - special
+        room = (self.max_length or 0) - self._special[False]
         bare = self.tokenizer(
             list(text) if self.is_split_into_words else text,
             add_special_tokens=False,

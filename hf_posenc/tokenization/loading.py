@@ -6,6 +6,7 @@ The caller's object is read once and never changed; no remote code is ever run.
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,11 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
     "bos_token": ("<s>", "[BOS]", "<bos>", "<|startoftext|>"),
     "eos_token": ("</s>", "[EOS]", "<eos>", "<|endoftext|>"),
 }
+
+
+_CONFIG = "tokenizer_config.json"
+# Where a tokenizer was read from is no part of what it is: equal ones must save equal files.
+_ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
@@ -72,8 +78,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
             )
         )
     if mine.is_fast:
-        mine.backend_tokenizer.no_padding()
-        mine.backend_tokenizer.no_truncation()
+        _without_state(mine)
     # Marian, mBART, NLLB and M2M100 keep a source and a target mode; texts are read in the first.
     if hasattr(mine, "_switch_to_input_mode"):
         mine._switch_to_input_mode()
@@ -102,9 +107,26 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         >>> sorted(files)
         ['tokenizer.json', 'tokenizer_config.json']
     """
-    with tempfile.TemporaryDirectory() as folder:
+    if tokenizer.is_fast:  # what a call set is no part of what a tokenizer is
+        _without_state(tokenizer)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         tokenizer.save_pretrained(folder)
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+    if _CONFIG in files:
+        config = json.loads(files[_CONFIG])
+        for origin in _ORIGINS:
+            config.pop(origin, None)
+        if tokenizer.is_fast:  # tokenizer.json has them
+            config.pop("added_tokens_decoder", None)
+        if config.get("additional_special_tokens", ()) is None:  # a slow tokenizer says so only once it was loaded
+            del config["additional_special_tokens"]
+        files[_CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    return files
 
 
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
@@ -118,12 +140,17 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder)
-    # Where it was read from is no part of what it is, and would make two equal copies save different files.
-    loaded.name_or_path = ""
-    loaded.init_kwargs.pop("name_or_path", None)
     return loaded
+
+
+def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Takes padding and truncation off the Rust part, baked into a file or left by a call."""
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
 
 
 def _load(name: str | Path) -> PreTrainedTokenizerBase:

@@ -54,9 +54,13 @@ def enough_of(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
 def _settled_tokens(prefix: str, rust: RustTokenizer) -> int:
     """How many tokens of the prefix come from words that nothing after it can change."""
     encoding = rust.encode(prefix, add_special_tokens=False)
-    pieces = [encoding, *encoding.overflowing]
-    words = [word for piece in pieces for word in piece.word_ids if word is not None]
-    if not words:
-        return 0
-    last = max(words)
-    return sum(word <= last - _UNSETTLED_WORDS for word in words)
+    # An added token may have many words, and its first half at the end of the prefix is no such token yet.
+    added = max((len(token.content) for token in rust.get_added_tokens_decoder().values()), default=0)
+    words = [
+        (word, stop)
+        for piece in (encoding, *encoding.overflowing)
+        for word, (_, stop) in zip(piece.word_ids, piece.offsets, strict=True)
+        if word is not None
+    ]
+    last = max((word for word, _ in words), default=0)
+    return sum(word <= last - _UNSETTLED_WORDS and stop <= len(prefix) - added for word, stop in words)
