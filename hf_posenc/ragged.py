@@ -21,6 +21,8 @@ PaddingSide = Literal["left", "right"]
 # Below this many values a row, one scatter over the whole rectangle is faster than a copy for each row.
 _SHORT_ROW = 192
 
+_WHOLE_NUMBERS = {(1, "i"), (1, "u")}  # dimensions and kind of a flat row
+
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
@@ -74,9 +76,9 @@ class Ragged:
             array([1, 2, 3])
         """
         arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
-        if not {array.dtype.kind for array in arrays} <= {"i", "u"} or {array.ndim for array in arrays} - {1}:
+        if not {(array.ndim, array.dtype.kind) for array in arrays} <= _WHOLE_NUMBERS:
             arrays = [_checked_row(index, array, name) for index, array in enumerate(arrays)]
-        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+        lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
 
     @cached_property

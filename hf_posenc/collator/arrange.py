@@ -203,7 +203,7 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
                 fix=f"one value a token, or dataset.remove_columns('{name}')",
             )
         )
-    if name == "attention_mask" and ((column.values != 0) & (column.values != 1)).any():
+    if name == "attention_mask" and len(column.values) and not 0 <= column.values.min() <= column.values.max() <= 1:
         found = np.unique(column.values)[:8].tolist()
         raise ValueError(explain("attention_mask holds 1 for tokens and 0 for padding", got=shorten(found)))
     return column
@@ -213,9 +213,10 @@ def _check_ids(how: Arrangement, ids: Ragged) -> None:
     if not len(ids.values):
         return
     rows = how.table_rows
-    smallest, largest = int(ids.values.min()), int(ids.values.max())
-    if smallest >= 0 and (rows is None or largest < rows):
+    # Read without a sign, a negative number is larger than any id: one look at the numbers finds both kinds.
+    if int(ids.values.view(np.uint64).max()) < (2**63 if rows is None else rows):
         return
+    smallest = int(ids.values.min())
     bad = ids.values < 0 if smallest < 0 or rows is None else ids.values >= rows
     at = int(np.flatnonzero(bad)[0])
     row = int(np.searchsorted(ids.offsets, at, side="right")) - 1
