@@ -125,7 +125,7 @@ def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Enc
     Raises:
         ValueError: for a row without tokens, too many of them, ids out of range, or columns that do not fit the ids.
     """
-    made = _from_texts(given, encoder) if given.texts is not None else _within_limit(how, _from_ids(how, given))
+    made = _from_texts(given, encoder) if given.texts is not None else _within_limit(how, _trimmed(how, given))
     _check_lengths(how, made)
     if given.targets is not None and target_encoder is not None:
         encoded = target_encoder.encode(given.targets)
@@ -162,13 +162,37 @@ def _from_ids(how: Arrangement, given: Given) -> Pieces:
     return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids), False)
 
 
+def _trimmed(how: Arrangement, given: Given) -> Pieces:
+    """Ids that came, without padding at their ends where rows would be too long with it: padding is no token."""
+    made = _from_ids(how, given)
+    mask = made.per_token.get("attention_mask")
+    if mask is None or how.limit is None or made.ids.longest <= how.limit:
+        return made
+    keep = [np.zeros(0, dtype=bool)]
+    for row in mask:
+        at = np.flatnonzero(row)
+        inner = np.zeros(len(row), dtype=bool)
+        if len(at):
+            inner[at[0] : at[-1] + 1] = True
+        keep.append(inner)
+    inside = np.concatenate(keep)
+    per_token = {name: column.where(inside) for name, column in made.per_token.items()}
+    columns = made.columns
+    for name in LABEL_COLUMNS:
+        if name in columns and not how.has_targets:
+            labels = given_labels(as_list(columns[name]), made.ids.lengths, name=name)
+            if isinstance(labels, Ragged):
+                per_token[name], columns = labels.where(inside), _without(columns, name)
+    return replace(made, ids=made.ids.where(inside), per_token=per_token, columns=columns)
+
+
 def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
     """Holds ids that came tokenised to the limit, as truncation and overflow say; labels per token go along."""
     ids, columns, per_token = whole.ids, whole.columns, whole.per_token
     if how.limit is None or how.truncation == "do_not_truncate" or ids.longest <= how.limit:
         return whole
     for name in LABEL_COLUMNS:
-        if name in columns and not how.has_targets:
+        if name in columns and not how.has_targets:  # where trimming has not seen to it
             labels = given_labels(as_list(columns[name]), ids.lengths, name=name)
             if isinstance(labels, Ragged):
                 per_token = {**per_token, name: labels}
@@ -192,6 +216,8 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
 
 
 def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
+    if name == "attention_mask":  # True and False will do as well
+        values = [np.asarray(row).astype(np.int64) if np.asarray(row).dtype == bool else row for row in values]
     if name == "word_ids":  # a tokenizer says None at special tokens
         values = [[-1 if item is None else item for item in row] for row in values]
     column = Ragged.from_rows(values, name=name)

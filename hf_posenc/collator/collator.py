@@ -281,8 +281,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         if self.store_embeddings:
             module = self._table.ready()
             length = self._stage.how.limit if self._stage.how.padding == "max_length" else None
-            half = module.embedding.weight.dtype == torch.float16
-            embedded = length, module.d_model, "float16" if half else "float32"
+            dtype = module.embedding.weight.dtype
+            stored = torch.float32 if dtype == torch.bfloat16 else dtype
+            embedded = length, module.d_model, str(stored).removeprefix("torch.")
         return features_of(columns, known, embedded)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,20 +187,26 @@ class Masking:
                     fix="collate texts, or tokenise with dataset.map(collate, batched=True), which keeps word_ids",
                 )
             )
+        if real is not None:  # padding that came with the rows takes no part in drawing
+            masked, labels = self(ids.where(real), None if words is None else words.where(real), None)
+            new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
+            new[real], label[real] = masked.values, labels.values
+            return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
         never = np.isin(ids.values, self._special)
         if words is not None:
             never |= words.values < 0
-        if real is not None:
-            never |= ~real
         special = Ragged(never, ids.lengths)
         if self._seed is None and not self._whole_words:
             # All rows as one: which tokens are masked depends on no neighbour.
             new, label = self._draw(ids.values, special.values, None)
             return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
-        word_rows = [None] * len(ids) if words is None else list(words)
-        drawn = [self._draw(*row) for row in zip(ids, special, word_rows, strict=True)]
-        masked, labels = zip(*drawn, strict=True)
-        return Ragged.from_rows(masked), Ragged.from_rows(labels, name="labels")
+        new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
+        for start, stop in pairwise(ids.offsets.tolist()):
+            if start < stop:
+                run = slice(start, stop)
+                word_run = None if words is None else words.values[run]
+                new[run], label[run] = self._draw(ids.values[run], special.values[run], word_run)
+        return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
 
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None

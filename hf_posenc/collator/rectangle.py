@@ -76,11 +76,41 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     if how.overflow:
         out["overflow_to_sample_mapping"] = pieces.sample
     for name in pieces.columns:
+        if name in out and pieces.from_texts:
+            raise ValueError(
+                explain(
+                    f"column '{name}' came with the texts, and tokenising makes one of that name",
+                    got=sorted(pieces.columns),
+                    fix=f"dataset.rename_column('{name}', 'my_{name}')",
+                )
+            )
         if name in out or name in _LEFT_OUT:
+            continue
+        if name == "inputs_embeds":  # stored with the ids; a collator that embeds does it anew
+            if how.table_rows is None:
+                out[name] = _padded_vectors(pieces, inside)
             continue
         array = as_array(name, pieces.column(name))
         if array is not None:
             out[name] = array
+    return out
+
+
+def _padded_vectors(pieces: Pieces, inside: NDArray[np.bool_]) -> NDArray[Any]:
+    """Stored embeddings (B, T, D), zero at padding."""
+    rows = [np.asarray(row) for row in pieces.column("inputs_embeds")]
+    for index, (row, length) in enumerate(zip(rows, pieces.ids.lengths.tolist(), strict=True)):
+        if row.ndim != 2 or len(row) != length:
+            raise ValueError(
+                explain(
+                    f"row {index}: 'inputs_embeds' of shape {row.shape} for {length} tokens",
+                    fix="one vector a token, or dataset.remove_columns('inputs_embeds')",
+                )
+            )
+    flat = np.concatenate(rows)
+    flat = flat if flat.dtype == np.float16 else flat.astype(np.float32)
+    out = np.zeros((*inside.shape, flat.shape[1]), dtype=flat.dtype)
+    out[inside] = flat
     return out
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
 from ..sinusoid import Convention
-from ..tokenization.loading import from_files
+from ..tokenization.loading import from_files, load_saved
 from .table import from_state
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def save(folder: str | Path, state: State) -> list[str]:
     saved = {"format_version": version, **json.loads(settings), "embedding": table}
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
     for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return [str(folder / name) for name in contents]
 
@@ -85,7 +86,15 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[st
                 fix="pip install --upgrade hf-posenc, or take them out of the file",
             )
         )
-    return cls(name, embedding=table if embedding is None else embedding, **_from_plain(saved))
+    try:
+        tokenizer = load_saved(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            explain(
+                f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
+            )
+        ) from error
+    return cls(tokenizer, embedding=table if embedding is None else embedding, **_from_plain(saved))
 
 
 def _find(name: str | Path) -> Path:

@@ -42,13 +42,11 @@ class Stage:
         )
         self.how = self._arrangement(settings, tokenizer, table_rows)
         self._check(settings, tokenizer)
-        self.encoder = self._encoder(settings, tokenizer, self.how.limit, overflow=settings.return_overflowing_tokens)
+        self.encoder = self._encoder(settings, tokenizer, self.how.limit, targets=False)
         self.target_encoder: Encoder | None = None
         if settings.text_target_column is not None:
             target = private_copy(tokenizer)
-            if hasattr(target, "_switch_to_target_mode"):
-                target._switch_to_target_mode()
-            self.target_encoder = self._encoder(settings, target, self.how.target_limit, overflow=False)
+            self.target_encoder = self._encoder(settings, target, self.how.target_limit, targets=True)
         self.masking: Masking | None = None
         if settings.labels == "masked_lm":
             self.masking = Masking(
@@ -96,17 +94,18 @@ class Stage:
         )
 
     def _encoder(
-        self, settings: Settings, tokenizer: PreTrainedTokenizerBase, limit: int | None, *, overflow: bool
+        self, settings: Settings, tokenizer: PreTrainedTokenizerBase, limit: int | None, *, targets: bool
     ) -> Encoder:
         return Encoder(
             tokenizer,
             max_length=limit,
             truncation=self.how.truncation,
-            overflow=overflow,
+            overflow=settings.return_overflowing_tokens and not targets,
             stride=settings.stride,
             add_special_tokens=settings.add_special_tokens,
             is_split_into_words=settings.is_split_into_words,
-            words=settings.whole_word_mask,
+            words=settings.whole_word_mask and not targets,
+            targets=targets,
         )
 
     def _check(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -72,6 +72,14 @@ class Table:
             )
         needed = number_of_ids(tokenizer)
         if isinstance(given, int):
+            if settings.dropout:
+                raise ValueError(
+                    explain(
+                        "dropout belongs to a table that is trained, and a width makes a frozen one",
+                        got=f"embedding={given}, dropout={settings.dropout}",
+                        fix="embedding=nn.Embedding(len(tokenizer), 512)",
+                    )
+                )
             self.rows = needed
             return
         if settings.device is not None:
@@ -226,7 +234,9 @@ def digest(table: nn.Embedding) -> str:
     import xxhash
 
     hashed = xxhash.xxh3_128(_bytes(table.weight).data)
-    hashed.update(f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__}".encode())
+    hashed.update(
+        f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {table.max_norm}".encode()
+    )
     return str(hashed.hexdigest())
 
 
@@ -236,11 +246,11 @@ def packed(table: nn.Embedding) -> tuple[bytes, tuple[int, ...], str]:
     Raises:
         ValueError: for a subclass of `nn.Embedding`, whose own settings nobody knows here.
     """
-    if type(table) is not nn.Embedding:
+    if type(table) is not nn.Embedding or table.max_norm is not None:
         raise ValueError(
             explain(
-                "store_embeddings lets a plain nn.Embedding travel; this one has code of its own",
-                got=type(table).__name__,
+                "store_embeddings lets a plain nn.Embedding travel; this one does more than look rows up",
+                got=f"{type(table).__name__}, max_norm={table.max_norm}",
                 fix="nn.Embedding.from_pretrained(table(torch.arange(table.num_embeddings)))",
             )
         )

@@ -61,6 +61,7 @@ class Encoder:
         stride (`int`, *optional*): tokens that neighbouring pieces of an overflowing text share.
         add_special_tokens, is_split_into_words (`bool`, *optional*): as transformers spells them.
         words (`bool`, *optional*): also give `word_ids`.
+        targets (`bool`, *optional*): the texts are what a model shall write: some tokenizers have a mode for that.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -83,6 +84,7 @@ class Encoder:
         add_special_tokens: bool = True,
         is_split_into_words: bool = False,
         words: bool = False,
+        targets: bool = False,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_length = None if truncation == "do_not_truncate" else max_length
@@ -92,6 +94,9 @@ class Encoder:
         self.add_special_tokens = add_special_tokens
         self.is_split_into_words = is_split_into_words
         self.words = words
+        self.targets = targets
+        if targets and hasattr(tokenizer, "_switch_to_target_mode"):
+            tokenizer._switch_to_target_mode()
         self.types = "token_type_ids" in tokenizer.model_input_names
         self._special = [
             int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0 for pair in (False, True)
@@ -250,9 +255,10 @@ class Encoder:
         return Encoded(_flat(ids), _flat(types) if self.types else None, None, np.asarray(sample, dtype=np.int64), cut)
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
+        given = [one if one is None or not self.is_split_into_words else list(one) for one in (text, pair)]
+        names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
         row = self.tokenizer(
-            list(text) if self.is_split_into_words else text,
-            list(pair) if self.is_split_into_words and pair is not None else pair,
+            **dict(zip(names, given, strict=True)),
             add_special_tokens=self.add_special_tokens,
             is_split_into_words=self.is_split_into_words,
             return_attention_mask=False,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,6 +35,7 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 
 
 _CONFIG = "tokenizer_config.json"
+_ATTRIBUTES = ("model_input_names", "padding_side", "split_special_tokens", "truncation_side")
 # Where a tokenizer was read from is no part of what it is: equal ones must save equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
@@ -84,6 +87,8 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         mine._switch_to_input_mode()
     if pad_token is not None:
         mine.pad_token = _known_token(mine, pad_token)
+    # transformers saves an attribute only where it was an argument, and these are often set afterwards.
+    mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
     return mine
 
 
@@ -138,13 +143,49 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
         >>> from_files(type(mine), to_files(mine))("hi")["input_ids"]
         [1]
     """
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder)
+    folder = _Folder()
+    for name, content in files.items():
+        path = folder.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
+    if not loaded.is_fast:  # a slow tokenizer reads its vocabulary file again whenever it is copied
+        loaded._hf_posenc_folder = folder
     return loaded
+
+
+def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
+    r"""A tokenizer of the very class that its files name.
+
+    For some families `AutoTokenizer` takes the class of the model whose `config.json` lies beside it, and that class
+    may split texts in another way than the tokenizer that was saved.
+
+    Args:
+        name (`str` or `Path`): a folder that `to_files` filled, or a repository on the Hub with those files.
+
+    Returns:
+        `PreTrainedTokenizerBase`.
+    """
+    import transformers
+    from transformers.utils import cached_file
+
+    config = json.loads(Path(str(cached_file(str(name), _CONFIG))).read_text(encoding="utf-8"))
+    kind = getattr(transformers, str(config.get("tokenizer_class")), None)
+    if kind is None:
+        return _load(name)
+    loaded: PreTrainedTokenizerBase = kind.from_pretrained(str(name))
+    return loaded
+
+
+class _Folder:
+    """A temporary folder that lasts as long as the tokenizers that read from it: copies share it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Folder:
+        return self
 
 
 def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
