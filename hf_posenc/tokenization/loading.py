@@ -128,7 +128,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             config.pop(origin, None)
         if tokenizer.is_fast:  # tokenizer.json has them
             config.pop("added_tokens_decoder", None)
-        if config.get("additional_special_tokens", ()) is None:  # a slow tokenizer says so only once it was loaded
+        if not config.get("additional_special_tokens", True):  # a slow tokenizer says "none" only once it was loaded
             del config["additional_special_tokens"]
         files[_CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
     return files
