@@ -53,7 +53,8 @@ def test_a_slow_tokenizer_that_reads_files_survives_pickling_and_replacing(two_m
     again = pickle.loads(pickle.dumps(collate))
     assert again == collate
     assert (
-        again.replace(max_length=32)(["one house"])["input_ids"].tolist() == collate(["one house"])["input_ids"].tolist()
+        again.replace(max_length=32)(["one house"])["input_ids"].tolist()
+        == collate(["one house"])["input_ids"].tolist()
     )
 
 

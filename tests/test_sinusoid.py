@@ -302,7 +302,7 @@ def test_a_table_grows_and_a_single_far_position_does_not_make_one() -> None:
     module = SinusoidalPositionalEncoding(4)
 
     def kept() -> int:
-        return sum(len(rows) for rows in cache._Kept.tables.values())
+        return sum(len(rows) for rows in cache._kept.tables.values())
 
     module(torch.zeros(1, 10, 4))
     assert kept() == 256
@@ -330,7 +330,7 @@ def test_each_key_has_its_own_table() -> None:
 def test_the_number_of_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
-    assert len(cache._Kept.tables) <= 32
+    assert len(cache._kept.tables) <= 32
 
 
 def test_threads_get_the_rows_they_asked_for() -> None:

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.tokenization.encoding import Encoder, windows
+from hf_posenc.tokenization.encoded import windows
+from hf_posenc.tokenization.encoding import Encoder
 from hf_posenc.tokenization.loading import from_files, number_of_ids, private_copy, to_files
 from hf_posenc.tokenization.long_text import enough_of
 

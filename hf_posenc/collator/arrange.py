@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 from ..ragged import PaddingSide, Ragged
-from ..tokenization.encoding import Encoder, Truncation, windows
+from ..tokenization.encoded import Truncation, windows
+from ..tokenization.encoding import Encoder
 from .columns import Values, repeated
 from .inputs import Given, as_list
 from .labels import LABEL_COLUMNS, given_labels, ragged_labels

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .._explain import explain, one_of
 from ..ragged import PaddingSide
-from ..tokenization.encoding import Truncation
+from ..tokenization.encoded import Truncation
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -56,9 +56,17 @@ _Key = tuple[Encoding, torch.dtype, torch.device]
 
 
 class _Kept:
-    """The tables of this process."""
+    """The tables of this process.
 
-    tables: ClassVar[dict[_Key, torch.Tensor]] = {}
+    An instance holds them, not the class: CPython 3.11 frees the old value of a class attribute before it forgets where
+    it read it, freeing a tensor lets other threads run, and one of them then reads a dict that is gone.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[_Key, torch.Tensor] = {}
+
+
+_kept = _Kept()
 
 
 def table(
@@ -76,7 +84,7 @@ def table(
         `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` where computing directly is the better way.
     """
     key = (encoding, dtype, device)
-    found = _Kept.tables.get(key)
+    found = _kept.tables.get(key)
     have = 0 if found is None else len(found)
     if have >= length:
         return found
@@ -89,8 +97,8 @@ def table(
         new = encode(positions, encoding.waves, dtype).to(device)
         made = new if found is None else torch.cat([found, new])
     if type(made) is torch.Tensor:  # not a fake one
-        others = [(other, kept) for other, kept in _Kept.tables.items() if other != key]
-        _Kept.tables = dict([*others[-(_MOST_TABLES - 1) :], (key, made)])
+        others = [(other, kept) for other, kept in _kept.tables.items() if other != key]
+        _kept.tables = dict([*others[-(_MOST_TABLES - 1) :], (key, made)])
     return made
 
 
@@ -189,4 +197,4 @@ def _read(spelled: str, d_model: int) -> Encoding:
 
 def clear() -> None:
     """Forget all tables, and give their memory back."""
-    _Kept.tables = {}
+    _kept.tables = {}

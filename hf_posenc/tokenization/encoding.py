@@ -6,17 +6,16 @@ Fast tokenizers are asked directly, through a clone of their Rust part that nobo
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import explain
 from ..ragged import Ragged
+from .by_call import ByCall
+from .encoded import Encoded, Text, Truncation, flat, refuse_surrogates
 from .long_text import enough_of
 
 if TYPE_CHECKING:
@@ -24,30 +23,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
     from transformers import PreTrainedTokenizerBase
 
-Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
-Text = str | Sequence[str]
-
 # A child made by fork inherits Rust's thread pool without its threads: a batch call would wait for them for ever.
 _IMPORTED_IN = os.getpid()
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    r"""What a batch of texts became: one row a text, or several where a long text overflows.
-
-    Args:
-        input_ids (`Ragged` of int64): the token ids with special tokens, neither padded nor joined.
-        token_type_ids (`Ragged` of int64, *optional*): which text of a pair; `None` where the tokenizer has none.
-        word_ids (`Ragged` of int64, *optional*): which word each token is part of, -1 at special tokens; if asked for.
-        sample (`np.ndarray` `(rows,)` int64): which of the texts each row comes from.
-        cut (`int`): how many texts lost tokens to truncation.
-    """
-
-    input_ids: Ragged
-    token_type_ids: Ragged | None
-    word_ids: Ragged | None
-    sample: NDArray[np.int64]
-    cut: int
 
 
 class Encoder:
@@ -101,7 +78,18 @@ class Encoder:
         self._special = [
             int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0 for pair in (False, True)
         ]
-        self._lock = threading.Lock()
+        self._by_call = ByCall(
+            tokenizer,
+            types=self.types,
+            special=self._special[False],
+            max_length=self.max_length,
+            truncation=truncation,
+            overflow=self.overflow,
+            stride=self.stride,
+            add_special_tokens=add_special_tokens,
+            is_split_into_words=is_split_into_words,
+            targets=targets,
+        )
         self._rust = self._clone() if _is_plain_fast(tokenizer) else None
         self._types_of_single_are_zero = self._rust is not None and self._single_types_are_zero(self._rust)
         if words and not tokenizer.is_fast:
@@ -130,8 +118,7 @@ class Encoder:
             self._check_room(self.max_length, pair=pairs is not None)
         if self._rust is not None:
             return self._encode_fast(self._rust, texts, pairs)
-        with self._lock:
-            return self._encode_by_call(texts, pairs)
+        return self._by_call.encode(texts, pairs)
 
     def _check_room(self, limit: int, *, pair: bool) -> None:
         """A row must hold its special tokens; a piece of a long text the stride and one new token besides."""
@@ -188,16 +175,16 @@ class Encoder:
                 encodings = list(chain.from_iterable(pieces))
             else:
                 cut = len(rest)
-        ids = _flat([e.ids for e in encodings])
+        ids = flat([e.ids for e in encodings])
         types: Ragged | None = None
         if self.types:
             if zero_types:
                 types = Ragged(np.zeros(len(ids.values), dtype=np.int64), ids.lengths)
             else:
-                types = _flat([e.type_ids for e in encodings])
+                types = flat([e.type_ids for e in encodings])
         words = None
         if self.words:
-            words = _flat([[-1 if word is None else word for word in e.word_ids] for e in encodings])
+            words = flat([[-1 if word is None else word for word in e.word_ids] for e in encodings])
         return Encoded(ids, types, words, sample, cut)
 
     def _call_rust(self, rust: RustTokenizer, inputs: list[Any], *, quick: bool) -> list[Encoding]:
@@ -219,7 +206,7 @@ class Encoder:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             for index, one in enumerate(inputs):
-                _refuse_surrogates(index, one)
+                refuse_surrogates(index, one)
             raise ValueError(
                 explain(
                     "the tokenizer refused this batch",
@@ -227,105 +214,6 @@ class Encoder:
                     fix=f"truncation={self.truncation!r} may not fit",
                 )
             ) from error
-
-    # -- any other tokenizer, by its own call --------------------------------------------------------------------
-
-    def _encode_by_call(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> Encoded:
-        ids: list[list[int]] = []
-        types: list[list[int]] = []
-        sample: list[int] = []
-        cut = 0
-        for index, text in enumerate(texts):
-            pair = None if pairs is None else pairs[index]
-            _refuse_surrogates(index, (text, pair))
-            whole = self._call(text, pair, truncation="do_not_truncate", max_length=None)
-            rows = [whole]
-            if self.max_length is not None and len(whole["input_ids"]) > self.max_length:
-                if self.overflow:
-                    rows = (
-                        self._pieces_by_call(text, pair) if self.tokenizer.is_fast else self._pieces(index, text, pair)
-                    )
-                else:
-                    rows = [self._call(text, pair, truncation=self.truncation, max_length=self.max_length)]
-                    cut += 1
-            for row in rows:
-                ids.append(list(row["input_ids"]))
-                types.append(list(row.get("token_type_ids") or [0] * len(row["input_ids"])))
-                sample.append(index)
-        return Encoded(_flat(ids), _flat(types) if self.types else None, None, np.asarray(sample, dtype=np.int64), cut)
-
-    def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
-        given = [one if one is None or not self.is_split_into_words else list(one) for one in (text, pair)]
-        names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
-        row = self.tokenizer(
-            **dict(zip(names, given, strict=True)),
-            add_special_tokens=self.add_special_tokens,
-            is_split_into_words=self.is_split_into_words,
-            return_attention_mask=False,
-            return_token_type_ids=self.types,
-            verbose=False,
-            **settings,
-        )
-        return dict(row)
-
-    def _pieces_by_call(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """The windows of a long text, from a fast tokenizer with steps of its own."""
-        several = self._call(
-            text,
-            pair,
-            truncation=self.truncation,
-            max_length=self.max_length,
-            stride=self.stride,
-            return_overflowing_tokens=True,
-        )
-        names = [name for name in ("input_ids", "token_type_ids") if name in several]
-        return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
-
-    def _pieces(self, index: int, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """The windows of a long text, as Rust cuts them; transformers has no such thing for a slow tokenizer."""
-        if pair is not None:
-            raise ValueError(
-                explain(
-                    f"return_overflowing_tokens with text pairs needs a fast tokenizer; row {index} is too long",
-                    got=type(self.tokenizer).__name__,
-                    fix="return_overflowing_tokens=False, or load the fast version of the tokenizer",
-                )
-            )
-        room = (self.max_length or 0) - self._special[False]
-        bare = self.tokenizer(
-            list(text) if self.is_split_into_words else text,
-            add_special_tokens=False,
-            is_split_into_words=self.is_split_into_words,
-            verbose=False,
-        )["input_ids"]
-        pieces = []
-        for start, stop in windows(len(bare), room, self.stride, self.tokenizer.truncation_side):
-            piece = bare[start:stop]
-            row = {"input_ids": piece}
-            if self.add_special_tokens:
-                row = {
-                    "input_ids": self.tokenizer.build_inputs_with_special_tokens(piece),
-                    "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(piece),
-                }
-            pieces.append(row)
-        return pieces
-
-
-def windows(length: int, room: int, stride: int, side: str) -> list[tuple[int, int]]:
-    r"""Where the pieces of an overflowing text begin and end; neighbours share `stride` tokens, the last may be short.
-
-    Example:
-        >>> windows(10, 4, 1, "right"), windows(10, 4, 0, "left")
-        ([(0, 4), (3, 7), (6, 10)], [(6, 10), (2, 6), (0, 2)])
-    """
-    step = room - stride
-    if side == "right":
-        pieces = [(start, min(start + room, length)) for start in range(0, length, step)]
-        ends = [stop for _, stop in pieces]
-        return pieces[: ends.index(length) + 1]
-    pieces = [(max(stop - room, 0), stop) for stop in range(length, 0, -step)]
-    starts = [start for start, _ in pieces]
-    return pieces[: starts.index(0) + 1]
 
 
 def _is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -337,27 +225,3 @@ def _is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
         and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
         and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
     )
-
-
-def _flat(rows: list[list[int]]) -> Ragged:
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    values = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
-    return Ragged(values, lengths)
-
-
-def _refuse_surrogates(index: int, given: object) -> None:
-    texts = given if isinstance(given, (tuple, list)) else [given]
-    for text in texts:
-        if isinstance(text, (tuple, list)):
-            _refuse_surrogates(index, text)
-        elif isinstance(text, str):
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise ValueError(
-                    explain(
-                        f"row {index} holds a lone surrogate, which no tokenizer can read",
-                        got=f"{shorten(text)}, character {error.start}",
-                        fix="text.encode('utf-8', 'replace').decode('utf-8')",
-                    )
-                ) from error
