@@ -76,6 +76,8 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     if how.overflow:
         out["overflow_to_sample_mapping"] = pieces.sample
     for name in pieces.columns:
+        if name in _LEFT_OUT:
+            continue
         if name in out and pieces.from_texts:
             raise ValueError(
                 explain(
@@ -84,7 +86,7 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
                     fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )
-        if name in out or name in _LEFT_OUT:
+        if name in out:
             continue
         if name == "inputs_embeds":  # stored with the ids; a collator that embeds does it anew
             if how.table_rows is None:
