@@ -172,6 +172,8 @@ class Ragged:
         """
         width = self._checked_width(width)
         shape, dtype = (len(self), width), self.values.dtype
+        if fill == 0 and not self.values.any():
+            return np.zeros(shape, dtype)  # token types of single texts: pages that nobody writes cost nothing
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values

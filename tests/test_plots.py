@@ -198,7 +198,7 @@ def test_without_matplotlib_the_call_says_how_to_install_it(monkeypatch: pytest.
     with pytest.raises(ImportError, match=r'need matplotlib.*\n  fix: pip install "hf-posenc\[plots\]"'):
         plots.batch(made([2], 2))
     with pytest.raises(ImportError, match=r"need matplotlib"):
-        plots.batch(made([2], 2), [["a", "b"]])
+        plots.batch(made([2], 2), [["a", "é字"]])  # whether a font has a character is asked of matplotlib too
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

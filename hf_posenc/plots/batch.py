@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from .canvas import BLUE, FADED, INK, PADDING, fonts, new_figure, readable
+from .canvas import BLUE, FADED, INK, PADDING, fonts, need_matplotlib, new_figure, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,6 +50,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['tokens, padding in grey', 'attention_mask, padding in grey']
     """
+    need_matplotlib()
     seen = _Seen(batch, tokens)
     if ax is not None:
         _draw_tokens(ax, seen)

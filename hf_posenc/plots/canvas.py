@@ -59,16 +59,23 @@ def new_figure(width: float, height: float) -> Figure:
         >>> new_figure(4, 3).get_size_inches()
         array([4., 3.])
     """
+    need_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def need_matplotlib() -> None:
+    """Raises, with the line that installs it, where matplotlib is missing: the first thing that a picture asks."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
             explain("pictures need matplotlib, which is not installed", fix='pip install "hf-posenc[plots]"')
         ) from error
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def readable(text: str, longest: int = 12) -> str:

@@ -16,7 +16,7 @@ from .._explain import explain
 from ..ragged import Ragged
 from .by_call import ByCall
 from .encoded import Encoded, Text, Truncation, flat, refuse_surrogates
-from .long_text import enough_of
+from .long_text import enough_of, long_for
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -196,7 +196,11 @@ class Encoder:
         try:
             if self.max_length is not None and not self.overflow:
                 side = self.tokenizer.truncation_side
-                inputs = [enough_of(one, self.max_length, rust, side) if type(one) is str else one for one in inputs]
+                longest = long_for(self.max_length)
+                is_long = [type(one) is str and len(one) > longest for one in inputs]
+                if any(is_long):
+                    pairs = zip(inputs, is_long, strict=True)
+                    inputs = [enough_of(one, self.max_length, rust, side) if long else one for one, long in pairs]
             if os.getpid() != _IMPORTED_IN:
                 return [call([one], **options)[0] for one in inputs]
             return list(call(inputs, **options))

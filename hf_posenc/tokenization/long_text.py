@@ -18,6 +18,11 @@ _GROWTH = 8
 _UNSETTLED_WORDS = 2
 
 
+def long_for(limit: int) -> int:
+    """How many characters a text may have and still be read whole without a thought."""
+    return _GROWTH * _CHARACTERS_A_TOKEN * limit
+
+
 def enough_of(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
     r"""A prefix of `text` whose first `limit` tokens are those of the whole text, or the text itself.
 
@@ -42,7 +47,7 @@ def enough_of(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
         6144
     """
     size = _CHARACTERS_A_TOKEN * limit
-    if len(text) <= _GROWTH * size or side != "right" or rust.pre_tokenizer is None:
+    if len(text) <= long_for(limit) or side != "right" or rust.pre_tokenizer is None:
         return text
     while size * _GROWTH <= len(text):
         if _settled_tokens(text[:size], rust) > limit:
