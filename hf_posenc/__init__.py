@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .collator import DataCollatorWithPositionalEncoding
     from .embedding import PositionalEmbedding
     from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
+    from .model_spec import ModelSpec
     from .packing import PackingPlan, pack, split_long
     from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
     from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
@@ -23,6 +24,7 @@ __all__ = [
     "Batch",
     "Convention",
     "DataCollatorWithPositionalEncoding",
+    "ModelSpec",
     "PackingPlan",
     "PositionalEmbedding",
     "SinusoidalPositionalEncoding",
@@ -48,6 +50,7 @@ _ROOMS = {
     "collator": ("DataCollatorWithPositionalEncoding",),
     "embedding": ("PositionalEmbedding",),
     "masks": ("AttentionMask", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"),
+    "model_spec": ("ModelSpec",),
     "packing": ("PackingPlan", "pack", "split_long"),
     "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
     "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),

@@ -30,6 +30,7 @@ ROOM_OF = {"_terminal": "cli", "__main__": "cli"}
 FLOORS = {
     "_explain": 0,
     "corpus": 0.5,  # words for its errors, and the standard library
+    "_huggingface": 0.5,
     "positions": 1,
     "sinusoid": 1,
     "masks": 1,
@@ -37,6 +38,7 @@ FLOORS = {
     "packing": 1,
     "tokenization": 2,
     "embedding": 2,
+    "model_spec": 2,
     "batch": 2,
     "collator": 3,
     "plots": 4,
@@ -50,6 +52,7 @@ PUBLIC = [
     "Batch",
     "Convention",
     "DataCollatorWithPositionalEncoding",
+    "ModelSpec",
     "PackingPlan",
     "PositionalEmbedding",
     "SinusoidalPositionalEncoding",

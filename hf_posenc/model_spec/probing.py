@@ -1,0 +1,191 @@
+"""Running a model on a few tokens, and noting every look that it takes into its tables.
+
+What the looks mean is worked out in `tables`; the model is left exactly as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .._explain import explain, shorten
+from .._huggingface import configurations, forward_names, opened, special_ids
+from .untouched import untouched
+
+# How a look into a table may be written, besides as an embedding.
+_BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One look into a two-dimensional table: the rows `(...)` int64 on the CPU, and what came out `(..., D)`."""
+
+    table: torch.Tensor
+    rows: torch.Tensor
+    values: torch.Tensor
+
+
+class Probe:
+    r"""A Hugging Face model, and how to run it on a few tokens without changing it.
+
+    The base model is run where there is one: a head may want labels, choices or end-of-sequence tokens.
+
+    Args:
+        model (`PreTrainedModel`): wrappers are opened.
+
+    Raises:
+        ValueError: if its numbers are not at hand (on the meta device, sharded over processes).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = opened(model)
+        base = getattr(self.model, "base_model", self.model)
+        self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
+        self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
+        self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
+        _check_numbers(self.model)
+        self.tables: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
+            if tensor.dim() == 2 and tensor.is_floating_point():
+                self.tables.setdefault(id(tensor), (name, tensor))
+        self.input_table = _input_table(self.model)
+        self.device = self.input_table.device
+        self.dtype = self.input_table.dtype
+        self.is_half = self.dtype in (torch.float16, torch.bfloat16)
+        self.plain_ids = _plain_ids(self.model)
+        self.padding_id = _padding_id(self.model)
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it reads a second sequence."""
+        return "decoder_input_ids" in self.names
+
+    def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
+        """Token ids `(rows, length)` int64 that mean nothing special; two neighbours never count up."""
+        drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
+        return torch.from_numpy(-np.sort(-drawn, axis=1))
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> tuple[list[Look], torch.Tensor]:
+        r"""One forward of the base model; nothing of it is left behind.
+
+        Args:
+            inputs (mapping): keyword arguments, of which those that forward does not name are left out.
+
+        Returns:
+            The looks in their order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
+
+        Raises:
+            ValueError: if the model does not run on them.
+        """
+        names = self.names if self._takes_any else frozenset(forward_names(self.base))
+        given: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
+        for name, value in {"use_cache": False, "return_dict": True}.items():
+            if name in names:
+                given[name] = value
+        try:
+            with untouched(self.model), _Watch(self.tables) as watch:
+                out = self.base(**given)
+        except Exception as error:
+            length = inputs["input_ids"].shape[1]
+            raise ValueError(
+                explain(
+                    f"the forward of {type(self.base).__name__} did not run on {length} token ids, so what positions "
+                    "it has cannot be seen",
+                    got=f"{type(error).__name__}: {shorten(str(error), 200)}",
+                    fix="for a model of several parts, give the one that reads text, e.g. model.text_model",
+                )
+            ) from error
+        return watch.looks, _hidden(out)
+
+
+class _Watch(TorchFunctionMode):
+    """Notes looks into some tables, however they are written: as an embedding, by index, by slice."""
+
+    def __init__(self, tables: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.tables = tables
+        self.looks: list[Look] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if func is F.embedding:
+            named = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+            self._note(named["weight"], named["input"], out)
+        elif func in _BY_INDEX and args and id(args[0]) in self.tables:
+            index = kwargs.get("index", args[-1])
+            if func is torch.Tensor.__getitem__:  # slices and ellipses too: see which numbers are left of 0, 1, 2, ...
+                rows = torch.arange(len(args[0]), device=args[0].device)
+                index = rows[index[0] if isinstance(index, tuple) else index]
+            self._note(args[0], index, out)
+        return out
+
+    def _note(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
+        if id(table) in self.tables:
+            self.looks.append(Look(table, rows.detach().cpu().long(), out.detach()))
+
+
+def _hidden(out: Any) -> torch.Tensor:
+    """The first tensor (B, T, ·) of an output, as a dict-like, a tuple or itself."""
+    values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
+            return value.detach().float().cpu()
+    return torch.zeros(0)
+
+
+def _check_numbers(model: nn.Module) -> None:
+    for name, tensor in model.named_parameters():
+        if tensor.is_meta or (tensor.numel() == 0 and tensor.dim() > 1) or type(tensor).__name__ == "DTensor":
+            where = "on the meta device" if tensor.is_meta else "sharded over processes"
+            raise ValueError(
+                explain(
+                    "the model must be run on a few tokens, and its numbers are not at hand",
+                    got=f"{name} is {where}",
+                    fix="do this before the model is sharded, and after its weights are loaded",
+                )
+            )
+
+
+def _input_table(model: Any) -> torch.Tensor:
+    """The table that token ids are looked up in; any parameter where a model does not say."""
+    try:
+        found = getattr(model.get_input_embeddings(), "weight", None)
+    except (NotImplementedError, AttributeError, TypeError):
+        found = None
+    return cast(torch.Tensor, found if isinstance(found, torch.Tensor) else next(model.parameters()))
+
+
+def number_of_embeddings(model: Any) -> int | None:
+    """How many ids a model can look up, where it says."""
+    try:
+        weight = getattr(model.get_input_embeddings(), "weight", None)
+    except (NotImplementedError, AttributeError, TypeError):
+        return None
+    return len(weight) if isinstance(weight, torch.Tensor) and weight.dim() == 2 else None
+
+
+def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Ids without a meaning of their own: padding moves positions, end-of-sequence tokens end things."""
+    known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
+    rows = min([number_of_embeddings(model) or 2**31, *(size for size in known if type(size) is int and size > 0)])
+    special = special_ids(model.config) | {
+        int(module.padding_idx) for module in model.modules() if type(getattr(module, "padding_idx", None)) is int
+    }
+    plain = np.setdiff1d(np.arange(min(rows, 50_000)), sorted(special))
+    return plain if len(plain) else np.arange(rows)
+
+
+def _padding_id(model: Any) -> int:
+    for each in configurations(model.config):
+        found = getattr(each, "pad_token_id", None)
+        if type(found) is int and found >= 0:
+            return found
+    return 0

@@ -1,0 +1,172 @@
+"""What a Hugging Face model wants to be fed, as plain values that outlive the model.
+
+It says what there is to know for filling a batch; the model itself is looked at in `tables` and `kinds`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._explain import explain, one_of, shorten
+from .._huggingface import forward_names, is_hugging_face, opened, says_positions
+from .kinds import kinds_of
+from .probing import number_of_embeddings
+from .tables import Findings, find_positions, takes_square_masks
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    r"""What a model wants to be fed: which keys, positions counted from where, how many tokens, which masks.
+
+    `ModelSpec.of(model)` makes one. It is a value: it pickles, compares and goes to JSON, and holds nothing of the
+    model's numbers, so a collator that keeps it is as light as without.
+
+    Args:
+        name (`str`): the model's class.
+        accepts (`tuple` of `str`): the names that its forward has; `**kwargs` does not count.
+        positions (`tuple` of `str`): which kinds of positions it adds itself: "learned", "sinusoidal", "rotary",
+            "relative", "alibi"; empty for none.
+        first_position (`int`): what `position_ids` says of a row's first token: 0 in BERT, 2 in RoBERTa.
+        padding_position (`int`, *optional*): what it says of padding, where the model has a number for that: 1 in
+            RoBERTa.
+        max_length, max_target_length (`int`, *optional*): how many tokens a row may have, and a row of the decoder.
+        num_embeddings (`int`, *optional*): how many token ids it knows.
+        is_causal (`bool`): whether a token's output depends on no later one, without a mask that says so.
+        is_encoder_decoder (`bool`): whether it reads two sequences.
+        shifts_labels (`bool`): whether it makes the decoder's input from `labels` itself.
+        decoder_start_token_id (`int`, *optional*): what the decoder's input begins with.
+        left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where `attention_mask`
+            comes without `position_ids`.
+        takes_4d_mask (`bool`): whether an additive `attention_mask` `(B, 1, T, T)` does what it says.
+        dtype (`str`): of its numbers, which such a mask must have.
+
+    Example:
+        >>> spec = ModelSpec(name="Reader", accepts=("input_ids", "attention_mask"))
+        >>> ModelSpec.from_dict(spec.to_dict()) == spec
+        True
+    """
+
+    name: str = "model"
+    accepts: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ()
+    first_position: int = 0
+    padding_position: int | None = None
+    max_length: int | None = None
+    max_target_length: int | None = None
+    num_embeddings: int | None = None
+    is_causal: bool = False
+    is_encoder_decoder: bool = False
+    shifts_labels: bool = False
+    decoder_start_token_id: int | None = None
+    left_padding_shifts: bool = False
+    takes_4d_mask: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("accepts", "positions"):  # lists, from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def of(cls, model: Any) -> ModelSpec:
+        r"""Looks at a model: at its forward's names, and at what it does with a few tokens.
+
+        Args:
+            model (`nn.Module` or `ModelSpec`): DDP, FSDP, PEFT and `torch.compile` are opened. A Hugging Face model is
+                run on up to seven tokens, on its device, and left as it was; of any other module only the names count.
+
+        Returns:
+            `ModelSpec`; one that is given, as it is.
+
+        Raises:
+            TypeError: if it is no module.
+            ValueError: if a Hugging Face model does not run on token ids, or its numbers are not at hand (on the meta
+                device, or sharded).
+
+        Example:
+            >>> from transformers import RobertaConfig, RobertaModel
+            >>> config = RobertaConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> spec = ModelSpec.of(RobertaModel(config))
+            >>> spec.first_position, spec.padding_position, spec.max_length
+            (2, 1, 510)
+        """
+        if isinstance(model, ModelSpec):
+            return model
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                explain(
+                    "model= takes the model itself, so that it can be looked at",
+                    got=shorten(model),
+                    fix="model=AutoModel.from_pretrained(name), or a ModelSpec",
+                )
+            )
+        model = opened(model)
+        if not is_hugging_face(model):
+            return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
+        found = find_positions(model)
+        return cls(
+            name=type(model).__name__,
+            accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
+            positions=kinds_of(model, found.tables),
+            max_length=_length(model, found, "input_ids"),
+            max_target_length=_length(model, found, "decoder_input_ids"),
+            num_embeddings=number_of_embeddings(model),
+            is_causal=found.is_causal,
+            is_encoder_decoder=bool(model.config.is_encoder_decoder),
+            shifts_labels=_makes_decoder_inputs(model),
+            decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
+            left_padding_shifts=found.left_padding_shifts,
+            takes_4d_mask=takes_square_masks(model, found),
+            dtype=_dtype(model),
+            first_position=found.first_position,
+            padding_position=found.padding_position,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        r"""Every field as JSON holds it; `from_dict` is the way back."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
+        r"""The spec that `to_dict` wrote.
+
+        Raises:
+            ValueError: if a key is unknown.
+
+        Example:
+            >>> ModelSpec.from_dict({"name": "Reader", "max_length": 512}).max_length
+            512
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ValueError(one_of("a field of a ModelSpec", name, known))
+        return cls(**values)
+
+
+def _length(model: Any, found: Findings, counts: str) -> int | None:
+    """How many tokens a model takes: as many as its tables have rows for, else as many as its configuration says."""
+    rows = [table.max_length for table in found.tables if table.counts == counts]
+    if rows:
+        return min(rows)
+    return says_positions(model.config) if counts == "input_ids" and not found.tables else None
+
+
+def _makes_decoder_inputs(model: Any) -> bool:
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return True
+    # Some have no method of that name, and do it in their forward all the same: those that predict tokens.
+    predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    return bool(model.config.is_encoder_decoder) and predicts and "labels" in forward_names(model)
+
+
+def _dtype(model: nn.Module) -> str:
+    floats = [parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()]
+    return str(floats[0] if floats else torch.float32).removeprefix("torch.")

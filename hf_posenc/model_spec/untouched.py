@@ -1,0 +1,78 @@
+"""Running a model without leaving a trace: mode, attributes, configuration, random numbers and logs as they were.
+
+Some models change themselves in a forward (BigBird exchanges its attention for short rows), so all of it is put back.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .._huggingface import configurations
+
+# Modules keep these in dicts of their own, which a forward may write to.
+_KEPT_IN_DICTS = ("_parameters", "_buffers", "_modules")
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    r"""Evaluation mode without gradient inside; afterwards the model and everything around it are as they were.
+
+    Args:
+        model (`nn.Module`): attributes, submodules and configuration are put back; numbers in place are not copied.
+
+    Example:
+        >>> model = nn.Dropout().train()
+        >>> with untouched(model):
+        ...     model.training
+        False
+        >>> model.training
+        True
+    """
+    before = [
+        (module, dict(vars(module)), [(name, dict(vars(module)[name])) for name in _KEPT_IN_DICTS])
+        for module in model.modules()
+    ]
+    config = getattr(model, "config", None)
+    configs = [(vars(each), _shallow(vars(each))) for each in configurations(config)] if config is not None else []
+    numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
+    try:
+        logger.setLevel(logging.CRITICAL)
+        for module, _, _ in before:
+            module.training = False
+            if "_compiled_call_impl" in vars(module):
+                module._compiled_call_impl = None  # a graph that is compiled for a probe helps nobody
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            yield
+    finally:
+        logger.setLevel(level)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        for module, attributes, dicts in before:
+            _put_back(vars(module), attributes)
+            for name, content in dicts:
+                _put_back(vars(module)[name], content)
+        for now, values in configs:
+            _put_back(now, values)
+
+
+def _shallow(values: dict[str, Any]) -> dict[str, Any]:
+    """Lists and dicts copied; everything else, configurations inside configurations too, the object itself."""
+    return {name: copy.copy(value) if isinstance(value, dict | list | set) else value for name, value in values.items()}
+
+
+def _put_back(now: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in now.keys() - before.keys():
+        del now[name]
+    for name, value in before.items():
+        if name not in now or now[name] is not value:
+            now[name] = value
