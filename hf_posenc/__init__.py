@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .embedding import PositionalEmbedding
     from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
     from .model_spec import ModelSpec
+    from .models import use_sinusoidal_positions
     from .packing import PackingPlan, pack, split_long
     from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
     from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
@@ -43,6 +44,7 @@ __all__ = [
     "sinusoidal_encoding",
     "split_long",
     "train_bpe",
+    "use_sinusoidal_positions",
 ]
 
 _ROOMS = {
@@ -51,6 +53,7 @@ _ROOMS = {
     "embedding": ("PositionalEmbedding",),
     "masks": ("AttentionMask", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"),
     "model_spec": ("ModelSpec",),
+    "models": ("use_sinusoidal_positions",),
     "packing": ("PackingPlan", "pack", "split_long"),
     "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
     "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),

@@ -41,6 +41,7 @@ FLOORS = {
     "model_spec": 2,
     "batch": 2,
     "collator": 3,
+    "models": 3,
     "plots": 4,
     "__init__": 4.5,  # the front door: it may hand out everything, and only the command line may use it
     "cli": 5,
@@ -71,6 +72,7 @@ PUBLIC = [
     "sinusoidal_encoding",
     "split_long",
     "train_bpe",
+    "use_sinusoidal_positions",
 ]
 
 # --------------------------------------------------------------------------------------------------- reading the source

@@ -1,6 +1,7 @@
 """What a Hugging Face model wants to be fed, and where its positions are: found by running it on a few tokens."""
 
+from .kinds import Kind, kinds_of
 from .spec import ModelSpec
-from .tables import Findings, PositionTable, find_positions
+from .tables import Findings, PositionTable, find_positions, looks_at_positions
 
-__all__ = ["Findings", "ModelSpec", "PositionTable", "find_positions"]
+__all__ = ["Findings", "Kind", "ModelSpec", "PositionTable", "find_positions", "kinds_of", "looks_at_positions"]

@@ -6,6 +6,7 @@ Never guessed from a configuration: BERT reads row 0 first, RoBERTa row 2, and s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -116,15 +117,7 @@ def find_positions(model: nn.Module) -> Findings:
         ValueError: if it does not run on token ids, or its numbers are not at hand.
     """
     probe = Probe(model)
-    room = says_positions(probe.model.config)
-    fixed = only_length(probe.model.config)
-    lengths = _TINY if room is not None and room < 12 else _USUAL
-    if fixed is not None:
-        lengths = lengths._replace(input_ids=fixed)
-    counted: tuple[Counted, ...] = ("input_ids", "decoder_input_ids")
-    ids = {counts: probe.ids(1, lengths.of(counts), seed).repeat(2, 1) for seed, counts in enumerate(counted)}
-    for given in ids.values():
-        given[1, -1] = given[1, 0]  # the two rows differ in their last token
+    lengths, ids = _tokens(probe)
     plain, plain_out = probe.run(_inputs(ids))
     padded, padded_out = probe.run(_padded(ids, lengths.padding, probe.padding_id))
     tables = tuple(_tables(probe, lengths, plain, padded))
@@ -136,7 +129,7 @@ def find_positions(model: nn.Module) -> Findings:
         takes_position_ids = not _same(plain_out, out, probe.is_half)
         tables = tuple(replace(table, offset=_offset(table.tensor, looks, backwards)) for table in tables)
     shifts = False
-    if not probe.has_decoder and not tables and fixed is None:
+    if not probe.has_decoder and not tables and only_length(probe.model.config) is None:
         _, alone_out = probe.run(_inputs({name: given[:, : -lengths.padding] for name, given in ids.items()}))
         right = _close(alone_out[0], padded_out[1, : -lengths.padding], probe.is_half)
         shifts = right and not _close(alone_out[0], padded_out[0, lengths.padding :], probe.is_half)
@@ -147,6 +140,25 @@ def find_positions(model: nn.Module) -> Findings:
         left_padding_shifts=shifts or any(table.left_padding_shifts for table in tables),
         takes_position_ids=takes_position_ids,
     )
+
+
+def looks_at_positions(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    r"""Runs a model unpadded, padded on the right and on the left, and yields what it reads from some tables.
+
+    Args:
+        model (`PreTrainedModel`): as in `find_positions`.
+        tables (mapping): whose keys are names of parameters.
+
+    Yields:
+        Name, rows `(...)` int64 and values `(..., D)` of each look.
+    """
+    probe = Probe(model)
+    lengths, ids = _tokens(probe)
+    for inputs in (_inputs(ids), _padded(ids, lengths.padding, probe.padding_id)):
+        for look in probe.run(inputs)[0]:
+            name = probe.tables[id(look.table)][0]
+            if name in tables:
+                yield name, look.rows, look.values.view(*look.rows.shape, -1)
 
 
 def takes_square_masks(model: nn.Module, found: Findings) -> bool:
@@ -186,6 +198,19 @@ def takes_square_masks(model: nn.Module, found: Findings) -> bool:
 
 def _another(probe: Probe, token: torch.Tensor) -> int:
     return next((int(plain) for plain in probe.plain_ids if plain != int(token)), int(token))
+
+
+def _tokens(probe: Probe) -> tuple[_Lengths, dict[Counted, torch.Tensor]]:
+    """How many tokens suit a model, and two rows of each sequence, which differ in their last token."""
+    room, fixed = says_positions(probe.model.config), only_length(probe.model.config)
+    lengths = _TINY if room is not None and room < 12 else _USUAL
+    if fixed is not None:
+        lengths = lengths._replace(input_ids=fixed)
+    counted: tuple[Counted, ...] = ("input_ids", "decoder_input_ids")
+    ids = {counts: probe.ids(1, lengths.of(counts), seed).repeat(2, 1) for seed, counts in enumerate(counted)}
+    for given in ids.values():
+        given[1, -1] = given[1, 0]
+    return lengths, ids
 
 
 def _inputs(ids: dict[Counted, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,0 +1,84 @@
+"""What a position table holds before it is written over: nothing yet, sinusoids, or something learned.
+
+Only the numbers are asked: a name or a path says nothing about whether a table was trained.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..sinusoid import Convention, sinusoidal_encoding
+
+# How many standard errors the mean cosine of neighbouring rows must be away from zero.
+_SURE = 6.0
+
+
+def neighbours_alike(rows: torch.Tensor) -> float:
+    r"""The mean cosine of neighbouring rows: 0.85 in a trained MiniLM, 0.00 in a fresh model.
+
+    Args:
+        rows (`torch.Tensor` `(N, D)`, floating): of positions that follow each other; rows of zeros do not count.
+
+    Returns:
+        `float` between -1 and 1; 0 for fewer than two rows.
+
+    Example:
+        >>> neighbours_alike(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+        0.5
+    """
+    wide = rows.detach().double().cpu()
+    norms = wide.norm(dim=1)
+    unit = wide[norms > 0] / norms[norms > 0, None]
+    return float((unit[1:] * unit[:-1]).sum(dim=1).mean()) if len(unit) > 1 else 0.0
+
+
+def looks_trained(rows: torch.Tensor) -> bool:
+    r"""Whether rows that follow each other are alike, or all differ from zero in one direction, as training makes them.
+
+    Rows drawn independently have a mean cosine of 0 with a standard error of 1 / sqrt(N · D); six of those are beyond
+    chance, at any size.
+
+    Args:
+        rows (`torch.Tensor` `(N, D)`, floating): as in `neighbours_alike`.
+
+    Returns:
+        `bool`.
+
+    Example:
+        >>> looks_trained(torch.randn(512, 64, generator=torch.Generator().manual_seed(0)))
+        False
+    """
+    return neighbours_alike(rows) > _SURE / math.sqrt(max(rows.numel(), 1))
+
+
+def holds(rows: torch.Tensor, convention: Convention) -> bool:
+    r"""Whether rows are the encoding of positions that follow each other, rounded once, or once more to half precision.
+
+    Args:
+        rows (`torch.Tensor` `(N, D)`, floating): without those before a table's first row.
+        convention (`Convention`): layout and spacing; the first row has its first position.
+
+    Returns:
+        `bool`.
+
+    Example:
+        >>> holds(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]), Convention("vaswani"))
+        True
+    """
+    positions = torch.arange(len(rows), device="cpu") + convention.first_position
+    try:
+        convention.check_fit(rows.shape[1])
+    except ValueError:  # as many fixed bases as another width has
+        return False
+    ours = rows.detach().cpu()
+    for rounded in (rows.dtype, torch.bfloat16, torch.float16, torch.float32):
+        some, all_rows = positions[:4], positions
+        for which in (some, all_rows):  # a table of 8,192 rows is not computed to find that its first ones differ
+            exact = sinusoidal_encoding(which, rows.shape[1], convention=convention, dtype=rounded)
+            if not torch.equal(ours[: len(which)], exact.to(rows.dtype)):
+                break
+        else:
+            return True
+    return False

@@ -1,0 +1,232 @@
+"""One call that makes a Hugging Face text model use sinusoidal positions.
+
+Rows are written into the table that the model reads anyway: no hook, no cost, and a stock class loads the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._explain import explain, shorten
+from .._huggingface import is_hugging_face, opened
+from ..model_spec import Findings, PositionTable, find_positions, kinds_of
+from ..sinusoid import CONVENTIONS, Convention, resolve_convention, sinusoidal_encoding
+from .held import holds, looks_trained, neighbours_alike
+from .kept import Kept
+from .lengthen import lengthen
+from .report import SinusoidalPositions, Written
+from .verify import largest_difference
+
+# The attribute of a model's configuration that says what was done to it; it is saved with the model.
+CONFIG_KEY = "sinusoidal_positions"
+
+
+def use_sinusoidal_positions(
+    model: Any,
+    *,
+    convention: str | Convention = "vaswani",
+    max_positions: int | None = None,
+    replace_trained: bool = False,
+    verify: bool = True,
+) -> SinusoidalPositions:
+    r"""Writes exact sinusoids into every learned position table of a Hugging Face model, and freezes them.
+
+    For training from scratch: under `Trainer` the model then adds them to this very step's token embeddings, on its
+    device, in one process or many. The model stays what it was in every other respect; a saved checkpoint loads in the
+    stock class, without this package, with the same outputs. After `from_pretrained` the rows are trainable again:
+    call this once more, which changes no number and freezes them.
+
+    Which tables there are, and which row a first token reads, is found by running the model on a few tokens; it is
+    left as it was. Row r holds position `r - first_row + convention.first_position`; rows before the first, which only
+    padding reads, are zero. Call it before the model is wrapped for several processes, and before the optimizer is
+    made.
+
+    Args:
+        model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
+            and their relatives. Changed in place.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
+        max_positions (`int`, *optional*): lengthens the tables, with the configuration and the model's buffers, so that
+            a row may have so many tokens. A second model is built for a moment to see what depends on the length.
+        replace_trained (`bool`, *optional*, defaults to `False`): write over a table that was trained, too. The model
+            has to be trained anew then.
+        verify (`bool`, *optional*, defaults to `True`): run the model once more and compare what its tables return,
+            unpadded and padded on either side, with `sinusoidal_encoding`.
+
+    Returns:
+        `SinusoidalPositions`, a report that prints well; its `remove()` puts the model back bit for bit.
+
+    Raises:
+        TypeError: if `model` is no Hugging Face model; the message shows the two lines for a module of your own.
+        ValueError: if the model has no learned absolute positions (rotary, relative, alibi, none), has sinusoids of its
+            own (Marian, Pegasus), holds trained positions, cannot be lengthened, or the width does not suit the
+            convention.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+        >>> report = use_sinusoidal_positions(model)
+        >>> model.embeddings.position_embeddings.weight[1, :2]
+        tensor([0.8415, 0.5403])
+        >>> print(report)
+        BertModel: sinusoidal positions (vaswani)
+          embeddings.position_embeddings.weight: 512 positions of width 8 from row 0, were random
+          frozen; verified, largest difference 0.0
+          left padding shifts positions unless position_ids are given
+          positions are ... times as large as token embeddings; see the README on scale
+        >>> report.remove()
+    """
+    chosen = resolve_convention(convention)
+    model = _opened(model)
+    found = find_positions(model)
+    tables = tuple(table for table in found.tables if table.is_learned)
+    if not tables:
+        raise ValueError(_no_table(model, found))
+    for table in tables:
+        chosen.check_fit(table.tensor.shape[1])
+    recorded = _recorded(model)
+    were = [_held(model, table, chosen, recorded, replace_trained) for table in tables]
+    kept = Kept()
+    try:
+        if max_positions is not None:
+            lengthen(model, found, tables, max_positions, kept)
+        parameters = dict(model.named_parameters())
+        for table in tables:
+            parameter = parameters[table.name]
+            kept.write(parameter, rows_of(parameter, table.first_row, chosen))
+        kept.set(model.config, CONFIG_KEY, {"convention": chosen.to_dict(), "tables": [each.name for each in tables]})
+        difference = largest_difference(model, tables, chosen) if verify else None
+    except BaseException:
+        kept.put_back()
+        raise
+    written = [
+        Written(
+            name=table.name,
+            counts=table.counts,
+            first_row=table.first_row,
+            rows=len(parameters[table.name]),
+            d_model=table.tensor.shape[1],
+            was=was,
+            left_padding_shifts=table.left_padding_shifts,
+        )
+        for table, was in zip(tables, were, strict=True)
+    ]
+    return SinusoidalPositions(
+        model=type(model).__name__,
+        convention=chosen,
+        tables=tuple(written),
+        kept_positions=tuple(kind for kind in kinds_of(model, found.tables) if kind != "learned"),
+        not_reached=found.not_reached,
+        largest_difference=difference,
+        takes_position_ids=found.takes_position_ids,
+        spread=_spread(model, parameters[tables[0].name]),
+        _kept=None if recorded is not None and all(was.endswith("sinusoids") for was in were) else kept,
+    )
+
+
+def rows_of(parameter: torch.Tensor, first_row: int, convention: Convention) -> torch.Tensor:
+    r"""What belongs into a table: zeros before the first row, then the encoding of one position after the other.
+
+    Example:
+        >>> rows_of(torch.empty(3, 2), 1, resolve_convention("vaswani"))
+        tensor([[0.0000, 0.0000],
+                [0.0000, 1.0000],
+                [0.8415, 0.5403]])
+    """
+    length, d_model = parameter.shape
+    positions = torch.arange(length - first_row, device="cpu") + convention.first_position
+    rows = torch.zeros(length, d_model, dtype=parameter.dtype, device="cpu")
+    rows[first_row:] = sinusoidal_encoding(positions, d_model, convention=convention, dtype=parameter.dtype)
+    return rows
+
+
+def _opened(model: Any) -> Any:
+    inner = opened(model)
+    if not is_hugging_face(inner):
+        raise TypeError(
+            explain(
+                "use_sinusoidal_positions writes into the position table of a Hugging Face model",
+                got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
+                fix="in a module of your own, two lines:\n"
+                "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
+                "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)",
+            )
+        )
+    return inner
+
+
+def _recorded(model: Any) -> Convention | None:
+    """The convention that an earlier call noted in the configuration."""
+    noted = getattr(model.config, CONFIG_KEY, None)
+    try:
+        return Convention.from_dict(noted["convention"]) if noted else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _held(
+    model: Any, table: PositionTable, chosen: Convention, recorded: Convention | None, replace_trained: bool
+) -> str:
+    """What a table holds, in a word; raises where that must not be written over."""
+    rows = table.tensor[table.first_row :]
+    for convention in dict.fromkeys((chosen, *filter(None, [recorded]), *CONVENTIONS.values())):
+        if holds(rows, convention):
+            if convention == chosen or recorded is not None or replace_trained:
+                return f"{convention.name} sinusoids"
+            raise ValueError(
+                explain(
+                    f"{table.name} of {type(model).__name__} holds sinusoids already, in another layout",
+                    got=f"convention={chosen.name!r}, and {convention.name!r} in the table",
+                    fix=f"convention={convention.name!r}, or replace_trained=True to train from scratch",
+                )
+            )
+    if not looks_trained(rows):
+        return "random"
+    if not replace_trained:
+        raise ValueError(
+            explain(
+                f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
+                got=f"neighbouring rows with a mean cosine of {neighbours_alike(rows):.2f}; before training it is 0.00",
+                fix="leave a trained model its positions; to train it from scratch, replace_trained=True",
+            )
+        )
+    return "trained"
+
+
+def _spread(model: Any, rows: torch.Tensor) -> float | None:
+    """How large positions are, in parts of the token embeddings' size."""
+    module = model.get_input_embeddings()
+    tokens = getattr(module, "weight", None)
+    if not isinstance(tokens, torch.Tensor) or not tokens.numel():
+        return None
+    scale = float(getattr(module, "embed_scale", 1.0))  # BART's family may multiply what it looks up by sqrt(d)
+    size = tokens.detach()[:4096].float().std() * scale
+    return float(rows.detach().float().std() / size.clamp_min(1e-12))
+
+
+def _no_table(model: Any, found: Findings) -> str:
+    """Why a model cannot have sinusoids written into it, and what to do instead."""
+    kinds = kinds_of(model, found.tables)
+    name = type(model).__name__
+    leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) feeds it what it takes"
+    if "sinusoidal" in kinds:
+        tables = ", ".join(table.name for table in found.tables)
+        return explain(f"{name} has sinusoidal positions of its own already", got=tables, fix=leave)
+    if kinds:
+        words = " and ".join(kinds)
+        return explain(
+            f"{name} has {words} positions and no table of absolute ones; sinusoids would come on top of its own",
+            got=f"{words} positions",
+            fix=leave,
+        )
+    unread = f"; not read by a plain sequence of tokens: {', '.join(found.not_reached)}" if found.not_reached else ""
+    return explain(
+        f"{name} has no table of positions to write into",
+        got=f"no positions of its own{unread}",
+        fix="to add them to what it is fed: collate = DataCollatorWithPositionalEncoding(tokenizer, "
+        "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)",
+    )

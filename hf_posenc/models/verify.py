@@ -1,0 +1,47 @@
+"""Whether a model's position tables return the encoding, seen from what the model itself looks up.
+
+The model is run on random ids, unpadded and padded on either side; positions are those that it chose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._explain import explain
+from ..model_spec import PositionTable, looks_at_positions
+from ..sinusoid import Convention, sinusoidal_encoding
+
+
+def largest_difference(model: Any, tables: tuple[PositionTable, ...], convention: Convention) -> float:
+    r"""Compares what the tables return with `sinusoidal_encoding` at the positions that the model used.
+
+    Args:
+        model (`PreTrainedModel`): with sinusoids written.
+        tables (`tuple` of `PositionTable`): what was found before.
+        convention (`Convention`): what was written.
+
+    Returns:
+        The largest difference, 0.0.
+
+    Raises:
+        ValueError: if a table was not looked into, or returned anything else.
+    """
+    first_rows = {table.name: table.first_row for table in tables}
+    seen: dict[str, float] = {}
+    for name, rows, values in looks_at_positions(model, first_rows):
+        before = rows < first_rows[name]
+        positions = rows - first_rows[name] + convention.first_position
+        exact = sinusoidal_encoding(positions, values.shape[-1], convention=convention, dtype=values.dtype)
+        exact[before] = 0
+        apart = float((values.cpu() - exact).abs().max())
+        seen[name] = max(seen.get(name, 0.0), apart)
+    for name in first_rows:
+        if seen.get(name) != 0.0:
+            raise ValueError(
+                explain(
+                    f"{name} of {type(model).__name__} does not return what was written into it",
+                    got=f"a difference of {seen[name]:.3g}" if name in seen else "it was not looked into again",
+                    fix="report it with the model's class; the model is as it was before the call",
+                )
+            )
+    return max(seen.values())
