@@ -9,13 +9,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from .._explain import explain
+from .hugging_face import attention_mask_for
 from .plain import PaddingSide, additive_mask, as_integers, as_length, look_ahead_mask, padding_mask
 from .reading import documents_of_batch, documents_of_lengths
 
@@ -338,6 +339,39 @@ class AttentionMask:
         names = {"key_padding_mask": "src_key_padding_mask", "attn_mask": "src_mask"}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
 
+    def for_hf(self, model_or_spec: Any, *, dims: Literal[2, 4] | None = None) -> torch.Tensor:
+        r"""What to give a Hugging Face model as `attention_mask`.
+
+        Args:
+            model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, which is looked at anew each time, or what
+                `ModelSpec.of(model)` said of it.
+            dims (2 or 4, *optional*): two wherever that says everything, else four.
+
+        Returns:
+            `torch.Tensor` `(B, T)` int64, 1 at real tokens, for padding alone: a causal model hides what comes later
+            itself. `(B, 1, T, T)` in the model's dtype, 0 or its lowest finite number, for packed documents and for
+            look-ahead in a model that hides none; a causal model's own look-ahead is in it. On the description's
+            device.
+
+        Raises:
+            ValueError: if the model takes no such mask, or two dimensions are asked for and cannot say it.
+
+        Example:
+            >>> from hf_posenc import ModelSpec
+            >>> bert = ModelSpec(name="Bert", accepts=("input_ids", "attention_mask"), takes_4d_mask=True)
+            >>> AttentionMask.from_lengths([2, 1]).for_hf(bert)
+            tensor([[1, 1],
+                    [1, 0]])
+            >>> AttentionMask.from_documents([[2, 1]]).for_hf(bert).shape
+            torch.Size([1, 1, 3, 3])
+        """
+        return attention_mask_for(self, model_or_spec, dims)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row holds more than one document."""
+        return not self._layout.one_document
+
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _keys(self) -> torch.Tensor:
@@ -359,5 +393,5 @@ class AttentionMask:
         rows, length = self.documents.shape
         return (
             f"AttentionMask(rows={rows}, length={length}, tokens={int((self.documents >= 0).sum())}, "
-            f"look_ahead={self.look_ahead}, packed={not self._layout.one_document}, device={self.documents.device})"
+            f"look_ahead={self.look_ahead}, packed={self.is_packed}, device={self.documents.device})"
         )
