@@ -1,7 +1,8 @@
 """What a Hugging Face model wants to be fed, and where its positions are: found by running it on a few tokens."""
 
+from .finding import find_positions, looks_at_positions
 from .kinds import Kind, kinds_of
 from .spec import ModelSpec
-from .tables import Findings, PositionTable, find_positions, looks_at_positions
+from .tables import Findings, PositionTable
 
 __all__ = ["Findings", "Kind", "ModelSpec", "PositionTable", "find_positions", "kinds_of", "looks_at_positions"]

@@ -1,6 +1,6 @@
 """Running a model on a few tokens, and noting every look that it takes into its tables.
 
-What the looks mean is worked out in `tables`; the model is left exactly as it was.
+What the looks mean is worked out in `finding`; the model is left exactly as it was.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _hidden(out: Any) -> torch.Tensor:
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
             return value.detach().float().cpu()
-    return torch.zeros(0)
+    return torch.zeros(2, 0, 0, device="cpu")  # nothing to compare
 
 
 def _check_numbers(model: nn.Module) -> None:

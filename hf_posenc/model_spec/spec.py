@@ -1,6 +1,6 @@
 """What a Hugging Face model wants to be fed, as plain values that outlive the model.
 
-It says what there is to know for filling a batch; the model itself is looked at in `tables` and `kinds`.
+It says what there is to know for filling a batch; the model itself is looked at in `finding`, `square` and `kinds`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from torch import nn
 
 from .._explain import explain, one_of, shorten
 from .._huggingface import forward_names, is_hugging_face, opened, says_positions
+from .finding import find_positions
 from .kinds import kinds_of
 from .probing import number_of_embeddings
-from .tables import Findings, find_positions, takes_square_masks
+from .square import takes_square_masks
+from .tables import Findings
 
 
 @dataclass(frozen=True, kw_only=True)

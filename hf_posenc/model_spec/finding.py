@@ -1,0 +1,159 @@
+"""Which tables a model reads by position, and which row the first token reads: seen, not guessed.
+
+Never read off a configuration: BERT reads row 0 first, RoBERTa row 2, and some count from 2 without saying so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._huggingface import only_length
+from .probing import Look, Probe
+from .tables import Counted, Findings, PositionTable
+from .trial import Lengths, close, inputs_of, padded_inputs_of, same, tokens_for
+
+
+def find_positions(model: nn.Module) -> Findings:
+    r"""Runs a model three or four times on a few tokens: unpadded, padded on both sides, with position ids, cut short.
+
+    Args:
+        model (`PreTrainedModel`): any device and dtype; it is left as it was.
+
+    Returns:
+        `Findings`.
+
+    Raises:
+        ValueError: if it does not run on token ids, or its numbers are not at hand.
+    """
+    probe = Probe(model)
+    lengths, ids = tokens_for(probe)
+    plain, plain_out = probe.run(inputs_of(ids))
+    padded, padded_out = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
+    tables = tuple(_tables(probe, lengths, plain, padded))
+    takes_position_ids = False
+    if "position_ids" in probe.names:
+        first = max((table.first_row for table in tables), default=0)
+        backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # what rotary positions see too
+        looks, out = probe.run({**inputs_of(ids), "position_ids": backwards.repeat(2, 1)})
+        takes_position_ids = not same(plain_out, out, probe.is_half)
+        tables = tuple(replace(table, offset=_offset(table.tensor, looks, backwards)) for table in tables)
+    shifts = False
+    if not probe.has_decoder and not tables and only_length(probe.model.config) is None:
+        _, alone_out = probe.run(inputs_of({name: given[:, : -lengths.padding] for name, given in ids.items()}))
+        right = close(alone_out[0], padded_out[1, : -lengths.padding], probe.is_half)
+        shifts = right and not close(alone_out[0], padded_out[0, lengths.padding :], probe.is_half)
+    return Findings(
+        tables=tables,
+        not_reached=_not_reached(probe.model, tables),
+        is_causal=not probe.has_decoder and same(plain_out[0, :-1], plain_out[1, :-1], probe.is_half),
+        left_padding_shifts=shifts or any(table.left_padding_shifts for table in tables),
+        takes_position_ids=takes_position_ids,
+    )
+
+
+def looks_at_positions(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    r"""Runs a model unpadded, padded on the right and on the left, and yields what it reads from some tables.
+
+    Args:
+        model (`PreTrainedModel`): as in `find_positions`.
+        tables (mapping): whose keys are names of parameters.
+
+    Yields:
+        Name, rows `(...)` int64 and values `(..., D)` of each look.
+    """
+    probe = Probe(model)
+    lengths, ids = tokens_for(probe)
+    for inputs in (inputs_of(ids), padded_inputs_of(ids, lengths.padding, probe.padding_id)):
+        for look in probe.run(inputs)[0]:
+            name = probe.tables[id(look.table)][0]
+            if name in tables:
+                yield name, look.rows, look.values.view(*look.rows.shape, -1)
+
+
+def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look]) -> list[PositionTable]:
+    found: dict[int, PositionTable] = {}
+    counted: tuple[Counted, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
+    for look in plain:
+        if look.table is probe.input_table or id(look.table) in found:
+            continue
+        for counts in counted if probe.has_decoder else counted[1:]:
+            rows = _rows(look, lengths.of(counts), exact=counts == "decoder_input_ids")
+            if rows is None or not bool((rows == rows[0, 0] + torch.arange(rows.shape[1], device="cpu")).all()):
+                continue
+            name, tensor = probe.tables[id(look.table)]
+            first = int(rows[0, 0])
+            shifts, padding_row = _with_padding(look.table, padded, lengths.of(counts), lengths.padding, first)
+            found[id(tensor)] = PositionTable(
+                name=name,
+                tensor=tensor,
+                module=probe.model.get_submodule(name.rpartition(".")[0]),
+                counts=counts,
+                first_row=first,
+                padding_row=padding_row,
+                offset=None,
+                left_padding_shifts=shifts,
+            )
+            break
+    return list(found.values())
+
+
+def _rows(look: Look, length: int, *, exact: bool = False) -> torch.Tensor | None:
+    """Which rows each sequence of the batch read: `(2 or 1, length)`, or `None` where the look is none by position."""
+    rows = look.rows
+    if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one go
+        rows = rows.view(2, length)
+    width = rows.shape[-1] if rows.dim() else 0
+    if width < length or rows.numel() > 2 * width or (exact and width != length):
+        return None
+    if width > length and width == len(look.table):
+        return None  # the whole table, whatever the length: global tokens
+    # A model may lengthen rows to the width of its window; the first columns are still the tokens'.
+    return rows.reshape(-1, width)[:, :length]
+
+
+def _with_padding(
+    table: torch.Tensor, padded: list[Look], length: int, padding: int, first: int
+) -> tuple[bool, int | None]:
+    """Whether real tokens after padding read later rows, and which row padding reads, if it is one."""
+    for look in padded:
+        rows = _rows(look, length) if look.table is table else None
+        if rows is not None:
+            left, right = rows[0], rows[-1]
+            behind = right[length - padding :]
+            one_row = bool((behind == behind[0]).all()) and not bool((left == right).all())
+            return int(left[padding]) != first, int(behind[0]) if one_row else None
+    return False, None
+
+
+def _offset(table: torch.Tensor, given: list[Look], positions: torch.Tensor) -> int | None:
+    """How far a table's rows are from the position ids that were given."""
+    for look in given:
+        rows = _rows(look, len(positions)) if look.table is table else None
+        apart = None if rows is None else rows - positions
+        if apart is not None and bool((apart == apart[0, 0]).all()):
+            return int(apart[0, 0])
+    return None
+
+
+_CALLED_POSITIONS = re.compile(r"(^|[._])(position|pos|wpe)", re.IGNORECASE)
+_CALLED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
+
+
+def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
+    """Parameters that are called a table of positions, and that a plain sequence of tokens does not read."""
+    reached = {id(table.tensor) for table in tables}
+    return tuple(
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.dim() == 2
+        and id(parameter) not in reached
+        and isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding)
+        and _CALLED_POSITIONS.search(name)
+        and not _CALLED_RELATIVE.search(name)
+    )
