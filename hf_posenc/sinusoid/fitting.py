@@ -1,0 +1,246 @@
+"""From the numbers of a table to a formula: how fast each pair of columns turns, and which position a row holds.
+
+Works on a few dozen rows, and says how far they are from the formula; `recognition` looks at all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from .formulas import SHAPES, Formula
+
+_HEAD, _SPREAD = 48, 16  # rows looked at: the first ones, and some of the others
+_FARTHEST = 2048  # where few columns leave the first position open, the nearest one to 0 up to here
+_FEW_PAIRS, _MOST_PAIRS = 8, 64
+_LARGEST_BASE = 1e12
+
+
+class Precision(NamedTuple):
+    """How a table's numbers were rounded: half a unit in the last place of 1, and of the smallest numbers."""
+
+    dtype: torch.dtype
+    half: float
+    tiny: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> Precision:
+        """That of a dtype."""
+        info = torch.finfo(dtype)
+        return cls(dtype, info.eps / 2, info.smallest_normal * info.eps)
+
+
+class Sample(NamedTuple):
+    """Some rows of a table that are not zero: their numbers `(R,)` int64, their values `(R, D)` float64."""
+
+    rows: torch.Tensor
+    values: torch.Tensor
+    precision: Precision
+
+    @property
+    def head(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first ones, for what errors of angles would spoil: those grow with the position."""
+        return self.rows[:_HEAD], self.values[:_HEAD]
+
+
+class Fit(NamedTuple):
+    """A formula held against a sample: `ratio` is the worst error over what may be; `error` the root mean square."""
+
+    formula: Formula
+    first_position: int
+    amplitude: float
+    error: float
+    ratio: float
+
+
+def sampled_rows(present: torch.Tensor) -> torch.Tensor:
+    """Which rows to look at, out of those that are `present` `(N,)` bool: the first, and some up to the last."""
+    rows = present.nonzero().squeeze(1)
+    if len(rows) <= _HEAD + _SPREAD:
+        return rows
+    return torch.cat([rows[:_HEAD], rows[torch.linspace(_HEAD, len(rows) - 1, _SPREAD).long()]])
+
+
+def allowed(
+    values: torch.Tensor, positions: torch.Tensor, rates: torch.Tensor, amplitude: float, precision: Precision
+) -> torch.Tensor:
+    r"""How far a table may be from `values` `(R, F)` and still be that formula's.
+
+    One rounding to the precision (two, where a table was multiplied), two units of a float32 sine, and the error of
+    an angle that was computed in float32: its rate is off by a few parts in 2**24, more the longer its logarithm.
+    """
+    rounding = precision.half * (1.01 if amplitude == 1 else 2.02) + 2**-22
+    drift = rates * (1 - rates.clamp(max=1).log()) * 2**-22
+    return (
+        values.abs().mul_(rounding).addcmul_(positions.abs().unsqueeze(1), drift).mul_(amplitude).add_(precision.tiny)
+    )
+
+
+def fit(sample: Sample, formula: Formula) -> Fit:
+    """The formula with the first position and amplitude that suit a sample best.
+
+    The position is looked for within half a turn of the slowest pair to both sides of 0.
+    """
+    rows, values = sample.head
+    pairs = _some_pairs(formula, values.shape[1])
+    turning = _as_complex(values, formula)[:, pairs]
+    rates = formula.rates(values.shape[1])[pairs]
+    # Turned back by its own row, every row of a column is at the angle of row 0.
+    start = (turning * torch.polar(torch.ones(()).double(), -rows.unsqueeze(1) * rates)).mean(0)
+    if float(start.abs().square().mean()) < 0.5 * float(turning.abs().square().mean()):
+        return judge(sample, formula, _by_vernier(start, rates))  # they are all over the place
+    near = 4 * sample.precision.half + 1e-5
+    found = judge(sample, formula, _first_position(start, rates, near))
+    if found.ratio <= 1:
+        return found
+    return min(found, judge(sample, formula, _first_position(-start, rates, near)), key=lambda each: each.error)
+
+
+def judge(sample: Sample, formula: Formula, first_position: int) -> Fit:
+    """How well a formula that starts at that position fits, by some of the columns."""
+    d_model = sample.values.shape[1]
+    pairs = _some_pairs(formula, d_model, alone=True)
+    rates = formula.rates(d_model)[pairs]
+    positions = (sample.rows + first_position).double()
+    angles = positions.unsqueeze(1) * rates  # (R, P)
+    paired = int((pairs < formula.counts(d_model)[1]).sum())
+    sines, cosines = formula.columns(d_model)
+    given = torch.cat([sample.values[:, sines][:, pairs], sample.values[:, cosines][:, pairs[:paired]]], 1)
+    expected = torch.cat([angles.sin(), angles[:, :paired].cos()], 1)
+    amplitude = _amplitude(given[:_HEAD], expected[:_HEAD], sample.precision)
+    limits = allowed(expected, positions, torch.cat([rates, rates[:paired]]), abs(amplitude), sample.precision)
+    unused = sample.values[:, formula.unused(d_model)].abs()
+    error = torch.cat([(given - amplitude * expected).abs(), unused], 1)
+    ratio = (error / torch.cat([limits, torch.full_like(unused, sample.precision.tiny)], 1)).max()
+    return Fit(formula, first_position, amplitude, float(error.square().mean().sqrt()), float(ratio))
+
+
+def unusual(table: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Formula]]:
+    r"""Formulas with bases of their own that a table may have, read off how its columns turn from row to row.
+
+    Args:
+        table (`torch.Tensor` `(N, D)`): on the CPU.
+        present (`torch.Tensor` `(N,)` bool): rows that are not zero.
+        precision (`Precision`): of its numbers.
+
+    Returns:
+        Lists of formulas to try, one list after the other; in each, those with rounder numbers first.
+    """
+    d_model = table.shape[1]
+    shapes = [shape for shape in SHAPES if shape.fits(d_model)]
+    turned: dict[str, tuple[torch.Tensor, float]] = {}
+    spaced: list[Formula] = []
+    fixed: list[Formula] = []
+    for shape in shapes:
+        key = str(shape.columns(d_model))
+        if key not in turned:
+            turned[key] = _turned(table, present, shape, precision)
+            fixed += _fixed(shape, *turned[key], d_model)
+        spaced += _spaced(shape, *turned[key], d_model)
+    yield sorted(spaced, key=lambda each: len(f"{each.base:.10g}".rstrip("0")))
+    yield fixed
+
+
+def round_numbers(value: float, apart: float) -> list[float]:
+    r"""Numbers not farther than `apart` from `value`, one for each count of digits, the roundest first.
+
+    Example:
+        >>> round_numbers(8191.87, 10)
+        [8200.0, 8190.0, 8192.0, 8191.9, 8191.87]
+    """
+    found: list[float] = []
+    for digits in range(1, 9):
+        near = float(f"{value:.{digits - 1}e}")
+        if abs(near - value) <= apart and near not in found:
+            found.append(near)
+    return found or [value]
+
+
+def _some_pairs(formula: Formula, d_model: int, *, alone: bool = False) -> torch.Tensor:
+    """Numbers of pairs from the fastest to the slowest, few enough to be quick; a sine may stand `alone`."""
+    count = formula.counts(d_model)[0 if alone else 1]
+    return torch.linspace(0, count - 1, min(count, _MOST_PAIRS)).round().long()
+
+
+def _as_complex(values: torch.Tensor, formula: Formula) -> torch.Tensor:
+    """Cosine + i·sine of each pair of columns."""
+    sines, cosines = (values[:, columns] for columns in formula.columns(values.shape[1]))
+    return torch.complex(cosines.contiguous(), sines[:, : cosines.shape[1]].contiguous())
+
+
+def _amplitude(values: torch.Tensor, expected: torch.Tensor, precision: Precision) -> float:
+    """What the formula is multiplied by: the median of the rows, of which a few may have been changed."""
+    rows = (values * expected).sum(1) / expected.square().sum(1).clamp_min(1e-300)
+    found = float(rows.median())
+    return 1.0 if abs(found - 1) <= max(precision.half, 1e-6) else found
+
+
+def _first_position(start: torch.Tensor, rates: torch.Tensor, near: float) -> int:
+    """The position whose angles are those of `start` `(F,)` complex."""
+    found = _by_vernier(start, rates)
+    if len(rates) > _FEW_PAIRS and float(rates[0] / rates[-1]) > 4:
+        return found
+    # A few columns come round again, or nearly: the position nearest to 0 whose angles are right.
+    counted = torch.arange(1, 2 * _FARTHEST, device="cpu")
+    tried = torch.cat([(counted + 1) // 2 * torch.where(counted % 2 == 1, 1, -1), torch.tensor([found])])
+    tried = torch.cat([torch.zeros(1, dtype=torch.int64), tried])
+    apart = (start * torch.polar(torch.ones(()).double(), -tried.unsqueeze(1) * rates)).angle().abs()
+    right = (apart <= near).all(1).nonzero().squeeze(1)
+    return int(tried[right[0] if len(right) else apart.mean(1).argmin()])
+
+
+def _by_vernier(start: torch.Tensor, rates: torch.Tensor) -> int:
+    """Read as a vernier: the slowest column says roughly where, each faster one more finely."""
+    fastest_last = sorted(zip(rates.abs().tolist(), (start.angle() * rates.sign()).tolist(), strict=True))
+    position = 0.0
+    for number, (rate, angle) in enumerate(fastest_last):
+        apart = angle / rate - position
+        turn = 2 * math.pi / rate
+        position += apart if number == 0 else apart - turn * round(apart / turn)
+    return round(max(-(2.0**40), min(position, 2.0**40)))
+
+
+def _turned(
+    table: torch.Tensor, present: torch.Tensor, shape: Formula, precision: Precision
+) -> tuple[torch.Tensor, float]:
+    """By how many radians each pair turns a row `(F,)`, and how sure that is; rows farther apart refine it."""
+    rates, sure, lag = torch.zeros(shape.counts(table.shape[1])[1], dtype=torch.float64), math.inf, 1
+    while lag < len(present):
+        rows = (present[:-lag] & present[lag:]).nonzero().squeeze(1)
+        if len(rows):
+            rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _HEAD)).long()]
+            before, after = (_as_complex(table[some].double(), shape) for some in (rows, rows + lag))
+            together = (after * before.conj()).sum(0)
+            rates = rates + (together * torch.polar(torch.ones(()).double(), -lag * rates)).angle() / lag
+            sure = max(precision.half, 2**-22) / lag
+        lag *= 2
+    return rates, sure
+
+
+def _spaced(shape: Formula, rates: torch.Tensor, sure: float, d_model: int) -> list[Formula]:
+    """The bases by which evenly spaced columns would turn so, if the first one turns by 1."""
+    number = torch.arange(len(rates), dtype=torch.float64, device="cpu")
+    known = (rates > 30 * sure) & (number > 0)
+    if not bool(known.any()) or shape.bases is not None:
+        return []
+    number, weight = number[known], (rates[known] / sure).square()
+    sharpness = float((weight * number.square()).sum())
+    step = float((-rates[known].log() * number * weight).sum()) / sharpness
+    steps = max(shape.counts(d_model)[0] - 1, 1) if shape.spacing == "ends" else d_model / 2
+    if not 0 < step * steps < math.log(_LARGEST_BASE):
+        return []
+    base = math.exp(step * steps)
+    near = round_numbers(base, base * steps * 4 / math.sqrt(sharpness))
+    return [Formula(shape.layout, shape.spacing, shape.cosine_first, each) for each in near if each > 1]
+
+
+def _fixed(shape: Formula, rates: torch.Tensor, sure: float, d_model: int) -> list[Formula]:
+    """One base a pair, where every pair turns at all."""
+    if d_model % 2 or bool((rates.abs() <= sure).any()):
+        return []
+    turns = 2 * math.pi / torch.where(rates > 0, rates, rates + 2 * math.pi)
+    bases = tuple(round_numbers(turn, 4 * sure * turn**2 / (2 * math.pi))[0] for turn in turns.tolist())
+    return [Formula(shape.layout, "width", shape.cosine_first, bases=bases)] if min(bases) > 1 else []
