@@ -101,6 +101,29 @@ def test_the_figures_of_a_plan_add_up(problem: tuple[list[int], int], seed: int 
     assert math.ceil(sum(lengths) / capacity) <= plan.lower_bound <= len(plan)
 
 
+@given(problems(), seeds)
+def test_the_attention_cost_is_the_number_of_pairs_within_documents(
+    problem: tuple[list[int], int], seed: int | None
+) -> None:
+    lengths, capacity = problem
+    cost = pack(lengths, capacity, seed=seed).attention_cost
+    assert cost == sum(length**2 for length in lengths)
+
+
+@given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 20), seeds)
+def test_truncating_cuts_what_is_too_long_to_the_capacity_and_counts_it(
+    lengths: list[int], capacity: int, seed: int | None
+) -> None:
+    plan = pack(lengths, capacity, too_long="truncate", seed=seed)
+    cut = [min(length, capacity) for length in lengths]
+    assert plan.lengths.tolist() == cut
+    assert plan.truncated == sum(length > capacity for length in lengths)
+    assert plan.tokens_cut == sum(lengths) - sum(cut)
+    plain = pack(cut, capacity, seed=seed)
+    assert np.array_equal(plan.order, plain.order)
+    assert np.array_equal(plan.row_offsets, plain.row_offsets)
+
+
 @given(st.integers(1, 12).flatmap(lambda c: st.tuples(st.lists(st.integers(1, c), max_size=6), st.just(c))))
 def test_no_plan_whatever_has_fewer_rows_than_the_lower_bound(problem: tuple[list[int], int]) -> None:
     lengths, capacity = problem
@@ -148,6 +171,16 @@ def test_a_plan_is_carried_out_by_ragged_rows() -> None:
     assert [row.tolist() for row in packed] == [[2, 2, 2, 3], [1, 1, 4, 4]]
 
 
+def test_a_million_documents_pack_close_to_the_lower_bound() -> None:
+    lengths = np.clip(np.random.default_rng(0).lognormal(4.7, 1.0, 1_000_000).astype(int), 1, 2048)
+    plan = pack(lengths, 2048)
+    assert plan.lower_bound <= len(plan) <= 1.0005 * plan.lower_bound
+
+
+def test_the_attention_cost_of_huge_documents_does_not_overflow() -> None:
+    assert pack([10**11] * 3, 10**12).attention_cost == 3 * 10**22
+
+
 def test_a_capacity_beyond_16_bits_packs_as_well() -> None:
     lengths = np.random.default_rng(0).integers(1, 100_000, 400)
     for capacity in (100_000, 10**12):
@@ -166,10 +199,12 @@ def test_no_documents_make_no_rows() -> None:
     assert [len(array) for array in split_long([], 8)] == [0, 0, 0]
 
 
-def test_the_repr_prints_rows_utilisation_lower_bound_and_padding() -> None:
+def test_the_repr_prints_rows_utilisation_lower_bound_padding_attention_and_what_was_cut() -> None:
     assert repr(pack([6, 6, 6], 10)) == (
-        "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12)"
+        "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12,\n"
+        "            attention_cost=108 (36.00 % of full rows))"
     )
+    assert repr(pack([6, 12, 13], 10, too_long="truncate")).endswith("truncated=2, tokens_cut=5)")
 
 
 def test_a_plan_stays_as_it_is_when_rows_or_lengths_are_written_to() -> None:
@@ -191,7 +226,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack([5, 3, 12, 11], 10),
         ValueError,
-        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", "split_long", "np.minimum(lengths, 10)"],
+        ["document 2 has 12 tokens, a row holds 10", "2 of 4 documents", "split_long", 'too_long="truncate"'],
     ),
     (lambda: pack([5, 0, -3], 10), ValueError, ["document 1 has length 0", "2 bad of 3 lengths"]),
     (lambda: pack([5, -3], 10), ValueError, ["document 1 has length -3", "1 bad of 2 lengths"]),
@@ -201,6 +236,10 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: pack([5.0], 8), TypeError, ["lengths must be a flat list of whole numbers", "float64"]),
     (lambda: pack([[5, 3]], 8), TypeError, ["lengths must be a flat list of whole numbers", "2-dimensional"]),
     (lambda: pack([[5], [5, 3]], 8), TypeError, ["lengths must be a flat list of whole numbers"]),
+    (lambda: pack([5, 0], 10, too_long="truncate"), ValueError, ["document 1 has length 0"]),
+    (lambda: pack([5], 8, too_long="split"), ValueError, ["too_long must be one of 'error', 'truncate'", "'split'"]),
+    (lambda: pack([5], 8, seed=-1), ValueError, ["seed must be at least 0", "got: -1"]),
+    (lambda: pack([5], 8, seed=0.5), TypeError, ["seed must be a whole number", "got: 0.5"]),
     (lambda: split_long([5, 0], 8), ValueError, ["document 1 has length 0", "1 bad of 2 lengths"]),
     (lambda: split_long([5], 0), ValueError, ["capacity must be positive", "got: 0"]),
 ]

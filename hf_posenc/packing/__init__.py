@@ -3,6 +3,7 @@
 NumPy only, so that it works the same in a forked worker. Plans are made of lengths; no token is seen or moved here.
 """
 
-from .plan import PackingPlan, pack, split_long
+from .plan import PackingPlan, pack
+from .splitting import split_long
 
 __all__ = ["PackingPlan", "pack", "split_long"]

@@ -1,20 +1,23 @@
-"""Plans of rows: which documents share one, and how those that are too long are cut first.
+"""Plans of rows: which documents share one.
 
 Plans over lengths and never sees a token; `Ragged.take` and `Ragged.group` carry a plan out.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, shorten
+from .._explain import explain, one_of
 from .best_fit import best_fit_decreasing, fewest_rows
+from .checks import checked_lengths, whole_number
+
+TooLong = Literal["error", "truncate"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,13 +30,17 @@ class PackingPlan:
     Args:
         order (`np.ndarray` `(N,)` int64): the documents' numbers, row after row.
         row_offsets (`np.ndarray` `(R + 1,)` int64): where each row begins in `order`, and at last N.
-        lengths (`np.ndarray` `(N,)` int64): the documents' lengths, by number, that the plan was made for.
+        lengths (`np.ndarray` `(N,)` int64): the documents' lengths, by number, that the plan was made for; where
+            documents are cut, the lengths that are left.
         capacity (`int`): tokens a row can hold.
+        truncated (`int`, *optional*): how many documents are cut to `capacity`.
+        tokens_cut (`int`, *optional*): how many tokens that costs.
 
     Example:
         >>> plan = pack([5, 3, 8, 2, 4], 10)
         >>> plan
-        PackingPlan(rows=3, documents=5, tokens=22, capacity=10, utilisation=73.33 %, lower_bound=3, padding=8)
+        PackingPlan(rows=3, documents=5, tokens=22, capacity=10, utilisation=73.33 %, lower_bound=3, padding=8,
+                    attention_cost=118 (39.33 % of full rows))
         >>> [row.tolist() for row in plan]
         [[2, 3], [0, 4], [1]]
     """
@@ -42,6 +49,8 @@ class PackingPlan:
     row_offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
     capacity: int
+    truncated: int = 0
+    tokens_cut: int = 0
 
     def __len__(self) -> int:
         """Number of rows, R."""
@@ -91,15 +100,32 @@ class PackingPlan:
         """
         return fewest_rows(self.lengths, self.capacity)
 
+    @property
+    def attention_cost(self) -> int:
+        r"""Pairs of tokens that attention looks at where documents see only themselves: the sum of squared lengths.
+
+        A dense mask looks at `rows * capacity**2` of them, whatever the documents are.
+
+        Example:
+            >>> pack([5, 3, 8, 2, 4], 10).attention_cost
+            118
+        """
+        sizes, counts = np.unique(self.lengths, return_counts=True)
+        return sum(size * size * count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True))
+
     def __repr__(self) -> str:
+        dense = len(self) * self.capacity**2
+        cut = f", truncated={self.truncated}, tokens_cut={self.tokens_cut}" if self.truncated else ""
         return (
             f"PackingPlan(rows={len(self)}, documents={len(self.order)}, tokens={int(self.lengths.sum())}, "
             f"capacity={self.capacity}, utilisation={100 * self.utilisation:.2f} %, "
-            f"lower_bound={self.lower_bound}, padding={self.padding})"
+            f"lower_bound={self.lower_bound}, padding={self.padding},\n            "
+            f"attention_cost={self.attention_cost} ({100 * self.attention_cost / max(dense, 1):.2f} % of full rows)"
+            f"{cut})"
         )
 
 
-def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> PackingPlan:
+def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed: int | None = None) -> PackingPlan:
     r"""Packs documents into rows of at most `capacity` tokens, with few rows.
 
     Best-fit decreasing: from the longest document to the shortest, each goes into the row with the least free space
@@ -108,6 +134,9 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         capacity (`int`): tokens a row can hold.
+        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): a document longer than `capacity` is
+            refused, or planned for with its first `capacity` tokens, and counted in `truncated`. To lose no token, pack
+            the pieces that `split_long` makes.
         seed (`int`, *optional*): shuffles the rows, and documents of equal length among each other; the same seed gives
             the same plan, and any seed the same number of rows. Without it rows with the longest documents come first.
 
@@ -115,8 +144,8 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
         `PackingPlan`: every document exactly once, no row above `capacity`.
 
     Raises:
-        ValueError: if a document is longer than `capacity` or has no tokens, or if `capacity` is not positive.
-        TypeError: if `lengths` or `capacity` are not whole numbers.
+        ValueError: if a document is too long or has no tokens, or if `capacity` is not positive or `seed` negative.
+        TypeError: if `lengths`, `capacity` or `seed` are not whole numbers.
 
     Source:
         Johnson 1973, "Near-optimal bin packing algorithms" (best-fit decreasing).
@@ -125,18 +154,32 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
         >>> plan = pack([5, 3, 8, 2, 4], capacity=10)
         >>> plan.order, plan.row_offsets
         (array([2, 3, 0, 4, 1]), array([0, 2, 4, 5]))
+        >>> cut = pack([5, 13], capacity=10, too_long="truncate")
+        >>> cut.lengths, cut.truncated, cut.tokens_cut
+        (array([ 5, 10]), 1, 3)
     """
-    sizes, capacity = _checked(lengths, capacity)
-    longest = int(sizes.argmax()) if len(sizes) else 0
-    if len(sizes) and sizes[longest] > capacity:
-        raise ValueError(
-            explain(
-                f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
-                got=f"{int((sizes > capacity).sum())} of {len(sizes)} documents longer than the capacity",
-                fix="split them with split_long(lengths, capacity) and pack the pieces, cut them with "
-                f"np.minimum(lengths, {capacity}), or raise the capacity",
+    capacity = whole_number("capacity", capacity, example=2048)
+    if too_long not in ("error", "truncate"):
+        raise ValueError(one_of("too_long", too_long, ("error", "truncate")))
+    sizes = checked_lengths(lengths)
+    truncated = tokens_cut = 0
+    if int(sizes.max(initial=0)) > capacity:
+        beyond = sizes > capacity
+        truncated = int(beyond.sum())
+        if too_long == "error":
+            longest = int(sizes.argmax())
+            raise ValueError(
+                explain(
+                    f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
+                    got=f"{truncated} of {len(sizes)} documents longer than the capacity",
+                    fix="split them with split_long(lengths, capacity) and pack the pieces, cut them with "
+                    'too_long="truncate", or raise the capacity',
+                )
             )
-        )
+        tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
+        sizes = np.minimum(sizes, capacity)
+    if seed is not None:
+        seed = whole_number("seed", seed, at_least=0, example=0)
     generator = None if seed is None else np.random.default_rng(seed)
     # 16 bits are enough for most capacities, and let NumPy sort by radix.
     room_left = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)
@@ -166,71 +209,4 @@ def pack(lengths: ArrayLike, capacity: int, *, seed: int | None = None) -> Packi
     place = row_offsets[row] + np.repeat(inside, width)  # where each entry begins in `order`
     order = np.empty(len(sizes), dtype=np.int64)
     order[np.arange(len(sizes)) + np.repeat(place - (np.cumsum(documents) - documents), documents)] = by_length
-    return PackingPlan(order, row_offsets, sizes, capacity)
-
-
-def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Cuts documents into pieces of at most `capacity` tokens; every token is in exactly one piece.
-
-    A document that fits is one piece. A longer one gives full pieces, and at last what remains.
-
-    Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        capacity (`int`): the longest a piece may be.
-
-    Returns:
-        three `np.ndarray` `(P,)` int64: the document of each piece, where in it the piece starts, and how long it is.
-        In the order of the documents and of their tokens.
-
-    Raises:
-        ValueError: if a document has no tokens, or if `capacity` is not positive.
-        TypeError: if `lengths` or `capacity` are not whole numbers.
-
-    Example:
-        >>> document, start, length = split_long([3, 11], 5)
-        >>> document, start, length
-        (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
-        >>> pack(length, 5)
-        PackingPlan(rows=3, documents=4, tokens=14, capacity=5, utilisation=93.33 %, lower_bound=3, padding=1)
-    """
-    sizes, capacity = _checked(lengths, capacity)
-    pieces = -(-sizes // capacity)  # (N,)
-    document = np.repeat(np.arange(len(sizes)), pieces)
-    first = np.cumsum(pieces) - pieces
-    start = (np.arange(len(document)) - first[document]) * capacity
-    return document, start, np.minimum(sizes[document] - start, capacity)
-
-
-def _checked(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], int]:
-    """The lengths as an int64 array of its own, and the capacity as an int."""
-    try:
-        room = operator.index(capacity)
-    except TypeError:
-        raise TypeError(
-            explain("capacity must be a whole number", got=shorten(capacity), fix="capacity=2048")
-        ) from None
-    if room <= 0:
-        raise ValueError(explain("capacity must be positive", got=room, fix="capacity=2048"))
-    try:
-        sizes = np.asarray(lengths)
-    except ValueError:  # rows of unequal lengths
-        sizes = np.empty((0, 0), dtype=object)
-    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
-        raise TypeError(
-            explain(
-                "lengths must be a flat list of whole numbers, one a document",
-                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
-                fix="lengths=[len(ids) for ids in documents]",
-            )
-        )
-    sizes = sizes.astype(np.int64)
-    if len(sizes) and sizes.min() <= 0:
-        bad = np.flatnonzero(sizes <= 0)
-        raise ValueError(
-            explain(
-                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
-                got=f"{len(bad)} bad of {len(sizes)} lengths",
-                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
-            )
-        )
-    return sizes, room
+    return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut)

@@ -1,0 +1,87 @@
+"""What a plan is made of, checked once: lengths and whole numbers.
+
+Words for errors and nothing else; what fits where is decided in `plan` and `budget`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._explain import explain, shorten
+
+
+def whole_number(name: str, value: Any, *, at_least: int = 1, example: int) -> int:
+    r"""A setting as an `int`, where it is a whole number and large enough.
+
+    Args:
+        name (`str`), value (`object`): the argument.
+        at_least (`int`, *optional*, defaults to 1): the smallest that is allowed.
+        example (`int`): a usual value, for the way out.
+
+    Returns:
+        `int`.
+
+    Raises:
+        ValueError: if it is too small.
+        TypeError: if it is no whole number.
+
+    Example:
+        >>> whole_number("capacity", np.int64(8), example=2048)
+        8
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            explain(f"{name} must be a whole number", got=shorten(value), fix=f"{name}={example}")
+        ) from None
+    if number < at_least:
+        rule = "positive" if at_least == 1 else f"at least {at_least}"
+        raise ValueError(explain(f"{name} must be {rule}", got=number, fix=f"{name}={example}"))
+    return number
+
+
+def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    r"""The lengths of documents as an array of its own.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+
+    Returns:
+        `np.ndarray` `(N,)` int64, in memory of its own.
+
+    Raises:
+        ValueError: if a document has no tokens.
+        TypeError: if they are not whole numbers, or not flat.
+
+    Example:
+        >>> checked_lengths([5, 3])
+        array([5, 3])
+    """
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:  # rows of unequal lengths
+        sizes = np.empty((0, 0), dtype=object)
+    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
+        raise TypeError(
+            explain(
+                "lengths must be a flat list of whole numbers, one a document",
+                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
+                fix="lengths=[len(ids) for ids in documents]",
+            )
+        )
+    sizes = sizes.astype(np.int64)
+    if len(sizes) and sizes.min() <= 0:
+        bad = np.flatnonzero(sizes <= 0)
+        raise ValueError(
+            explain(
+                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
+                got=f"{len(bad)} bad of {len(sizes)} lengths",
+                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
+            )
+        )
+    return sizes
