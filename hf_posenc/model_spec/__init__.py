@@ -2,7 +2,17 @@
 
 from .finding import find_positions, looks_at_positions
 from .kinds import Kind, kinds_of
+from .probing import token_embeddings
 from .spec import ModelSpec
 from .tables import Findings, PositionTable
 
-__all__ = ["Findings", "Kind", "ModelSpec", "PositionTable", "find_positions", "kinds_of", "looks_at_positions"]
+__all__ = [
+    "Findings",
+    "Kind",
+    "ModelSpec",
+    "PositionTable",
+    "find_positions",
+    "kinds_of",
+    "looks_at_positions",
+    "token_embeddings",
+]

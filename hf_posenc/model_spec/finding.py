@@ -98,6 +98,7 @@ def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look
                 padding_row=padding_row,
                 offset=None,
                 left_padding_shifts=shifts,
+                ahead=_ahead(look.table, plain, lengths.of(counts), first),
             )
             break
     return list(found.values())
@@ -129,6 +130,12 @@ def _with_padding(
             one_row = bool((behind == behind[0]).all()) and not bool((left == right).all())
             return int(left[padding]) != first, int(behind[0]) if one_row else None
     return False, None
+
+
+def _ahead(table: torch.Tensor, plain: list[Look], length: int, first: int) -> int:
+    """How many rows behind the last token's are read by looks as wide as the sequence; windows are wider."""
+    last = [int(look.rows.max()) for look in plain if look.table is table and look.rows.shape[-1] == length]
+    return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, given: list[Look], positions: torch.Tensor) -> int | None:

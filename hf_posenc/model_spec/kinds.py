@@ -16,7 +16,8 @@ from .tables import PositionTable
 
 Kind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi"]
 
-_RELATIVE = re.compile(r"relative|rel_attn|rel_pos|rel_embed|r_kernel|distance_embedding", re.IGNORECASE)
+_SINUSOIDAL = re.compile(r"Sinusoid")
+_RELATIVE = re.compile(r"relative|rel_?attn|rel_?pos|rel_?embed|r_kernel|distance_embedding", re.IGNORECASE)
 _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 
@@ -34,16 +35,23 @@ def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[Kind,
     found: list[Kind] = []
     if any(table.is_learned for table in tables):
         found.append("learned")
-    rotary = _has_rotary(model)
-    if not rotary and any(not table.is_learned for table in tables):
+    alibi = _has_alibi(model)
+    rotary = _has_rotary(model) and not alibi  # Falcon has a module for the one even where it uses the other
+    # RoFormer turns by a table of sinusoids; Pegasus-X and TrOCR have a module that keeps no table.
+    if not rotary and (any(not table.is_learned for table in tables) or (not found and _has_sinusoids(model))):
         found.append("sinusoidal")
     if rotary:
         found.append("rotary")
     if _has_relative(model):
         found.append("relative")
-    if _has_alibi(model):
+    if alibi:
         found.append("alibi")
     return tuple(found)
+
+
+def _has_sinusoids(model: nn.Module) -> bool:
+    """Whether a module is called sinusoidal positions, whatever it does."""
+    return any(_SINUSOIDAL.search(type(module).__name__) for module in model.modules())
 
 
 def _has_rotary(model: nn.Module) -> bool:

@@ -19,6 +19,8 @@ from .._explain import explain, shorten
 from .._huggingface import configurations, forward_names, opened, special_ids
 from .untouched import untouched
 
+_GIVE_THE_PART = "of a model that reads images or sound too, give the part that reads text, e.g. model.text_model"
+
 # How a look into a table may be written, besides as an embedding.
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
 
@@ -55,9 +57,9 @@ class Probe:
         for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
             if tensor.dim() == 2 and tensor.is_floating_point():
                 self.tables.setdefault(id(tensor), (name, tensor))
-        self.input_table = _input_table(self.model)
-        self.device = self.input_table.device
-        self.dtype = self.input_table.dtype
+        self.input_table = token_embeddings(self.model)
+        like = self.input_table if self.input_table is not None else next(self.model.parameters())
+        self.device, self.dtype = like.device, like.dtype
         self.is_half = self.dtype in (torch.float16, torch.bfloat16)
         self.plain_ids = _plain_ids(self.model)
         self.padding_id = _padding_id(self.model)
@@ -84,6 +86,15 @@ class Probe:
         Raises:
             ValueError: if the model does not run on them.
         """
+        if self.names and "input_ids" not in self.names:
+            reads = getattr(self.base, "main_input_name", None) or forward_names(self.base)[0]
+            raise ValueError(
+                explain(
+                    f"{type(self.base).__name__} reads no token ids, so it has no positions of text",
+                    got=f"its input is {reads}",
+                    fix=_GIVE_THE_PART,
+                )
+            )
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         given: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         for name, value in {"use_cache": False, "return_dict": True}.items():
@@ -96,10 +107,10 @@ class Probe:
             length = inputs["input_ids"].shape[1]
             raise ValueError(
                 explain(
-                    f"the forward of {type(self.base).__name__} did not run on {length} token ids, so what positions "
-                    "it has cannot be seen",
+                    f"{type(self.base).__name__} did not run on {length} token ids alone, so what positions it has "
+                    "cannot be seen",
                     got=f"{type(error).__name__}: {shorten(str(error), 200)}",
-                    fix="for a model of several parts, give the one that reads text, e.g. model.text_model",
+                    fix=_GIVE_THE_PART,
                 )
             ) from error
         return watch.looks, _hidden(out)
@@ -154,28 +165,20 @@ def _check_numbers(model: nn.Module) -> None:
             )
 
 
-def _input_table(model: Any) -> torch.Tensor:
-    """The table that token ids are looked up in; any parameter where a model does not say."""
-    try:
-        found = getattr(model.get_input_embeddings(), "weight", None)
-    except (NotImplementedError, AttributeError, TypeError):
-        found = None
-    return cast(torch.Tensor, found if isinstance(found, torch.Tensor) else next(model.parameters()))
-
-
-def number_of_embeddings(model: Any) -> int | None:
-    """How many ids a model can look up, where it says."""
+def token_embeddings(model: Any) -> torch.Tensor | None:
+    """The table `(V, D)` that token ids are looked up in, where a model says which."""
     try:
         weight = getattr(model.get_input_embeddings(), "weight", None)
-    except (NotImplementedError, AttributeError, TypeError):
+    except (NotImplementedError, AttributeError, TypeError):  # CANINE has none, Flava does not say
         return None
-    return len(weight) if isinstance(weight, torch.Tensor) and weight.dim() == 2 else None
+    return weight if isinstance(weight, torch.Tensor) and weight.dim() == 2 else None
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Ids without a meaning of their own: padding moves positions, end-of-sequence tokens end things."""
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
-    rows = min([number_of_embeddings(model) or 2**31, *(size for size in known if type(size) is int and size > 0)])
+    table = token_embeddings(model)
+    rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])
     special = special_ids(model.config) | {
         int(module.padding_idx) for module in model.modules() if type(getattr(module, "padding_idx", None)) is int
     }

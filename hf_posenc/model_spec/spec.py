@@ -17,7 +17,7 @@ from .._explain import explain, one_of, shorten
 from .._huggingface import forward_names, is_hugging_face, opened, says_positions
 from .finding import find_positions
 from .kinds import kinds_of
-from .probing import number_of_embeddings
+from .probing import token_embeddings
 from .square import takes_square_masks
 from .tables import Findings
 
@@ -111,13 +111,14 @@ class ModelSpec:
         if not is_hugging_face(model):
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
         found = find_positions(model)
+        embeddings = token_embeddings(model)
         return cls(
             name=type(model).__name__,
             accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
             positions=kinds_of(model, found.tables),
             max_length=_length(model, found, "input_ids"),
             max_target_length=_length(model, found, "decoder_input_ids"),
-            num_embeddings=number_of_embeddings(model),
+            num_embeddings=None if embeddings is None else len(embeddings),
             is_causal=found.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
             shifts_labels=_makes_decoder_inputs(model),

@@ -28,6 +28,8 @@ class PositionTable:
         offset (`int`, *optional*): row read minus `position_ids` given, where the model takes `position_ids`.
         left_padding_shifts (`bool`): whether, with an attention mask alone, padding on the left moves real tokens on to
             later rows.
+        ahead (`int`): how many rows behind the last token's are read: 1 in ProphetNet's decoder, which predicts two
+            tokens at once.
     """
 
     name: str
@@ -38,11 +40,12 @@ class PositionTable:
     padding_row: int | None
     offset: int | None
     left_padding_shifts: bool
+    ahead: int = 0
 
     @property
     def max_length(self) -> int:
-        """How many positions it has rows for."""
-        return len(self.tensor) - self.first_row
+        """How many tokens it has rows for."""
+        return len(self.tensor) - self.first_row - self.ahead
 
     @property
     def is_learned(self) -> bool:

@@ -41,7 +41,10 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module in model.modules()
     ]
     config = getattr(model, "config", None)
-    configs = [(vars(each), _shallow(vars(each))) for each in configurations(config)] if config is not None else []
+    configs = [
+        (vars(each), dict(vars(each)), _contents(vars(each)))
+        for each in (configurations(config) if config is not None else ())
+    ]
     numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
     logger = logging.getLogger("transformers")
     level = logger.level
@@ -61,13 +64,14 @@ def untouched(model: nn.Module) -> Iterator[None]:
             _put_back(vars(module), attributes)
             for name, content in dicts:
                 _put_back(vars(module)[name], content)
-        for now, values in configs:
-            _put_back(now, values)
+        for now, values, contents in configs:
+            changed = {name: content for name, content in contents.items() if values[name] != content}
+            _put_back(now, values | changed)
 
 
-def _shallow(values: dict[str, Any]) -> dict[str, Any]:
-    """Lists and dicts copied; everything else, configurations inside configurations too, the object itself."""
-    return {name: copy.copy(value) if isinstance(value, dict | list | set) else value for name, value in values.items()}
+def _contents(values: dict[str, Any]) -> dict[str, Any]:
+    """Copies of the lists and dicts, to be put back where one was changed in place."""
+    return {name: copy.copy(value) for name, value in values.items() if isinstance(value, dict | list | set)}
 
 
 def _put_back(now: dict[str, Any], before: dict[str, Any]) -> None:

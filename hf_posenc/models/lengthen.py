@@ -18,7 +18,7 @@ from .kept import Kept
 
 
 def lengthen(model: Any, found: Findings, tables: tuple[PositionTable, ...], max_positions: int, kept: Kept) -> None:
-    r"""Gives every table `first_row + max_positions` rows; the new ones are a fresh model's.
+    r"""Gives every table rows for at least `max_positions` tokens; the new ones are a fresh model's.
 
     Args:
         model (`PreTrainedModel`): opened.
@@ -28,18 +28,18 @@ def lengthen(model: Any, found: Findings, tables: tuple[PositionTable, ...], max
         kept (`Kept`): notes what is changed.
 
     Raises:
-        ValueError: if a table is longer already, or the model's configuration cannot say the new length.
+        ValueError: if the tables are longer already, or the model's configuration cannot say the new length.
     """
-    for table in tables:
-        if max_positions < table.max_length:
-            raise ValueError(
-                explain(
-                    "max_positions lengthens a table, and this one is longer",
-                    got=f"max_positions={max_positions}, {table.max_length} positions in {table.name}",
-                    fix=f"max_positions={table.max_length} or more; max_length= of the collator makes rows shorter",
-                )
+    shortest = min(tables, key=lambda table: table.max_length)
+    if max_positions < shortest.max_length:
+        raise ValueError(
+            explain(
+                "max_positions lengthens a table, and this one is longer",
+                got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
+                fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
             )
-    if all(table.max_length == max_positions for table in tables):
+        )
+    if max_positions == shortest.max_length:
         return
     changes = _changes(model.config, tables, max_positions)
     longer = copy.deepcopy(model.config)
@@ -61,10 +61,9 @@ def _changes(config: Any, tables: tuple[PositionTable, ...], max_positions: int)
     for each in configurations(config):
         for key in LENGTH_KEYS:
             said = vars(each).get(key)
-            for table in tables:
-                if said in (table.max_length, len(table.tensor)):
-                    changes.setdefault(id(each), {})[key] = said + max_positions - table.max_length
-                    break
+            meant = [table.max_length for table in tables if said in (table.max_length, len(table.tensor))]
+            if meant and min(meant) < max_positions:
+                changes.setdefault(id(each), {})[key] = said + max_positions - min(meant)
     return changes
 
 
@@ -73,9 +72,12 @@ def _check(
 ) -> None:
     """The twin must differ in the length of position tables alone, or a saved model could not be read back."""
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in found.not_reached}
-    for table in tables:
-        wanted[table.name] = torch.Size([table.first_row + max_positions, table.tensor.shape[1]])
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
+    for table in tables:
+        rows, width = table.tensor.shape
+        rows += max(0, max_positions - table.max_length)
+        # The same key may say the length of another table, which reads more rows than this one.
+        wanted[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
     for name, shape in wanted.items():
         if there.get(name) != shape:
             raise ValueError(

@@ -21,6 +21,7 @@ class Written:
         counts (`str`): whose positions it holds, `"input_ids"` or `"decoder_input_ids"`.
         first_row (`int`): the row that a first token reads.
         rows (`int`), d_model (`int`): its shape.
+        max_positions (`int`): how many tokens a row may have.
         was (`str`): what it held before: "random", "trained", or sinusoids.
         left_padding_shifts (`bool`): whether, with an attention mask alone, padding on the left moves real tokens on to
             later rows.
@@ -31,13 +32,9 @@ class Written:
     first_row: int
     rows: int
     d_model: int
+    max_positions: int
     was: str
     left_padding_shifts: bool
-
-    @property
-    def max_positions(self) -> int:
-        """How many tokens a row may have."""
-        return self.rows - self.first_row
 
 
 @dataclass(frozen=True, eq=False, repr=False)

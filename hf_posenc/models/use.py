@@ -11,7 +11,7 @@ import torch
 
 from .._explain import explain, shorten
 from .._huggingface import is_hugging_face, opened
-from ..model_spec import Findings, PositionTable, find_positions, kinds_of
+from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
 from ..sinusoid import CONVENTIONS, Convention, resolve_convention, sinusoidal_encoding
 from .held import holds, looks_trained, neighbours_alike
 from .kept import Kept
@@ -110,6 +110,7 @@ def use_sinusoidal_positions(
             first_row=table.first_row,
             rows=len(parameters[table.name]),
             d_model=table.tensor.shape[1],
+            max_positions=len(parameters[table.name]) - table.first_row - table.ahead,
             was=was,
             left_padding_shifts=table.left_padding_shifts,
         )
@@ -199,11 +200,12 @@ def _held(
 
 def _spread(model: Any, rows: torch.Tensor) -> float | None:
     """How large positions are, in parts of the token embeddings' size."""
-    module = model.get_input_embeddings()
-    tokens = getattr(module, "weight", None)
-    if not isinstance(tokens, torch.Tensor) or not tokens.numel():
+    tokens = token_embeddings(model)
+    if tokens is None or not tokens.numel():
         return None
-    scale = float(getattr(module, "embed_scale", 1.0))  # BART's family may multiply what it looks up by sqrt(d)
+    scale = float(
+        getattr(model.get_input_embeddings(), "embed_scale", 1.0)
+    )  # BART's family may multiply what it looks up by sqrt(d)
     size = tokens.detach()[:4096].float().std() * scale
     return float(rows.detach().float().std() / size.clamp_min(1e-12))
 
@@ -214,7 +216,7 @@ def _no_table(model: Any, found: Findings) -> str:
     name = type(model).__name__
     leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) feeds it what it takes"
     if "sinusoidal" in kinds:
-        tables = ", ".join(table.name for table in found.tables)
+        tables = ", ".join(table.name for table in found.tables) or "computed for each batch"
         return explain(f"{name} has sinusoidal positions of its own already", got=tables, fix=leave)
     if kinds:
         words = " and ".join(kinds)
