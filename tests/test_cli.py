@@ -260,6 +260,76 @@ def test_a_place_that_cannot_be_written_to_is_no_hindrance(
     assert "not kept: the cache cannot be written to" in capsys.readouterr().out
 
 
+# -------------------------------------------------------------------------------------------------------------- check
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A BERT with sinusoidal positions, saved without a tokenizer."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    from hf_posenc import use_sinusoidal_positions
+
+    config = BertConfig(
+        vocab_size=90, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=40
+    )
+    model = BertForMaskedLM(config)
+    use_sinusoidal_positions(model)
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_check_prints_what_the_audit_finds(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import AutoModel
+
+    from hf_posenc.audit import check
+
+    expected = str(check(AutoModel.from_pretrained(model_folder)))
+    capsys.readouterr()
+    assert run("check", model_folder) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{expected}\n"
+    assert err == ""
+    assert "BertModel: sinusoidal positions" in out
+    assert "exact, rounded once to float32" in out
+    assert "used by        vaswani" in out
+
+
+def test_check_says_what_the_checkpoint_lacks(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model_folder / "model.safetensors")
+    name = "bert.embeddings.position_embeddings.weight"
+    save_file({n: w for n, w in weights.items() if n != name}, model_folder / "model.safetensors", {"format": "pt"})
+    assert run("check", model_folder) == 0
+    out = capsys.readouterr().out
+    assert "BertModel: learned positions" in out
+    assert "not in the checkpoint, and new random numbers: embeddings.position_embeddings.weight" in out
+
+
+def test_check_leaves_transformers_as_talkative_as_it_was(model_folder: Path) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    run("check", model_folder)
+    run("check", "nowhere")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_check_refuses_what_is_no_model_in_three_lines(
+    tmp_path: Path, model_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run("check", tmp_path / "empty") == 2
+    refused(capsys, "empty cannot be loaded as a model", "  got: ", "  fix: a folder written by model.save_pretrained")
+    assert run("check", "nobody/no-such-model") == 2
+    refused(capsys, "nobody/no-such-model cannot be loaded as a model", "  fix: a folder with a model; one on the Hub")
+    (model_folder / "model.safetensors").write_bytes(b"no weights")
+    assert run("check", model_folder) == 2
+    refused(capsys, "model cannot be loaded as a model", "  got: ", "  fix: ")
+    assert run("check") == 2
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -340,6 +410,12 @@ def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"hf-posenc {version('hf-posenc')}", "[]"]
+
+
+def test_check_runs_as_a_command_of_its_own(model_folder: Path) -> None:
+    done = in_new_process("check", model_folder)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().startswith("BertModel: sinusoidal positions")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
 from hf_posenc.sinusoid import CONVENTIONS, sinusoidal_table
-from hf_posenc.sinusoid.recognition import Recognised, recognise
+from hf_posenc.sinusoid.recognition import Identified, identify
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 
-def largest_error(table: torch.Tensor, found: Recognised) -> float:
+def largest_error(table: torch.Tensor, found: Identified) -> float:
     """The definition, in plain float64, of what `largest_error` says."""
     assert found.convention is not None
     rows = torch.arange(found.rows) + found.first_position
@@ -38,7 +38,7 @@ def largest_error(table: torch.Tensor, found: Recognised) -> float:
 def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
     convention = CONVENTIONS[name]
     table = sinusoidal_table(300, width, convention=name, dtype=dtype)
-    found = recognise(table)
+    found = identify(table)
     assert found.is_sinusoidal
     assert found.is_exact
     assert name in found.presets
@@ -53,7 +53,7 @@ def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int,
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["vaswani", "marian", "tensor2tensor"])
 def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
-    found = recognise(sinusoidal_table(rows, 32, convention=name, dtype=dtype))
+    found = identify(sinusoidal_table(rows, 32, convention=name, dtype=dtype))
     assert found.is_exact
     assert name in found.presets
     assert found.first_position == 0
@@ -63,7 +63,7 @@ def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
 @pytest.mark.parametrize("first", [-513, -2, -1, 1, 2, 17, 3000])
 @pytest.mark.parametrize("width", [16, 256])
 def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dtype) -> None:
-    found = recognise(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
+    found = identify(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
     assert found.first_position == first
     assert found.is_exact
 
@@ -71,36 +71,36 @@ def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dty
 def test_zero_rows_before_the_first_position_shift_it() -> None:
     table = torch.zeros(130, 32)
     table[2:] = sinusoidal_encoding(torch.arange(128), 32)
-    found = recognise(table)
+    found = identify(table)
     assert (found.zero_rows, found.first_position, found.is_exact) == ((0, 1), -2, True)
     table[[50, 129]] = 0
-    assert recognise(table).zero_rows == (0, 1, 50, 129)
-    assert "0 to 1, 50, 129" in str(recognise(table))
+    assert identify(table).zero_rows == (0, 1, 50, 129)
+    assert "0 to 1, 50, 129" in str(identify(table))
 
 
 @pytest.mark.parametrize("inside", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("outside", [torch.float32, torch.float64])
 def test_half_precision_kept_in_a_wider_dtype_is_exact_in_its_own(inside: torch.dtype, outside: torch.dtype) -> None:
-    found = recognise(sinusoidal_encoding(torch.arange(400), 64, dtype=inside).to(outside))
+    found = identify(sinusoidal_encoding(torch.arange(400), 64, dtype=inside).to(outside))
     assert (found.is_exact, found.exact_in, found.dtype) == (True, inside, outside)
 
 
 def test_one_number_that_is_a_bit_off_is_not_exact() -> None:
     table = sinusoidal_encoding(torch.arange(512), 64)
     table[400, 3] = torch.nextafter(table[400, 3], torch.tensor(2.0))
-    found = recognise(table)
+    found = identify(table)
     assert found.is_sinusoidal  # another library's sine is as far away
     assert not found.is_exact
     rounded = sinusoidal_encoding(torch.arange(512), 64, dtype=torch.bfloat16)
     rounded[400, 3] += 2**-8 * rounded[400, 3].abs().log2().floor().exp2() * 2
-    assert not recognise(rounded).is_sinusoidal
+    assert not identify(rounded).is_sinusoidal
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("bases", [(4, 5, 7), (4, 9, 25, 49), (1.5, 3.25), tuple(range(2, 40))])
 def test_fixed_bases_are_read_off(bases: tuple[float, ...], dtype: torch.dtype) -> None:
     table = sinusoidal_encoding(torch.arange(200), 2 * len(bases), convention=fixed_bases(*bases), dtype=dtype)
-    found = recognise(table)
+    found = identify(table)
     assert found.is_exact
     assert found.bases == bases
     assert found.base is None
@@ -112,7 +112,7 @@ def test_fixed_bases_are_read_off(bases: tuple[float, ...], dtype: torch.dtype) 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_another_base_is_read_off(name: str, base: int, dtype: torch.dtype) -> None:
     table = sinusoidal_encoding(torch.arange(512), 128, convention=name, base=base, dtype=dtype)
-    found = recognise(table)
+    found = identify(table)
     assert (found.base, found.spacing, found.layout) == (base, CONVENTIONS[name].spacing, CONVENTIONS[name].layout)
     assert found.is_exact
     assert found.presets == ()  # those have another base
@@ -120,7 +120,7 @@ def test_another_base_is_read_off(name: str, base: int, dtype: torch.dtype) -> N
 
 def test_a_base_with_many_digits_is_found_as_closely_as_the_table_tells() -> None:
     table = sinusoidal_encoding(torch.arange(2048), 64, base=8317.2345)
-    found = recognise(table)
+    found = identify(table)
     assert found.is_sinusoidal
     assert found.base == pytest.approx(8317.2345, rel=1e-6)
 
@@ -139,7 +139,7 @@ def test_any_convention_width_and_start_is_recognised(
 ) -> None:
     convention = Convention("any", layout, spacing)
     table = sinusoidal_encoding(torch.arange(first, first + rows), width, convention=convention, dtype=dtype)
-    found = recognise(table)
+    found = identify(table)
     assert found.is_sinusoidal
     assert found.is_exact
     assert found.first_position == first
@@ -152,7 +152,7 @@ def test_any_convention_width_and_start_is_recognised(
 @pytest.mark.parametrize("factor", [8.0, math.sqrt(512), 0.02, -3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_table_that_was_multiplied_is_recognised_with_its_amplitude(factor: float, dtype: torch.dtype) -> None:
-    found = recognise(sinusoidal_encoding(torch.arange(512), 128, dtype=dtype) * factor)
+    found = identify(sinusoidal_encoding(torch.arange(512), 128, dtype=dtype) * factor)
     assert found.is_sinusoidal
     assert not found.is_exact
     assert found.first_position == 0
@@ -164,7 +164,7 @@ def test_a_table_that_was_multiplied_is_recognised_with_its_amplitude(factor: fl
 
 
 def test_a_width_of_2_is_every_formula_at_once() -> None:
-    found = recognise(sinusoidal_encoding(torch.arange(20), 2))
+    found = identify(sinusoidal_encoding(torch.arange(20), 2))
     assert found.is_exact
     assert found.presets[:4] == ("vaswani", "marian", "tensor2tensor", "fairseq")
     assert len(found.others) == 3
@@ -172,15 +172,15 @@ def test_a_width_of_2_is_every_formula_at_once() -> None:
 
 
 def test_of_few_columns_the_position_nearest_to_0_is_taken() -> None:
-    assert recognise(sinusoidal_encoding(torch.arange(700, 720), 2)).first_position == 700
-    assert recognise(sinusoidal_encoding(torch.arange(-3, 17), 2)).first_position == -3
-    again = recognise(sinusoidal_encoding(torch.arange(140, 160), 6, convention=fixed_bases(4, 5, 7)))
+    assert identify(sinusoidal_encoding(torch.arange(700, 720), 2)).first_position == 700
+    assert identify(sinusoidal_encoding(torch.arange(-3, 17), 2)).first_position == -3
+    again = identify(sinusoidal_encoding(torch.arange(140, 160), 6, convention=fixed_bases(4, 5, 7)))
     assert (again.first_position, again.is_exact) == (0, True)  # all repeat after 140 positions
 
 
 def test_wider_tables_are_told_apart_by_their_numbers() -> None:
     for name in ("vaswani", "marian", "tensor2tensor"):
-        found = recognise(sinusoidal_table(3, 512, convention=name, dtype=torch.bfloat16))
+        found = identify(sinusoidal_table(3, 512, convention=name, dtype=torch.bfloat16))
         assert found.others == ()
         assert found.presets[0] == name
 
@@ -188,9 +188,9 @@ def test_wider_tables_are_told_apart_by_their_numbers() -> None:
 def test_one_row_is_enough_where_it_has_columns_enough() -> None:
     table = torch.zeros(4, 64)
     table[2] = sinusoidal_encoding([5], 64)
-    found = recognise(table)
+    found = identify(table)
     assert (found.is_exact, found.first_position, found.zero_rows) == (True, 3, (0, 1, 3))
-    assert not recognise(torch.tensor([[0.6, 0.8]])).is_sinusoidal
+    assert not identify(torch.tensor([[0.6, 0.8]])).is_sinusoidal
 
 
 # ------------------------------------------------------------------------------------------------------- theirs / ours
@@ -225,7 +225,7 @@ def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: 
     theirs = of_transformers(module, name)(rows, width, 1)
     if module == "fsmt":
         theirs.make_weight(rows, width, 1)
-    found = recognise(theirs)
+    found = identify(theirs)
     assert found.is_sinusoidal
     assert (found.layout, found.spacing, found.base, found.cosine_first) == ("halves", "ends", 10000, False)
     assert (found.first_position, found.zero_rows, found.amplitude) == (0, (1,), 1)
@@ -237,7 +237,7 @@ def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: 
 @pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33)])
 @pytest.mark.parametrize(("module", "name", "preset"), _HALVES, ids=[each[2] for each in _HALVES])
 def test_tables_of_halves_are_marians(module: str, name: str, preset: str, rows: int, width: int) -> None:
-    found = recognise(of_transformers(module, name)(rows, width).create_weight())
+    found = identify(of_transformers(module, name)(rows, width).create_weight())
     assert (found.is_exact, found.presets[0]) == (True, "marian")
     assert preset in found.presets
 
@@ -246,33 +246,33 @@ def test_tables_of_halves_are_marians(module: str, name: str, preset: str, rows:
 def test_interleaved_tables_are_vaswanis(module: str, preset: str) -> None:
     table = torch.empty(512, 48)
     of_transformers(module, "create_sinusoidal_embeddings")(512, 48, table)
-    found = recognise(table)
+    found = identify(table)
     assert (found.is_exact, found.presets[0]) == (True, "vaswani")
     assert preset in found.presets
 
 
 def test_whisper_qwen_musicgen_videomae_and_ctrl_are_told_apart() -> None:
-    assert recognise(of_transformers("whisper", "sinusoids")(1500, 384)).presets[:3] == (
+    assert identify(of_transformers("whisper", "sinusoids")(1500, 384)).presets[:3] == (
         "tensor2tensor",
         "fairseq",
         "Whisper",
     )
     qwen = of_transformers("qwen2_5_omni", "SinusoidsPositionEmbedding")(100, 64)
-    assert "Qwen2.5-Omni" in recognise(qwen).presets
+    assert "Qwen2.5-Omni" in identify(qwen).presets
     for module, name in (("musicgen", "Musicgen"), ("musicgen_melody", "MusicgenMelody")):
-        found = recognise(of_transformers(module, f"{name}SinusoidalPositionalEmbedding")(300, 64))
+        found = identify(of_transformers(module, f"{name}SinusoidalPositionalEmbedding")(300, 64))
         assert (found.cosine_first, found.layout, found.spacing) == (True, "halves", "ends")
         assert found.presets == ("MusicGen", "MusicGen Melody")
         assert found.convention is None
-    assert "VideoMAE" in recognise(of_transformers("videomae", "get_sinusoid_encoding_table")(100, 64)[0]).presets
+    assert "VideoMAE" in identify(of_transformers("videomae", "get_sinusoid_encoding_table")(100, 64)[0]).presets
     ctrl = of_transformers("ctrl", "positional_encoding")(256, 64, torch.float)
-    assert "CTRL" in recognise(ctrl).presets
+    assert "CTRL" in identify(ctrl).presets
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_float32_angles_of_131072_positions_are_still_recognised_and_their_error_told(dtype: torch.dtype) -> None:
     theirs = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(131_072, 64).to(dtype)
-    found = recognise(theirs)
+    found = identify(theirs)
     assert found.is_sinusoidal
     assert not found.is_exact
     assert found.largest_error == pytest.approx(largest_error(theirs, found), rel=1e-9)
@@ -288,7 +288,7 @@ def test_random_tables_are_never_recognised(rows: int, width: int, dtype: torch.
     for seed in range(5):
         made = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
         for table in (made, made * 0.02, made.cumsum(0), torch.sigmoid(made)):
-            found = recognise(table.to(dtype))
+            found = identify(table.to(dtype))
             assert not found.is_sinusoidal
             assert found.presets == ()
 
@@ -301,7 +301,7 @@ def test_sinusoids_that_were_trained_further_are_near_but_not_recognised(
 ) -> None:
     noise = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
     table = (sinusoidal_encoding(torch.arange(512), 64, convention=name) + change * noise).to(dtype)
-    found = recognise(table)
+    found = identify(table)
     assert not found.is_sinusoidal
     assert not found.is_exact
     assert found.is_near
@@ -317,7 +317,7 @@ def test_sinusoids_that_were_trained_further_are_near_but_not_recognised(
 def test_one_changed_row_is_enough_and_is_named() -> None:
     table = sinusoidal_encoding(torch.arange(512), 64)
     table[300] += 0.01
-    found = recognise(table)
+    found = identify(table)
     assert (found.is_sinusoidal, found.is_near, found.at[0]) == (False, True, 300)
     assert found.largest_error == pytest.approx(0.01, rel=1e-4)
     assert "largest error  0.01 (row 300, column" in str(found)
@@ -326,21 +326,21 @@ def test_one_changed_row_is_enough_and_is_named() -> None:
 def test_a_column_that_should_be_zero_counts() -> None:
     table = sinusoidal_encoding(torch.arange(100), 33, convention="tensor2tensor")
     table[7, 32] = 0.25
-    found = recognise(table)
+    found = identify(table)
     assert (found.is_sinusoidal, found.at, found.largest_error) == (False, (7, 32), 0.25)
 
 
 def test_positions_counted_in_bfloat16_are_not_recognised() -> None:
     positions = torch.arange(2048).to(torch.bfloat16).double()
-    found = recognise(sinusoidal_encoding(positions, 64))
+    found = identify(sinusoidal_encoding(positions, 64))
     assert (found.is_sinusoidal, found.largest_error > 1) == (False, True)
 
 
 def test_trained_and_constant_tables_are_no_sinusoids(trained_positions: torch.Tensor) -> None:
-    assert not recognise(trained_positions).is_sinusoidal
-    assert "no sinusoids: 512 rows" in str(recognise(trained_positions))
-    assert not recognise(torch.ones(10, 4)).is_sinusoidal
-    assert not recognise(torch.full((10, 4), -0.5)).is_sinusoidal
+    assert not identify(trained_positions).is_sinusoidal
+    assert "no sinusoids: 512 rows" in str(identify(trained_positions))
+    assert not identify(torch.ones(10, 4)).is_sinusoidal
+    assert not identify(torch.full((10, 4), -0.5)).is_sinusoidal
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def trained_positions() -> torch.Tensor:
 
 
 def test_a_table_of_zeros_is_no_sinusoids_and_says_so() -> None:
-    found = recognise(torch.zeros(5, 8))
+    found = identify(torch.zeros(5, 8))
     assert (found.is_sinusoidal, found.zero_rows, found.is_near) == (False, (0, 1, 2, 3, 4), False)
     assert "every row is zero" in str(found)
 
@@ -369,7 +369,7 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
     embedding = torch.nn.Embedding.from_pretrained(table)
     buffer = torch.nn.Module()
     buffer.register_buffer("weights", table)
-    expected = recognise(table)
+    expected = identify(table)
     wide = torch.zeros(64, 32)
     wide[:, ::2] = table
     for same in (
@@ -380,15 +380,15 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
         wide[:, ::2],
         table.numpy().astype(">f4"),
     ):
-        assert recognise(same) == expected
-    assert recognise(table.double().numpy().astype(np.longdouble)).exact_in == torch.float32
-    assert recognise(table.tolist()).exact_in == torch.float32
-    assert recognise(sinusoidal_encoding([0, 1, 2], 16, dtype=torch.float16).numpy()).exact_in == torch.float16
+        assert identify(same) == expected
+    assert identify(table.double().numpy().astype(np.longdouble)).exact_in == torch.float32
+    assert identify(table.tolist()).exact_in == torch.float32
+    assert identify(sinusoidal_encoding([0, 1, 2], 16, dtype=torch.float16).numpy()).exact_in == torch.float16
     with torch.inference_mode():
-        assert recognise(table) == expected
+        assert identify(table) == expected
     torch.set_default_dtype(torch.float64)
     try:
-        assert recognise(table) == expected
+        assert identify(table) == expected
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -396,7 +396,7 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
 def test_the_table_and_the_random_state_are_left_alone() -> None:
     table = torch.randn(50, 16)
     before, state = table.clone(), torch.get_rng_state()
-    recognise(table)
+    identify(table)
     assert torch.equal(table, before)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -423,7 +423,7 @@ def test_the_table_and_the_random_state_are_left_alone() -> None:
 )  # fmt: skip
 def test_what_is_no_table_is_refused(given: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as refused:
-        recognise(given)
+        identify(given)
     assert words in str(refused.value)
     assert "\n  fix: " in str(refused.value)
 
@@ -437,11 +437,11 @@ def test_it_is_cheap(rows: int, width: int, seconds: float) -> None:
     torch.set_num_threads(1)  # a shared machine: waiting for a second core says nothing
     try:
         table = torch.cat([sinusoidal_encoding(torch.arange(64), width)] * (rows // 64))
-        recognise(table[:64])
+        identify(table[:64])
         taken = []
         for _ in range(3):
             begun = time.process_time()
-            recognise(table)
+            identify(table)
             taken.append(time.process_time() - begun)
         assert min(taken) < seconds
     finally:

@@ -42,6 +42,7 @@ FLOORS = {
     "batch": 2,
     "collator": 3,
     "models": 3,
+    "audit": 3,
     "plots": 4,
     "__init__": 4.5,  # the front door: it may hand out everything, and only the command line may use it
     "cli": 5,

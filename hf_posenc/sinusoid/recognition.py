@@ -5,6 +5,7 @@ A table that was trained, or trained further, is never taken for one; what is ne
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ _KEPT_AS = ("weight", "weights", "positional_embedding")  # where modules keep t
 
 
 @dataclass(frozen=True)
-class Recognised:
+class Identified:
     r"""What a table of positions was found to be.
 
     Where `is_sinusoidal` is false, the formula is the nearest one, and `largest_error` says how far away it is.
@@ -52,7 +53,7 @@ class Recognised:
 
     Example:
         >>> from hf_posenc import sinusoidal_encoding
-        >>> found = recognise(sinusoidal_encoding(torch.arange(512), 64, convention="marian"))
+        >>> found = identify(sinusoidal_encoding(torch.arange(512), 64, convention="marian"))
         >>> found.layout, found.spacing, found.base, found.presets[:3]
         ('halves', 'width', 10000.0, ('marian', 'Marian', 'Pegasus'))
     """
@@ -93,7 +94,7 @@ class Recognised:
         return "\n".join(_lines(self))
 
 
-def recognise(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Recognised:
+def identify(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Identified:
     r"""Names the formula of a table of positions: layout, spacing, base, first position, amplitude and largest error.
 
     Args:
@@ -101,7 +102,7 @@ def recognise(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Recognise
             device; it is only read. D is at least 2.
 
     Returns:
-        `Recognised`. A table that no formula explains has `is_sinusoidal=False` and the nearest formula.
+        `Identified`. A table that no formula explains has `is_sinusoidal=False` and the nearest formula.
 
     Raises:
         ValueError: if it has not two dimensions, no rows, fewer than two columns, or a number that is not finite.
@@ -109,7 +110,7 @@ def recognise(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Recognise
 
     Example:
         >>> from hf_posenc import sinusoidal_encoding
-        >>> print(recognise(sinusoidal_encoding(torch.arange(2, 130), 64, dtype=torch.bfloat16)))
+        >>> print(identify(sinusoidal_encoding(torch.arange(2, 130), 64, dtype=torch.bfloat16)))
         sinusoids: 128 rows of width 64, bfloat16
           formula        sines and cosines side by side, of p / 10000^(2i/D)
           rows           row 0 holds position 2
@@ -160,7 +161,7 @@ def _nearest(tried: list[Fit]) -> Fit:
     return next(each for each in close if each.error <= 1.05 * least)
 
 
-def _best(given: torch.Tensor, present: torch.Tensor, good: list[Fit], precisions: list[Precision]) -> Recognised:
+def _best(given: torch.Tensor, present: torch.Tensor, good: list[Fit], precisions: list[Precision]) -> Identified:
     """Of several that fit, the exact one, else the first; those that fit no worse are named beside it."""
     least = min(each.error for each in good)
     equal = [each for each in good if each.error <= 1.01 * least + 1e-12]
@@ -175,10 +176,10 @@ def _best(given: torch.Tensor, present: torch.Tensor, good: list[Fit], precision
 
 def _made(
     given: torch.Tensor, present: torch.Tensor, best: Fit, found: Measured, others: tuple[Formula, ...] = ()
-) -> Recognised:
+) -> Identified:
     formula, zero_rows = best.formula, tuple((~present).nonzero().squeeze(1).tolist())
     presets = presets_of((formula, *others), bool(zero_rows)) if found.is_within else ()
-    return Recognised(
+    return Identified(
         rows=given.shape[0],
         d_model=given.shape[1],
         dtype=given.dtype,
@@ -263,7 +264,7 @@ def _precisions(given: torch.Tensor, rows: torch.Tensor) -> list[Precision]:
     return [Precision.of(dtype) for dtype in found]
 
 
-def _lines(found: Recognised) -> list[str]:
+def _lines(found: Identified) -> list[str]:
     """How a finding is printed."""
     size = f"{found.rows:,} {'row' if found.rows == 1 else 'rows'} of width {found.d_model}, {_short(found.dtype)}"
     if len(found.zero_rows) == found.rows:
@@ -287,7 +288,10 @@ def _lines(found: Recognised) -> list[str]:
         "largest error": error,
         "used by": ", ".join(found.presets),
     }
-    return [f"{kind}: {size}", *(f"  {name:<13}  {value}" for name, value in lines.items() if value)]
+    shown = [f"{kind}: {size}"]
+    for name, value in lines.items():
+        shown += textwrap.wrap(value, 118, initial_indent=f"  {name:<13}  ", subsequent_indent=" " * 17)
+    return shown
 
 
 def _short(dtype: torch.dtype) -> str:

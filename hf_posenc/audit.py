@@ -1,0 +1,250 @@
+"""What positions a model has: `identify` names the formula of a table, `check` looks at all tables of a model.
+
+Both only look: nothing is written, no mode is changed and no random number is drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from ._explain import explain, shorten
+from ._huggingface import is_hugging_face, opened
+from .model_spec import PositionTable, find_positions, kinds_of
+from .model_spec.probing import Probe
+from .sinusoid.recognition import Identified, identify
+
+__all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
+
+_OF_POSITIONS = re.compile(r"(^|[._])(position|pos|wpe)|sinusoid|position", re.IGNORECASE)
+_NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CheckedTable:
+    r"""One table of positions in a model.
+
+    Args:
+        name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
+        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): whose positions it holds; `None` where a few tokens
+            did not read it.
+        first_row (`int`, *optional*): the row that the first token reads.
+        padding_row (`int`, *optional*): the row that padding reads, where it is one and the same.
+        rows, d_model (`int`): its shape.
+        dtype (`torch.dtype`): of its numbers.
+        is_trainable (`bool`): whether it is a parameter that an optimizer may change.
+        left_padding_shifts (`bool`): whether, with an attention mask alone, real tokens after padding read later rows.
+        distinct_rows (`int`): how many rows differ from all before, those of zeros left out.
+        found (`Identified`, *optional*): its formula; `None` where the numbers cannot be read.
+        problem (`str`): why, in that case.
+    """
+
+    name: str
+    counts: Literal["input_ids", "decoder_input_ids"] | None
+    first_row: int | None
+    padding_row: int | None
+    rows: int
+    d_model: int
+    dtype: torch.dtype
+    is_trainable: bool
+    left_padding_shifts: bool
+    distinct_rows: int
+    found: Identified | None
+    problem: str = ""
+
+    @property
+    def is_sinusoidal(self) -> bool:
+        """Whether it holds sinusoids, whatever it is called."""
+        return self.found is not None and self.found.is_sinusoidal
+
+    @property
+    def collapsed_rows(self) -> int:
+        """How many rows are the same as one before, so that a model cannot tell those positions apart."""
+        zeros = 0 if self.found is None else len(self.found.zero_rows)
+        return self.rows - zeros - self.distinct_rows
+
+    def __str__(self) -> str:
+        if self.counts is None:
+            read = "not read by a few tokens"
+        else:
+            read = f"{self.counts} read it from row {self.first_row}"
+            if self.padding_row is not None:
+                read += f", padding reads row {self.padding_row}"
+        lines = [f"{self.name}: {read}; {'trainable' if self.is_trainable else 'frozen'}"]
+        if self.collapsed_rows:
+            lines.append(f"  {self.collapsed_rows:,} of {self.rows:,} rows are the same as one before")
+        told = f"unreadable: {self.problem}" if self.found is None else str(self.found)
+        return "\n".join([*lines, *(f"  {line}" for line in told.splitlines())])
+
+
+@dataclass(frozen=True)
+class PositionCheck:
+    r"""What `check` found; `print` it.
+
+    Args:
+        model (`str`): the model's class.
+        positions (`tuple` of `str`): the kinds: "learned", "sinusoidal", "rotary", "relative", "alibi"; empty for none.
+            Sinusoids count as such wherever they are kept.
+        tables (`tuple` of `CheckedTable`): every table of absolute positions.
+        left_padding_shifts (`bool`, *optional*): whether left padding changes what real tokens get, with an attention
+            mask alone; `None` where the model could not be run.
+        takes_position_ids (`bool`, *optional*): whether `position_ids` have an effect; `None` likewise.
+        not_run (`str`): why the model could not be run on a few tokens, if it could not.
+    """
+
+    model: str
+    positions: tuple[str, ...]
+    tables: tuple[CheckedTable, ...]
+    left_padding_shifts: bool | None
+    takes_position_ids: bool | None
+    not_run: str = ""
+
+    def __str__(self) -> str:
+        kinds = f"{' and '.join(self.positions)} positions" if self.positions else "no positions of its own"
+        lines = [f"{self.model}: {kinds}"]
+        for table in self.tables:
+            lines += [f"  {line}" for line in str(table).splitlines()]
+        return "\n".join([*lines, f"  {self._padding()}"])
+
+    def _padding(self) -> str:
+        if self.left_padding_shifts is None:
+            return f"left padding: not known ({self.not_run})"
+        if not self.left_padding_shifts:
+            return "left padding: moves no real token, with an attention mask alone"
+        moved = dict.fromkeys(table.counts for table in self.tables if table.left_padding_shifts)
+        whose = f" of {' and '.join(filter(None, moved))}" if any(moved) else ""
+        way_out = "give position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"
+        return f"left padding: shifts the positions{whose}, with an attention mask alone; {way_out}"
+
+
+def check(model: Any) -> PositionCheck:
+    r"""Reports which positions a Hugging Face model has, how exact its tables are, and whether left padding shifts it.
+
+    The model is run on up to seven tokens to see which tables it reads, from which row; numbers alone say what they
+    hold. A model that does not run on token ids (Whisper) has its tables found by their names.
+
+    Args:
+        model (`PreTrainedModel`): any device and dtype; DDP, FSDP, PEFT and `torch.compile` are opened. It is left as
+            it was: weights, buffers, mode, random numbers.
+
+    Returns:
+        `PositionCheck`, which prints well.
+
+    Raises:
+        TypeError: if it is no Hugging Face model.
+        ValueError: if its numbers are not at hand: on the meta device, or sharded.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> from hf_posenc import use_sinusoidal_positions
+        >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+        >>> check(model).positions
+        ('learned',)
+        >>> report = use_sinusoidal_positions(model)
+        >>> print(check(model))
+        BertModel: sinusoidal positions
+          embeddings.position_embeddings.weight: input_ids read it from row 0; frozen
+            sinusoids: 512 rows of width 8, float32
+              formula        sines and cosines side by side, of p / 10000^(2i/D)
+              rows           row 0 holds position 0
+              largest error  2.98e-08 (row ..., column ...): exact, rounded once to float32
+              used by        vaswani, DistilBERT, XLM, FlauBERT, VideoMAE
+          left padding: shifts the positions of input_ids, with an attention mask alone; give position_ids
+    """
+    inner = opened(model)
+    if not isinstance(inner, nn.Module) or not is_hugging_face(inner):
+        raise TypeError(
+            explain(
+                "check looks at a Hugging Face model",
+                got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
+                fix="a PreTrainedModel; for a table, or a module that keeps one: identify(table)",
+            )
+        )
+    Probe(inner)  # refuses a model without numbers, of which there is nothing to say
+    try:
+        seen, not_run = find_positions(inner), ""
+    except ValueError as error:
+        seen, not_run = None, str(error).partition("\n")[0]
+    read = () if seen is None else seen.tables
+    kinds = kinds_of(inner, read)
+    # RoFormer turns its heads by a table of sinusoids. What turns all tokens alike does not move them.
+    absolute = tuple(table for table in read if table.is_learned or "rotary" not in kinds)
+    tables = tuple(_checked(table.name, table.tensor, table, table in absolute) for table in read)
+    tables += tuple(_checked(name, tensor) for name, tensor in _others(inner, read))
+    shifts = None
+    if seen is not None:
+        shifts = any(table.left_padding_shifts for table in absolute) or (seen.left_padding_shifts and not read)
+    return PositionCheck(
+        model=type(inner).__name__,
+        positions=_kinds(kinds, tables),
+        tables=tables,
+        left_padding_shifts=shifts,
+        takes_position_ids=None if seen is None else seen.takes_position_ids,
+        not_run=not_run,
+    )
+
+
+def _checked(
+    name: str, tensor: torch.Tensor, table: PositionTable | None = None, is_absolute: bool = False
+) -> CheckedTable:
+    found, problem = None, ""
+    try:
+        found = identify(tensor)
+    except (TypeError, ValueError) as error:
+        problem = ", ".join(line.strip().removeprefix("got: ") for line in str(error).splitlines()[:2])
+    return CheckedTable(
+        name=name,
+        counts=None if table is None else table.counts,
+        first_row=None if table is None else table.first_row,
+        padding_row=None if table is None else table.padding_row,
+        rows=tensor.shape[0],
+        d_model=tensor.shape[1],
+        dtype=tensor.dtype,
+        is_trainable=tensor.requires_grad,
+        left_padding_shifts=is_absolute and table is not None and table.left_padding_shifts,
+        distinct_rows=_distinct(tensor),
+        found=found,
+        problem=problem,
+    )
+
+
+def _distinct(tensor: torch.Tensor) -> int:
+    """How many different rows there are, besides those of zeros."""
+    given = tensor.detach().to("cpu").contiguous()
+    given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
+    rows = given.view(torch.uint8).numpy()
+    return len({hashlib.blake2b(row, digest_size=16).digest() for row in rows})
+
+
+def _others(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tables that are called positions, or hold sinusoids under such a name, and that were not seen to be read."""
+    known = {id(table.tensor) for table in read}
+    for path, module in model.named_modules():
+        kept = {
+            **vars(module),
+            **dict(module.named_parameters(recurse=False)),
+            **dict(module.named_buffers(recurse=False)),
+        }
+        for attribute, tensor in kept.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2 or not tensor.is_floating_point():
+                continue
+            name = f"{path}.{attribute}".lstrip(".")
+            called = f"{name} {type(module).__name__}"
+            if id(tensor) in known or not _OF_POSITIONS.search(called) or _NOT_OF_ROWS.search(called):
+                continue
+            known.add(id(tensor))
+            yield name, tensor
+
+
+def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
+    """Kinds as for a `ModelSpec`, but for what tables hold: that is seen in their numbers."""
+    others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal"))
+    absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
+    found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
+    return (*sorted(found), *others)

@@ -1,0 +1,287 @@
+"""What a model's positions are: held against families of transformers whose tables and padding are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel
+
+from hf_posenc import use_sinusoidal_positions
+from hf_posenc.audit import CheckedTable, PositionCheck, check, identify
+from hf_posenc.sinusoid import CONVENTIONS
+
+_SMALL = {"vocab_size": 97, "max_position_embeddings": 40}
+_BERT = _SMALL | {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+_PAIR = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+}
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "Bert": _BERT,
+    "Roberta": _BERT | {"pad_token_id": 1, "max_position_embeddings": 42},
+    "RoFormer": _BERT,
+    "GPT2": {"vocab_size": 97, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 40},
+    "Llama": _BERT | {"num_key_value_heads": 2},
+    "T5": {"vocab_size": 97, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2},
+    "Bloom": {"vocab_size": 97, "hidden_size": 16, "n_layer": 1, "n_head": 2},
+    "MPNet": _BERT | {"pad_token_id": 1, "max_position_embeddings": 42},
+    "Mamba": {"vocab_size": 97, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 1},
+    "Marian": _SMALL | _PAIR | {"pad_token_id": 0, "decoder_start_token_id": 0},
+    "Pegasus": _SMALL | _PAIR,
+    "M2M100": _SMALL | _PAIR,
+    "FSMT": _PAIR | {"langs": ["a", "b"], "src_vocab_size": 97, "tgt_vocab_size": 97, "max_position_embeddings": 40},
+    "XGLM": _SMALL | {"d_model": 16, "ffn_dim": 24, "num_layers": 1, "attention_heads": 2},
+    "CTRL": {"vocab_size": 97, "n_positions": 40, "n_embd": 16, "dff": 24, "n_layer": 1, "n_head": 2},
+    "DistilBert": _SMALL | {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24, "sinusoidal_pos_embds": True},
+    "XLM": _SMALL | {"emb_dim": 16, "n_layers": 1, "n_heads": 2, "sinusoidal_embeddings": True},
+    "Whisper": _PAIR
+    | {"vocab_size": 97, "max_source_positions": 20, "max_target_positions": 20, "num_mel_bins": 8, "pad_token_id": 0}
+    | {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
+    "Speech2Text": _PAIR
+    | {"vocab_size": 97, "max_source_positions": 60, "max_target_positions": 20, "input_feat_per_channel": 8}
+    | {"conv_channels": 16},
+}
+
+
+def made(family: str, **more: Any) -> Any:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{family}Config")(**(_CONFIGS[family] | more))
+        return AutoModel.from_config(config).eval()
+
+
+def table_of(found: PositionCheck, part: str = "") -> CheckedTable:
+    return next(table for table in found.tables if part in table.name)
+
+
+# ------------------------------------------------------------------------------------------------- tables of sinusoids
+
+
+@pytest.mark.parametrize(
+    ("family", "first_row", "padding_row", "preset", "zero_rows"),
+    [
+        ("Marian", 0, None, "marian", ()),
+        ("Pegasus", 0, None, "marian", ()),
+        ("M2M100", 2, 1, "fairseq", (1,)),
+        ("FSMT", 2, 1, "fairseq", (1,)),
+        ("XGLM", 2, None, "fairseq", (1,)),
+        ("CTRL", 0, None, "marian", ()),
+        ("DistilBert", 0, None, "vaswani", ()),
+        ("XLM", 0, None, "vaswani", ()),
+    ],
+)
+def test_sinusoids_of_a_family_are_found_wherever_it_keeps_them(
+    family: str, first_row: int, padding_row: int | None, preset: str, zero_rows: tuple[int, ...]
+) -> None:
+    found = check(made(family))
+    assert found.positions == ("sinusoidal",)
+    assert len(found.tables) == (2 if family in {"Marian", "Pegasus", "M2M100", "FSMT"} else 1)
+    for table in found.tables:
+        assert (table.first_row, table.padding_row) == (first_row, padding_row)
+        assert table.counts == ("decoder_input_ids" if table.name.startswith("decoder.") else "input_ids")
+        assert table.found is not None
+        assert table.is_sinusoidal
+        assert (table.found.presets[0], table.found.zero_rows) == (preset, zero_rows)
+        assert (table.d_model, table.dtype) == (16, torch.float32)
+        assert table.rows == (42 if first_row == 2 else 40)
+        assert table.collapsed_rows == 0
+        assert table.distinct_rows == table.rows - len(zero_rows)
+    assert f"{found.model}: sinusoidal positions" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("family", "shifts"),
+    [
+        ("XGLM", True),
+        ("CTRL", True),
+        ("Bert", True),
+        ("GPT2", True),
+        ("M2M100", False),
+        ("Roberta", False),
+        ("FSMT", False),
+        ("Llama", False),
+        ("T5", False),
+        ("RoFormer", False),
+    ],
+)
+def test_whether_left_padding_shifts_is_what_the_model_does(family: str, shifts: bool) -> None:
+    model = made(family)
+    found = check(model)
+    assert found.left_padding_shifts is shifts
+    if not model.config.is_encoder_decoder:  # the definition: the same tokens, alone and after padding
+        pad = model.config.pad_token_id or 0
+        ids = torch.tensor([[11, 12, 13, 14]])
+        padded = torch.cat([torch.full((1, 3), pad), ids], 1)
+        mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+        with torch.no_grad():
+            alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            after = model(input_ids=padded, attention_mask=mask).last_hidden_state[:, 3:]
+        assert bool((alone - after).abs().max() > 1e-3) is shifts
+    words = "shifts the positions" if shifts else "moves no real token"
+    assert f"left padding: {words}" in str(found)
+
+
+def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
+    found = check(made("Marian"))
+    assert table_of(found, "decoder").left_padding_shifts
+    assert found.takes_position_ids is False
+    assert "of input_ids and decoder_input_ids, with an attention mask alone; pad on the right" in str(found)
+    assert "give position_ids" in str(check(made("XGLM")))
+
+
+# ------------------------------------------------------------------------------------------------------- other models
+
+
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [
+        ("Bert", ("learned",)),
+        ("GPT2", ("learned",)),
+        ("Llama", ("rotary",)),
+        ("RoFormer", ("rotary",)),
+        ("T5", ("relative",)),
+        ("Bloom", ("alibi",)),
+        ("MPNet", ("learned", "relative")),
+        ("Mamba", ()),
+    ],
+)
+def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -> None:
+    found = check(made(family))
+    assert found.positions == kinds
+    for table in found.tables:
+        assert table.is_sinusoidal is (family == "RoFormer")
+    words = f"{' and '.join(kinds)} positions" if kinds else "no positions of its own"
+    assert str(found).startswith(f"{found.model}: {words}\n")
+
+
+def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None:
+    found = check(made("Whisper"))
+    assert found.positions == ("learned", "sinusoidal")
+    assert (found.left_padding_shifts, found.takes_position_ids) == (None, None)
+    assert [(table.name, table.counts, table.is_sinusoidal) for table in found.tables] == [
+        ("encoder.embed_positions.weight", None, True),
+        ("decoder.embed_positions.weight", None, False),
+    ]
+    assert "left padding: not known" in str(found)
+    assert [table.is_sinusoidal for table in check(made("Speech2Text")).tables] == [True, True]
+
+
+def test_a_table_outside_parameters_and_buffers_is_found() -> None:
+    config = transformers.TrOCRConfig(
+        **_SMALL, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=24
+    )
+    config.use_learned_position_embeddings = False
+    found = check(transformers.TrOCRForCausalLM(config))
+    assert found.positions == ("sinusoidal",)
+    assert table_of(found).name == "model.decoder.embed_positions.weights"
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "GPT2"])
+def test_positions_that_we_wrote_are_exact_and_frozen(family: str, name: str) -> None:
+    model = made(family)
+    assert not table_of(check(model)).is_sinusoidal
+    assert table_of(check(model)).is_trainable
+    report = use_sinusoidal_positions(model, convention=name)
+    found = check(model)
+    table = table_of(found)
+    assert found.positions == ("sinusoidal",)
+    assert table.found is not None
+    assert (table.found.is_exact, table.is_trainable) == (True, False)
+    assert name in table.found.presets
+    assert table.first_row is not None
+    assert table.found.first_position == CONVENTIONS[name].first_position - table.first_row
+    assert table.found.zero_rows == tuple(range(table.first_row))
+    report.remove()
+    assert check(model).positions == ("learned",)
+
+
+def test_exactness_is_that_of_the_dtype_at_hand() -> None:
+    model = made("Bert")
+    use_sinusoidal_positions(model)
+    half = table_of(check(model.to(torch.bfloat16)))
+    assert half.found is not None
+    assert (half.dtype, half.found.is_exact, half.found.exact_in) == (torch.bfloat16, True, torch.bfloat16)
+    assert 1e-3 < half.found.largest_error < 4e-3
+    theirs = table_of(check(made("M2M100").to(torch.bfloat16)))
+    assert theirs.is_sinusoidal
+
+
+def test_rows_that_collapse_are_counted() -> None:
+    model = made("Bert")
+    use_sinusoidal_positions(model)
+    with torch.no_grad():
+        weight = model.embeddings.position_embeddings.weight
+        weight[30:] = weight[29]
+        weight[5] = -0.0
+        weight[6] = 0.0
+    table = table_of(check(model))
+    assert (table.rows, table.distinct_rows, table.collapsed_rows) == (40, 28, 10)
+    assert "10 of 40 rows are the same as one before" in str(table)
+    counted = made("Bert")
+    positions = torch.arange(40).add(500).to(torch.bfloat16)  # what some models count positions in
+    with torch.no_grad():
+        counted.embeddings.position_embeddings.weight.copy_(positions[:, None] * torch.ones(16))
+    assert table_of(check(counted)).distinct_rows == len(positions.unique())
+
+
+def test_a_table_with_nan_is_reported_and_the_rest_too() -> None:
+    model = made("Bert")
+    with torch.no_grad():
+        model.embeddings.position_embeddings.weight[39, 3] = float("nan")
+    table = table_of(check(model))
+    assert table.found is None
+    assert not table.is_sinusoidal
+    assert "unreadable: every number of a table must be finite, nan in row 39, column 3" in str(table)
+
+
+# ---------------------------------------------------------------------------------------------- wrappers, and refusals
+
+
+def test_wrappers_are_opened() -> None:
+    model = made("Bert")
+    assert check(torch.nn.DataParallel(model)) == check(model)
+    assert check(torch.compile(model, backend="eager")) == check(model)
+
+
+@pytest.mark.parametrize("family", ["Bert", "Marian", "M2M100", "CTRL", "Whisper"])
+def test_the_model_is_left_as_it_was(family: str) -> None:
+    model = made(family).train()
+    before = {name: tensor.clone() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    gradients = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    objects = {name: id(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    config, state = model.config.to_json_string(), torch.get_rng_state()
+    check(model)
+    after = dict((*model.named_parameters(), *model.named_buffers()))
+    assert {name: id(tensor) for name, tensor in after.items()} == objects
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == gradients
+    assert all(module.training for module in model.modules())
+    assert model.config.to_json_string() == config
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_no_hugging_face_model_is_refused_and_shown_identify() -> None:
+    with pytest.raises(TypeError) as refused:
+        check(torch.nn.Linear(2, 2))
+    assert "got: 'torch.nn.modules.linear.Linear'" in str(refused.value)
+    assert "fix: a PreTrainedModel; for a table, or a module that keeps one: identify(table)" in str(refused.value)
+    with pytest.raises(TypeError, match="check looks at a Hugging Face model"):
+        check("bert-base-uncased")
+    with torch.device("meta"):
+        model = transformers.BertModel(transformers.BertConfig(**_BERT))
+    with pytest.raises(ValueError, match="numbers are not at hand"):
+        check(model)
+
+
+def test_identify_reads_the_very_modules_of_a_model() -> None:
+    assert identify(made("Marian").encoder.embed_positions).presets[0] == "marian"
+    assert identify(made("M2M100").encoder.embed_positions).presets[0] == "fairseq"
