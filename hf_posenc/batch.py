@@ -146,12 +146,28 @@ class Batch(dict[str, Any]):
         return f'<div style="overflow-x:auto"><table>{"".join(lines)}</table></div>{tail}'
 
     def _real_tokens(self) -> list[list[bool]]:
-        """Whether a token stands at each place: by the padding mask, or by the documents of a packed row."""
-        if "attention_mask" in self:
-            return [[bool(keep) for keep in row] for row in self["attention_mask"].tolist()]
-        if "document_ids" in self:
-            return [[document >= 0 for document in row] for row in self["document_ids"].tolist()]
-        return [[True] * len(row) for row in self["input_ids"].tolist()]
+        real = real_tokens(self)
+        return [[True] * len(row) for row in self["input_ids"].tolist()] if real is None else real.tolist()
+
+
+def real_tokens(batch: Mapping[str, Any]) -> Any:
+    r"""Whether a token stands at each place: by the padding mask, or by the documents of a packed row.
+
+    Args:
+        batch (mapping): with `attention_mask` `(B, T)`, or `(B, 1, T, T)` as added to scores, or `document_ids`.
+
+    Returns:
+        `(B, T)` bool, a tensor or an array as they are; `None` where the batch does not say.
+
+    Example:
+        >>> real_tokens({"document_ids": torch.tensor([[0, 1, -1]])})
+        tensor([[ True,  True, False]])
+    """
+    mask = batch.get("attention_mask")
+    if mask is not None:
+        # In four dimensions nobody may see padding, and somebody may see every token: itself, if nobody else.
+        return (mask[:, 0] == 0).any(1) if mask.ndim == 4 else mask != 0
+    return batch["document_ids"] >= 0 if "document_ids" in batch else None
 
 
 def _facts(value: Any) -> tuple[str, str, str]:

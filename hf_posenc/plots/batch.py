@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
+from ..batch import real_tokens
 from .canvas import BLUE, FADED, INK, PADDING, fonts, need_matplotlib, new_figure, readable
 
 if TYPE_CHECKING:
@@ -94,11 +95,10 @@ class _Seen:
         return _numpy(self.batch[name][: self.rows, : self.columns])
 
     def _real(self) -> NDArray[np.bool_]:
-        if "attention_mask" in self.batch:
-            return self.array("attention_mask").astype(bool)
-        if "document_ids" in self.batch:
-            return self.array("document_ids") >= 0
-        return np.ones((self.rows, self.columns), dtype=bool)
+        known = real_tokens(self.batch)
+        if known is None:
+            return np.ones((self.rows, self.columns), dtype=bool)
+        return _numpy(known[: self.rows, : self.columns])
 
     def _words(self, tokens: Sequence[Sequence[str]] | None, shape: tuple[int, int]) -> list[list[str]]:
         if tokens is None:
@@ -186,10 +186,11 @@ def _draw_look_ahead(ax: Axes, seen: _Seen) -> None:
     mask = seen.batch["look_ahead_mask"]
     while mask.ndim > 2:
         mask = mask[0]
-    _two_colours(ax, _numpy(mask[: seen.columns, : seen.columns]).astype(bool), BLUE)
+    shown = _numpy(mask[:_MOST_COLUMNS, :_MOST_COLUMNS]).astype(bool)  # a decoder's is not as wide as the tokens
+    _two_colours(ax, shown, BLUE)
     ax.set_aspect("equal")
     title, key, query = "look_ahead_mask: blue = may look at", "key: the token looked at", "query: the token that looks"
-    _label(ax, title, key, query, seen.columns, seen.columns)
+    _label(ax, title, key, query, len(shown), len(shown))
 
 
 def _draw_embeddings(ax: Axes, seen: _Seen) -> None:
