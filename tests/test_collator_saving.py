@@ -195,7 +195,7 @@ def test_a_folder_holds_the_settings_and_the_tokenizers_files_and_nothing_that_r
     assert not [name for name in found if name.endswith((".py", ".pkl", ".bin", ".safetensors", ".pt"))]
     assert (tmp_path / "new" / "folder" / "hf_posenc.json").stat().st_size < 3_000
     saved = json.loads((tmp_path / "new" / "folder" / "hf_posenc.json").read_text())
-    assert saved["format_version"] == 1
+    assert saved["format_version"] == 2
     assert saved["scale"] is None
 
 
@@ -242,7 +242,7 @@ def test_unknown_keys_are_refused_by_name(wordpiece, tmp_path: Path) -> None:
         C.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("version", [2, None, "1"])
+@pytest.mark.parametrize("version", [3, None, "1"])
 def test_another_format_is_refused(wordpiece, tmp_path: Path, version: Any) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     _edited(tmp_path, format_version=version)
@@ -250,7 +250,7 @@ def test_another_format_is_refused(wordpiece, tmp_path: Path, version: Any) -> N
         C.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{ not json", "[]", "5", '{"format_version": 1, "embedding": {"code": ["os"]}}'])
+@pytest.mark.parametrize("content", ["{ not json", "[]", "5", '{"format_version": 2, "embedding": {"code": ["os"]}}'])
 def test_a_broken_file_is_refused_in_our_words(wordpiece, tmp_path: Path, content: str) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     (tmp_path / "hf_posenc.json").write_text(content)

@@ -210,3 +210,18 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         plots.batch({"input_ids": torch.ones(2, 0)})
     with pytest.raises(ValueError, match=r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]"):
         plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]])
+
+
+def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
+    from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
+
+    names = ("input_ids", "attention_mask", "position_ids")
+    spec = ModelSpec(accepts=names, positions=("rotary",), is_causal=True, takes_4d_mask=True)
+    collate = DataCollatorWithPositionalEncoding(
+        word_level, model=spec, packing=True, max_length=8, padding="max_length"
+    )
+    batch = collate(["a b c", "a b"])
+    assert batch["attention_mask"].shape == (1, 1, 8, 8)
+    plain = collate.replace(model=None, look_ahead=False)(["a b c", "a b"])
+    pictures = [panel(plots.batch(one), "tokens").images[0].get_array() for one in (batch, plain)]
+    np.testing.assert_array_equal(*pictures)

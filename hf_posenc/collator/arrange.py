@@ -16,8 +16,9 @@ from ..tokenization.encoded import Truncation, windows
 from ..tokenization.encoding import Encoder
 from .columns import Values, repeated
 from .inputs import Given, as_list
-from .labels import LABEL_COLUMNS, given_labels, ragged_labels
+from .labels import IGNORED, LABEL_COLUMNS, given_labels, ragged_labels
 from .settings import Padding
+from .targets import held
 
 # Columns with one value a token, which rows may bring along with their ids.
 PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "special_tokens_mask", "word_ids")
@@ -28,7 +29,8 @@ class Arrangement:
     r"""What the arranging of rows needs to know: every setting in one spelling, and what the tokenizer adds.
 
     Args:
-        limit (`int`, *optional*): how many tokens a row may have.
+        limit (`int`, *optional*), limited_by (`str`, *optional*): how many tokens a row may have, and the model that
+            takes no more.
         padding, truncation (`str`): as transformers spells them.
         multiple (`int`, *optional*): T is rounded up to it.
         side, truncation_side (`"left"` or `"right"`): where padding goes, and where tokens are cut off.
@@ -38,14 +40,17 @@ class Arrangement:
         packing (`bool`): whether documents share rows.
         labels (`str`, *optional*): which labels are made from the ids.
         has_targets (`bool`): whether labels are token sequences of their own.
-        target_limit (`int`, *optional*): how many tokens those may have.
-        start (`int`): the first position.
+        target_limit (`int`, *optional*), targets_limited_by (`str`, *optional*): the same for those.
+        decoder_start (`int`, *optional*): the token that a decoder's inputs begin with, where they are made here.
+        start (`int`): the position of a row's first token.
         names (`tuple` of `str`): what the tokenizer says that its models read.
         fills (`dict` from `str` to `int`): what stands at padding, per column.
-        table_rows (`int`, *optional*): how many ids can be embedded, where there is a table.
+        known_ids (`int`, *optional*): how many ids the table or the model can look up.
+        embeds (`bool`): whether there is a table.
     """
 
     limit: int | None
+    limited_by: str | None
     padding: Padding
     truncation: Truncation
     multiple: int | None
@@ -59,10 +64,13 @@ class Arrangement:
     labels: str | None
     has_targets: bool
     target_limit: int | None
+    targets_limited_by: str | None
+    decoder_start: int | None
     start: int
     names: tuple[str, ...]
     fills: dict[str, int]
-    table_rows: int | None
+    known_ids: int | None
+    embeds: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +136,24 @@ def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Enc
     """
     made = _from_texts(given, encoder) if given.texts is not None else _within_limit(how, _trimmed(how, given))
     _check_lengths(how, made)
-    if given.targets is not None and target_encoder is not None:
-        encoded = target_encoder.encode(given.targets)
-        return replace(made, targets=encoded.input_ids.take(made.sample), targets_cut=encoded.cut)
-    if how.has_targets and "labels" in made.columns:
-        targets = ragged_labels(as_list(made.columns["labels"])).take(made.sample)
-        return replace(made, targets=targets, columns=_without(made.columns, "labels"))
-    return made
+    return _with_targets(how, made, given, target_encoder) if how.has_targets else made
+
+
+def _with_targets(how: Arrangement, made: Pieces, given: Given, encoder: Encoder | None) -> Pieces:
+    """Adds the targets, where they came: as texts, or as ids under the name of labels."""
+    cuts = how.truncation != "do_not_truncate"
+    if given.targets is not None and encoder is not None:
+        encoded = encoder.encode(given.targets)
+        targets, _ = held(encoded.input_ids, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
+        return replace(made, targets=targets.take(made.sample), targets_cut=encoded.cut)
+    if "labels" not in made.columns:
+        return made
+    labels = ragged_labels(as_list(made.columns["labels"]))
+    targets, cut = held(labels, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
+    if how.decoder_start is not None or how.known_ids is not None:  # a decoder looks them up as well
+        _check_ids(how, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), "labels")
+    columns = _without(made.columns, "labels")
+    return replace(made, targets=targets.take(made.sample), columns=columns, targets_cut=cut)
 
 
 def _from_texts(given: Given, encoder: Encoder) -> Pieces:
@@ -236,10 +255,10 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
     return column
 
 
-def _check_ids(how: Arrangement, ids: Ragged) -> None:
+def _check_ids(how: Arrangement, ids: Ragged, name: str = "input_ids") -> None:
     if not len(ids.values):
         return
-    rows = how.table_rows
+    rows = how.known_ids
     # Read without a sign, a negative number is larger than any id: one look at the numbers finds both kinds.
     if int(ids.values.view(np.uint64).max()) < (2**63 if rows is None else rows):
         return
@@ -250,7 +269,7 @@ def _check_ids(how: Arrangement, ids: Ragged) -> None:
     column = at - int(ids.offsets[row])
     raise ValueError(
         explain(
-            f"row {row}, column {column} of 'input_ids' is {int(ids.values[at])}, which is no token id",
+            f"row {row}, column {column} of '{name}' is {int(ids.values[at])}, which is no token id",
             got="a negative id" if smallest < 0 else f"an embedding of {rows} rows",
             fix="check that the ids come from this tokenizer; -100 belongs into labels",
         )
@@ -263,7 +282,7 @@ def _check_lengths(how: Arrangement, made: Pieces) -> None:
         raise ValueError(
             explain(
                 f"row {int(made.sample[lengths.argmax()])} has {made.ids.longest} tokens, limit {how.limit}",
-                got=f"truncation={how.truncation!r}",
+                got=f"truncation={how.truncation!r}" + f", and {how.limited_by} takes no more" * bool(how.limited_by),
                 fix="truncation=True cuts, return_overflowing_tokens=True carries the rest into further rows",
             )
         )

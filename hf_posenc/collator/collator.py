@@ -15,16 +15,19 @@ import numpy as np
 import torch
 
 from .._explain import explain
-from ..batch import Batch
+from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
+from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, private_copy, to_files
 from . import saving
 from .arrange import Pieces
+from .fitting import beyond, fitted, limit_of, taken_by, target_limit_of
 from .inputs import empty_batch, is_columns, is_table
 from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
+from .refusals import check_fit
 from .settings import Settings
-from .stage import Stage, limit_of
+from .stage import Stage
 from .table import BROUGHT, Table
 
 if TYPE_CHECKING:
@@ -51,8 +54,13 @@ class DataCollatorWithPositionalEncoding(Settings):
             fast or slow. A private copy is kept.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
             frozen table of random numbers (from `seed`); a table of yours is used as it is at that moment.
-        text_column, text_pair_column, text_target_column (`str`, *optional*): where texts stand in rows and columns; a
-            target becomes `labels`.
+        model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then holds only keys that its forward
+            names, never both ids and embeddings; position ids are counted as it counts them; rows are held to what it
+            takes; and what it would pass over in silence (a mask, labels, packing) raises here. Wrappers are opened.
+            Afterwards the attribute holds a `ModelSpec`, and nothing of the model's numbers is kept.
+        text_column, text_pair_column, text_target_column (`str`, *optional*): where texts stand in rows and columns. A
+            target becomes `labels`, and, unless `model` makes them from those itself, `decoder_input_ids` (the labels
+            one to the right) with `decoder_attention_mask`.
         is_split_into_words (`bool`, *optional*): texts come as lists of words.
         padding (*optional*, defaults to `True`): as transformers spells it; `True` is `"longest"`. `"max_length"` pads
             columns too.
@@ -63,21 +71,25 @@ class DataCollatorWithPositionalEncoding(Settings):
         truncation (*optional*, defaults to `True`): as transformers spells it. `False` raises on a row that is too
             long.
         max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute holds the limit in force, the
-            smaller of this one and the tokenizer's.
-        max_target_length (`int`, *optional*): the same for targets.
+            smallest of this one, the tokenizer's and the model's.
+        max_target_length (`int`, *optional*): the same for targets; the model's decoder is asked before the tokenizer.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): carry the rest of a long text into
             further rows, with `overflow_to_sample_mapping`; neighbours share `stride` tokens.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as transformers spells it.
         empty (`"error"` or `"keep"`, *optional*): what a text without tokens gets.
-        look_ahead (`bool`, *optional*): whether `look_ahead_mask` is in the batch; it is by default.
+        look_ahead (`bool`, *optional*): whether `look_ahead_mask` is in the batch. By default it is without `model`,
+            and with one whose forward names it; with targets it is that of the decoder.
         packing (`bool`, *optional*): several documents share a row of `max_length` tokens; `position_ids` restart and
-            `document_ids` tell them apart.
+            `document_ids` tell them apart. A `model` that does not name those gets, as `attention_mask`, what isolates
+            documents in its scores: (B, 1, T, T) in its dtype, 0 or the lowest finite number.
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): labels made from the ids; otherwise a `label`, `label_ids`
-            or `labels` column becomes `labels`, padded with -100 where there is one label a token.
+            or `labels` column becomes `labels`, padded with -100 where there is one label a token, and stays where
+            `model` names labels.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): the same masks for the same document in every evaluation.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
+            A `model` with positions counts from its own first one, whatever the convention.
         device (*optional*): where the table of an `embedding` given as a width lies.
         store_embeddings (`bool`, *optional*): columns too get `inputs_embeds`, and the table travels with the collator.
         return_tensors (`"pt"` or `"np"`, *optional*): what a batch holds.
@@ -86,11 +98,13 @@ class DataCollatorWithPositionalEncoding(Settings):
         `collate(rows)` is a `Batch`: `input_ids` (B, T) int64, `attention_mask` (B, T) int64, `token_type_ids` (B, T)
         int64 where the tokenizer names them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
         of one T×T matrix; `labels` and other columns of numbers where there are any; with `embedding`, `inputs_embeds`
-        (B, T, D) in its dtype, and every tensor on its device, else on the CPU.
+        (B, T, D) in its dtype, and every tensor on its device, else on the CPU. With `model`, of all these the ones
+        that its forward names. `input_ids`, or else `inputs_embeds`, come first.
 
     Raises:
-        ValueError: for settings or rows that are wrong, with the row, the column and both numbers.
-        TypeError: for the wrong kind of tokenizer, embedding, text or keyword.
+        ValueError: for settings or rows that are wrong, with the row, the column and both numbers; for what `model`
+            cannot read.
+        TypeError: for the wrong kind of tokenizer, embedding, model, text or keyword.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.3 (look-ahead mask) and 3.5. arXiv:1706.03762.
@@ -114,6 +128,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         ['I', 'ride', 'bike', '[PAD]', '[PAD]', '[PAD]']
         >>> collate({"text": ["I ride bike"], "label": [1]})["input_ids"]
         [array([2, 3, 4])]
+        >>> from transformers import RobertaConfig, RobertaModel
+        >>> config = RobertaConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> fits = DataCollatorWithPositionalEncoding(raw, model=RobertaModel(config))
+        >>> fits(["I ride bike", "bike"])["position_ids"]
+        tensor([[2, 3, 4],
+                [2, 1, 1]])
     """
 
     _asked: dict[str, Any]
@@ -124,19 +144,23 @@ class DataCollatorWithPositionalEncoding(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         mine = private_copy(self.tokenizer, pad_token=self.pad_token)
+        spec = None if self.model is None else ModelSpec.of(self.model)
         table = Table(self, mine)
-        limit = limit_of(mine, self.max_length)
-        if self.max_length is not None and limit is not None and limit < self.max_length:
-            warnings.warn(
-                explain(
-                    f"max_length={self.max_length} is beyond the tokenizer's own limit, so {limit} is in force",
-                    fix=f"tokenizer.model_max_length = {self.max_length}, if the model takes that many",
-                ),
-                stacklevel=4,
-            )
-        asked_limit = None if self.max_length is None else limit
-        self._settle(tokenizer=mine, max_length=limit, **table.brought_settings())
-        self._settle(_asked={**self.settings(), "max_length": asked_limit}, _table=table, _said=set())
+        if spec is not None:
+            check_fit(self, spec, mine)
+        limits = {
+            "max_length": limit_of(mine, self.max_length, spec),
+            "max_target_length": target_limit_of(mine, self.max_target_length, spec),
+        }
+        asked: dict[str, Any] = {}
+        for name, limit in limits.items():
+            given = getattr(self, name)
+            asked[name] = None if given is None else limit
+            if given is not None and limit is not None and limit < given:
+                warnings.warn(beyond(name, given, limit, taken_by(spec, name, limit)), stacklevel=4)
+        self._settle(tokenizer=mine, model=spec, max_length=limits["max_length"], **table.brought_settings())
+        self._settle(max_target_length=asked["max_target_length"])
+        self._settle(_asked={**self.settings(), **asked}, _table=table, _said=set())
         self._settle(_stage=Stage(self, mine, table.rows))
 
     def _settle(self, **values: Any) -> None:
@@ -165,10 +189,10 @@ class DataCollatorWithPositionalEncoding(Settings):
         """
         batch = self._collate(given)
         if self.embedding is None:
-            return batch
+            return self._fitted(batch)
         if self._table.left_behind is not None:
             self._warn_once("left behind", self._table.left_behind.refusal())
-            return batch
+            return self._fitted(batch)
         if self._table.is_training:
             self._warn_once(
                 "snapshot",
@@ -179,7 +203,7 @@ class DataCollatorWithPositionalEncoding(Settings):
                 ),
             )
         with torch.no_grad():
-            return self._table.embed(batch)
+            return self._fitted(self._table.embed(batch))
 
     def columns(self, given: Any) -> Any:
         r"""Tokenised columns: rows in the order they came, not padded unless `padding="max_length"`.
@@ -233,7 +257,8 @@ class DataCollatorWithPositionalEncoding(Settings):
                 )
             )
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
-        return self._table.embed(Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given))
+        batch = Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given)
+        return self._fitted(self._table.embed(batch))
 
     # -- reading a batch -----------------------------------------------------------------------------------------
 
@@ -246,7 +271,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             B lists of T `str`.
         """
-        return [self._tokens_of(row) for row in batch["input_ids"].tolist()]
+        return [self._tokens_of(row) for row in _ids_of(batch)]
 
     def decode(self, batch: Mapping[str, Any], *, skip_special_tokens: bool = True) -> list[str]:
         r"""The text of every row.
@@ -258,8 +283,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             B `str`. Padding is left out by the mask, so that an end-of-sequence token is not taken for it.
         """
-        ids = batch["input_ids"].tolist()
-        keep = batch["attention_mask"].tolist() if "attention_mask" in batch else [[1] * len(row) for row in ids]
+        ids, known = _ids_of(batch), real_tokens(batch)
+        keep = [[True] * len(row) for row in ids] if known is None else known.tolist()
         real = [
             [token for token, is_real in zip(*pair, strict=True) if is_real] for pair in zip(ids, keep, strict=True)
         ]
@@ -322,12 +347,15 @@ class DataCollatorWithPositionalEncoding(Settings):
         return saving.save(save_directory, (*self._state[:-1], self._table.state(numbers=False)))
 
     @classmethod
-    def from_pretrained(cls, name: Any, *, embedding: Any = None) -> DataCollatorWithPositionalEncoding:
+    def from_pretrained(
+        cls, name: Any, *, embedding: Any = None, model: Any = None
+    ) -> DataCollatorWithPositionalEncoding:
         r"""Reads what `save_pretrained` wrote.
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
             embedding (*optional*): the table, which is never saved; a width is.
+            model (*optional*): another model to fit; what is known of the one it was saved with is in the file.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
@@ -336,7 +364,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             ValueError: if there is no such file, its format is newer, or a key in it is unknown.
         """
         known = [field.name for field in dataclasses.fields(cls)]
-        loaded: DataCollatorWithPositionalEncoding = saving.load(cls, name, embedding=embedding, known=known)
+        loaded: DataCollatorWithPositionalEncoding = saving.load(
+            cls, name, embedding=embedding, model=model, known=known
+        )
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -358,7 +388,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         lines = [
             f"tokenizer={type(self.tokenizer).__name__}({number_of_ids(self.tokenizer)} ids)",
             f"embedding={self._table!r}",
-            *(f"{name}={value!r}" for name, value in self.settings().items()),
+            *(f"{name}={_shown(value)}" for name, value in self.settings().items()),
         ]
         return "\n".join([f"{type(self).__name__}(", *(f"    {line}," for line in lines), ")"])
 
@@ -377,14 +407,18 @@ class DataCollatorWithPositionalEncoding(Settings):
     def _pieces(self, given: Any) -> Pieces:
         """Tokenises what has to be, cuts what is too long, and reports what was lost."""
         rows = self._stage.pieces(given)
-        targets = self._stage.target_encoder
-        lost = {"texts": (rows.cut, self.max_length), "targets": (rows.targets_cut, targets and targets.max_length)}
-        for what, (cut, limit) in lost.items():
+        how = self._stage.how
+        lost = {
+            "texts": (rows.cut, how.limit, how.limited_by),
+            "targets": (rows.targets_cut, how.target_limit, how.targets_limited_by),
+        }
+        for what, (cut, limit, whose) in lost.items():
             if cut:
                 self._warn_once(
                     what,
                     explain(
-                        f"{cut} of {rows.count} {what} were cut to {limit} tokens",
+                        f"{cut} of {rows.count} {what} were cut to {limit} tokens"
+                        + (f", all that {whose} takes" if whose else ""),
                         got="said once; further ones are cut without a word",
                         fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
                     ),
@@ -417,6 +451,22 @@ class DataCollatorWithPositionalEncoding(Settings):
             batch["look_ahead_mask"] = torch.from_numpy(once).expand(count, 1, *once.shape)  # (B, 1, T, T)
         return batch
 
+    def _fitted(self, batch: Batch) -> Batch:
+        """What the model reads of it; all of it where there is no model."""
+        if self.model is None:
+            return batch
+        if self._stage.shifts and "attention_mask" in batch and not batch["attention_mask"].all():
+            self._warn_once(
+                "left padding",
+                explain(
+                    f"padding on the left moves the tokens of {self.model.name} to later positions: it takes no "
+                    "position_ids",
+                    got='padding_side="left"',
+                    fix='padding_side="right", or rows of one length',
+                ),
+            )
+        return fitted(batch, self.model)
+
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
 
@@ -424,3 +474,20 @@ class DataCollatorWithPositionalEncoding(Settings):
         if what not in self._said:
             self._said.add(what)
             warnings.warn(message, stacklevel=4)
+
+
+def _ids_of(batch: Mapping[str, Any]) -> list[list[int]]:
+    if "input_ids" not in batch:
+        raise ValueError(
+            explain(
+                "a batch of embeddings alone holds no tokens to read",
+                got=f"keys {list(batch)}",
+                fix="collate.replace(embedding=None, model=None)(rows)",
+            )
+        )
+    ids: list[list[int]] = batch["input_ids"].tolist()
+    return ids
+
+
+def _shown(value: Any) -> str:
+    return f"<ModelSpec of {value.name}>" if isinstance(value, ModelSpec) else repr(value)

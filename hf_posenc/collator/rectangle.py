@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..packing import pack
 from ..positions import position_ids_from_mask
-from ..ragged import PaddingSide, Ragged, round_up
+from ..ragged import Ragged, round_up
 from .arrange import Arrangement, Pieces
 from .columns import as_array
 from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
+from .targets import decoder_inputs
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -40,8 +41,9 @@ def rectangle(how: Arrangement, pieces: Pieces, masking: Masking | None) -> Arra
     """
     ids, labels = _labels(how, pieces, masking)
     out = _packed(how, pieces, ids, labels) if how.packing else _padded(how, pieces, ids, labels)
-    if how.look_ahead:
-        out["look_ahead_mask"] = _look_ahead(out["input_ids"].shape[1])
+    reads = "labels" if how.has_targets else "input_ids"  # a decoder's: an encoder may look anywhere
+    if how.look_ahead and reads in out:
+        out["look_ahead_mask"] = _look_ahead(out[reads].shape[1])
     return out
 
 
@@ -59,16 +61,15 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     if "token_type_ids" in per_token and "token_type_ids" in how.names:
         out["token_type_ids"] = pad(per_token["token_type_ids"], how.fills["token_type_ids"])
     if "position_ids" in per_token:
-        out["position_ids"] = pad(per_token["position_ids"], how.start)
+        out["position_ids"] = pad(per_token["position_ids"], how.fills["position_ids"])
     elif mask is None:
-        out["position_ids"] = _counted(ids.lengths, out["attention_mask"], side, how.start)
+        out["position_ids"] = _counted(how, ids.lengths, out["attention_mask"])
     else:
         out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=how.start)
+        if how.fills["position_ids"] != how.start:
+            out["position_ids"][out["attention_mask"] == 0] = how.fills["position_ids"]
     if pieces.targets is not None:
-        longest = how.target_limit if how.padding == "max_length" else None
-        out["labels"] = pieces.targets.pad(
-            IGNORED, round_up(longest or pieces.targets.longest, how.multiple), side=side
-        )
+        out |= _targets(how, pieces.targets)
     elif isinstance(labels, Ragged):
         out["labels"] = pad(labels, IGNORED)
     elif labels is not None:
@@ -89,13 +90,23 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         if name in out:
             continue
         if name == "inputs_embeds":  # stored with the ids; a collator that embeds does it anew
-            if how.table_rows is None:
+            if not how.embeds:
                 out[name] = _padded_vectors(pieces, inside)
             continue
         array = as_array(name, pieces.column(name))
         if array is not None:
             out[name] = array
     return out
+
+
+def _targets(how: Arrangement, targets: Ragged) -> Arrays:
+    """Labels, and what a decoder reads while it learns them, where the model does not make that itself."""
+    longest = how.target_limit if how.padding == "max_length" else None
+    width = max(round_up(longest or targets.longest, how.multiple), 1)
+    labels = targets.pad(IGNORED, width, side=how.side)
+    if how.decoder_start is None:
+        return {"labels": labels}
+    return {**decoder_inputs(labels, how.decoder_start, how.fills["input_ids"], how.side), "labels": labels}
 
 
 def _padded_vectors(pieces: Pieces, inside: NDArray[np.bool_]) -> NDArray[Any]:
@@ -149,7 +160,7 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     columns["document_ids"] = Ragged(np.repeat(number, lengths), lengths)
     rows = {name: column.group(plan.row_offsets) for name, column in columns.items()}
     width = _width(how, rows["input_ids"])
-    fills = {**how.fills, "document_ids": -1, "position_ids": how.start, "labels": IGNORED}
+    fills = {**how.fills, "document_ids": -1, "labels": IGNORED}
     return {name: row.pad(fills[name], width, side=how.side) for name, row in rows.items()}
 
 
@@ -200,11 +211,13 @@ def _width(how: Arrangement, ids: Ragged) -> int:
     return max(round_up(longest, how.multiple), 1)
 
 
-def _counted(lengths: NDArray[np.int64], mask: NDArray[np.int64], side: PaddingSide, start: int) -> NDArray[np.int64]:
-    """Position ids of rows without gaps, from the mask that says where they stand; `start` at padding."""
-    columns = np.arange(mask.shape[1])
-    positions = columns * mask if side == "right" else (columns - (len(columns) - lengths[:, None])) * mask
-    return positions + start if start else positions
+def _counted(how: Arrangement, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Position ids of rows without gaps, from the mask that says where they stand."""
+    padding = how.fills["position_ids"]
+    columns = np.arange(mask.shape[1]) + (how.start - padding)
+    first = 0 if how.side == "right" else len(columns) - lengths[:, None]
+    positions: NDArray[np.int64] = (columns - first) * mask
+    return positions + padding if padding else positions
 
 
 def _look_ahead(length: int) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
+from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import from_files, load_saved
 from .table import from_state
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Part of every fingerprint: raise it whenever the same input gives another output, or the file another meaning.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Version 1 knew no model, and means the same.
+_READS = (1, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
 
 Files = tuple[tuple[str, bytes], ...]
@@ -67,7 +70,7 @@ def save(folder: str | Path, state: State) -> list[str]:
     return [str(folder / name) for name in contents]
 
 
-def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[str]) -> Any:
+def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str]) -> Any:
     """Reads what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
     try:
         saved = json.loads(_find(name).read_text(encoding="utf-8"))
@@ -94,7 +97,8 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, known: Iterable[st
                 f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
             )
         ) from error
-    return cls(tokenizer, embedding=table if embedding is None else embedding, **_from_plain(saved))
+    settings = _from_plain(saved) if model is None else {**_from_plain({**saved, "model": None}), "model": model}
+    return cls(tokenizer, embedding=table if embedding is None else embedding, **settings)
 
 
 def _find(name: str | Path) -> Path:
@@ -120,7 +124,7 @@ def _find(name: str | Path) -> Path:
 
 
 def _check_version(version: object, where: str) -> None:
-    if version != FORMAT_VERSION:
+    if version not in _READS:
         raise ValueError(
             explain(
                 f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
@@ -135,6 +139,8 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     plain = dict(settings)
     if isinstance(plain["convention"], Convention):
         plain["convention"] = plain["convention"].to_dict()
+    if plain["model"] is not None:
+        plain["model"] = plain["model"].to_dict()
     if plain["device"] is not None:
         plain["device"] = str(plain["device"])
     for name in ("padding", "truncation"):
@@ -146,4 +152,6 @@ def _from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(plain)
     if isinstance(settings.get("convention"), dict):
         settings["convention"] = Convention.from_dict(settings["convention"])
+    if isinstance(settings.get("model"), dict):
+        settings["model"] = ModelSpec.from_dict(settings["model"])
     return settings

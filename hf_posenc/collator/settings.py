@@ -30,6 +30,7 @@ class Settings:
     tokenizer: Any
     _: KW_ONLY
     embedding: int | nn.Embedding | PositionalEmbedding | TableLeftBehind | None = None
+    model: Any = None
     text_column: str = "text"
     text_pair_column: str | None = None
     text_target_column: str | None = None

@@ -12,6 +12,7 @@ from ..sinusoid import resolve_convention
 from ..tokenization.encoding import Encoder
 from ..tokenization.loading import private_copy
 from .arrange import PER_TOKEN, Arrangement, Pieces, pieces
+from .fitting import decoder_start, limit_of, numbering, taken_by, target_limit_of, wants_look_ahead
 from .inputs import TextColumns, read
 from .labels import IGNORED, LABEL_COLUMNS, Masking
 from .rectangle import Arrays, rectangle
@@ -19,9 +20,6 @@ from .settings import Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-# Tokenizers without a limit say 1e30.
-_NO_LIMIT = 10**9
 
 
 class Stage:
@@ -41,6 +39,11 @@ class Stage:
             settings.text_column, settings.text_pair_column, settings.text_target_column, settings.is_split_into_words
         )
         self.how = self._arrangement(settings, tokenizer, table_rows)
+        spec = settings.model
+        # Without position_ids such a model counts padding too.
+        self.shifts = bool(
+            spec and spec.left_padding_shifts and self.how.side == "left" and "position_ids" not in spec.accepts
+        )
         self._check(settings, tokenizer)
         self.encoder = self._encoder(settings, tokenizer, self.how.limit, targets=False)
         self.target_encoder: Encoder | None = None
@@ -68,12 +71,20 @@ class Stage:
 
     @staticmethod
     def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
+        spec, embeds = settings.model, table_rows is not None
+        start, padding_position = numbering(spec, resolve_convention(settings.convention), embeds=embeds)
+        has_targets = settings.text_target_column is not None
+        limit = limit_of(tokenizer, settings.max_length, spec)
+        target_limit = target_limit_of(tokenizer, settings.max_target_length, spec)
+        known = [rows for rows in (table_rows, spec and spec.num_embeddings) if rows is not None]
         fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1}
         fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
         fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
+        fills["position_ids"] = padding_position
         return Arrangement(
-            limit=limit_of(tokenizer, settings.max_length),
+            limit=limit,
+            limited_by=taken_by(spec, "max_length", limit),
             padding=padding_of(settings.padding),
             truncation=truncation_of(settings.truncation),
             multiple=settings.pad_to_multiple_of,
@@ -82,15 +93,18 @@ class Stage:
             overflow=settings.return_overflowing_tokens,
             stride=settings.stride,
             keep_empty=settings.empty == "keep",
-            look_ahead=settings.look_ahead in (None, True),
+            look_ahead=wants_look_ahead(spec, settings.look_ahead),
             packing=settings.packing,
             labels=settings.labels,
-            has_targets=settings.text_target_column is not None,
-            target_limit=limit_of(tokenizer, settings.max_target_length),
-            start=resolve_convention(settings.convention).first_position,
+            has_targets=has_targets,
+            target_limit=target_limit,
+            targets_limited_by=taken_by(spec, "max_target_length", target_limit),
+            decoder_start=decoder_start(spec, tokenizer) if has_targets else None,
+            start=start,
             names=tuple(tokenizer.model_input_names),
             fills=fills,
-            table_rows=table_rows,
+            known_ids=min(known, default=None),
+            embeds=embeds,
         )
 
     def _encoder(
@@ -121,13 +135,6 @@ class Stage:
         if settings.add_special_tokens:
             special = int(tokenizer.num_special_tokens_to_add(pair=settings.text_pair_column is not None))
         _check_room(how, special)
-
-
-def limit_of(tokenizer: PreTrainedTokenizerBase, asked: int | None) -> int | None:
-    """One effective limit: the smaller of what was asked for and what the tokenizer says, if that is sane."""
-    theirs = tokenizer.model_max_length
-    limits = [limit for limit in (asked, theirs if theirs and theirs < _NO_LIMIT else None) if limit is not None]
-    return int(min(limits)) if limits else None
 
 
 def _check_room(how: Arrangement, special: int) -> None:

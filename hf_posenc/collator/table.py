@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from .._explain import explain
-from ..batch import Batch
+from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..sinusoid import resolve_convention
 from ..tokenization.loading import number_of_ids
@@ -92,14 +92,7 @@ class Table:
             )
         self.rows = self.module.num_embeddings  # a model, or anything else that is no table, is refused here
         if self.rows < needed:
-            raise ValueError(
-                explain(
-                    f"tokenizer has {needed} ids, the embedding has {self.rows} rows; "
-                    f"call model.resize_token_embeddings({needed})",
-                    got="ids beyond the last row, which crash on a GPU",
-                    fix=f"model.resize_token_embeddings({needed}), then model.get_input_embeddings()",
-                )
-            )
+            raise ValueError(too_few_rows(needed, self.rows))
 
     @cached_property
     def module(self) -> PositionalEmbedding:
@@ -141,8 +134,8 @@ class Table:
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")
-        if keep is None and "document_ids" in moved:
-            keep = (moved["document_ids"] >= 0).long()
+        if keep is None or keep.ndim == 4:
+            keep = real_tokens(moved)
         moved["inputs_embeds"] = module(moved["input_ids"], keep, moved.get("position_ids"))
         return moved
 
@@ -205,6 +198,16 @@ def from_state(state: Any) -> Any:
         return state
     kind, *values = state
     return unpacked(*values) if kind == "table" else TableLeftBehind(*values)
+
+
+def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
+    r"""The message for a table, or the model `of` that name, that cannot look up every id of a tokenizer."""
+    return explain(
+        f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
+        got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
+        fix=f"model.resize_token_embeddings({needed}), then "
+        + ("model.get_input_embeddings()" if of is None else "make the collator"),
+    )
 
 
 def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embedding:

@@ -1,0 +1,154 @@
+"""What a model settles for the collator that feeds it: numbering, limits, the keys that stay, the mask of packed rows.
+
+Values only, read off a `ModelSpec`; without a model everything is as it was. What cannot be fed is told in `refusals`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._explain import explain
+from ..batch import Batch
+from ..masks import AttentionMask
+from ..model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+    from ..sinusoid import Convention
+
+# Tokenizers without a limit say 1e30.
+_NO_LIMIT = 10**9
+
+Limit = int | None
+
+
+def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -> tuple[int, int]:
+    r"""Which position a row's first token has, and which one padding has.
+
+    A model that has positions numbers them; otherwise whoever adds them does, by its convention.
+
+    Example:
+        >>> from ..sinusoid import resolve_convention
+        >>> roberta = ModelSpec(positions=("learned",), first_position=2, padding_position=1)
+        >>> numbering(roberta, resolve_convention("vaswani"), embeds=False)
+        (2, 1)
+    """
+    if spec is None or embeds or not (spec.positions or spec.first_position):
+        return convention.first_position, convention.first_position
+    padding = spec.padding_position
+    return spec.first_position, spec.first_position if padding is None else padding
+
+
+def limit_of(tokenizer: PreTrainedTokenizerBase, asked: Limit, spec: ModelSpec | None = None) -> Limit:
+    """The one limit on a row in force: the smallest of what was asked, and what tokenizer and model take."""
+    return _smallest(asked, _sane(tokenizer), None if spec is None else spec.max_length)
+
+
+def target_limit_of(tokenizer: PreTrainedTokenizerBase, asked: Limit, spec: ModelSpec | None = None) -> Limit:
+    """The same for targets. A tokenizer's limit is one on what is read, so a model that says more about it is asked."""
+    theirs = None if spec is None else spec.max_target_length
+    return _smallest(asked, _sane(tokenizer) if theirs is None else theirs)
+
+
+def _sane(tokenizer: PreTrainedTokenizerBase) -> Limit:
+    limit = tokenizer.model_max_length
+    return int(limit) if limit and limit < _NO_LIMIT else None
+
+
+def _smallest(*limits: Limit) -> Limit:
+    return min((int(limit) for limit in limits if limit is not None), default=None)
+
+
+def taken_by(spec: ModelSpec | None, name: str, limit: Limit) -> str | None:
+    """The model's name, where the limit in force is its own: for messages."""
+    return spec.name if spec is not None and limit is not None and getattr(spec, name) == limit else None
+
+
+def beyond(name: str, asked: int, limit: int, whose: str | None) -> str:
+    """The warning for a limit that was asked for and is not in force, because tokenizer or model take less."""
+    if whose is not None:
+        return explain(f"{name}={asked} is beyond what {whose} takes, so {limit} is in force", fix=f"{name}={limit}")
+    return explain(
+        f"{name}={asked} is beyond the tokenizer's own limit, so {limit} is in force",
+        fix=f"tokenizer.model_max_length = {asked}, if the model takes that many",
+    )
+
+
+def wants_look_ahead(spec: ModelSpec | None, asked: bool | None) -> bool:
+    """Whether a batch has `look_ahead_mask`: unless told otherwise, where there is no model, or it names it."""
+    return bool(asked if asked is not None else spec is None or "look_ahead_mask" in spec.accepts)
+
+
+def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The token that `decoder_input_ids` begin with; `None` where the model makes them from `labels` itself."""
+    if spec is not None:
+        shifts = spec.shifts_labels and "labels" in spec.accepts
+        if shifts or "decoder_input_ids" not in spec.accepts:
+            return None
+        if spec.decoder_start_token_id is not None:
+            return spec.decoder_start_token_id
+    known = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return next((int(token) for token in known if token is not None), 0)
+
+
+def takes_documents(spec: ModelSpec) -> bool:
+    """Whether a model of one's own tells packed documents apart itself."""
+    return "document_ids" in spec.accepts
+
+
+def fitted(batch: Batch, spec: ModelSpec) -> Batch:
+    r"""Leaves in a batch what the model's forward names, and never both ids and embeddings.
+
+    Args:
+        batch (`Batch`): a fresh one, which is changed. `document_ids` become the mask that isolates documents.
+        spec (`ModelSpec`): the model.
+
+    Returns:
+        The same `Batch`; `input_ids`, or else `inputs_embeds`, first.
+
+    Raises:
+        ValueError: if the model reads embeddings and there are none, or would add positions to them once more.
+
+    Example:
+        >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
+        >>> list(fitted(Batch({"input_ids": 1, "attention_mask": 2, "position_ids": 3}), spec))
+        ['input_ids', 'attention_mask']
+    """
+    if "document_ids" in batch and not takes_documents(spec):
+        batch["attention_mask"] = _isolating(batch["document_ids"], spec)
+    for name in [name for name in batch if name not in spec.accepts]:
+        del batch[name]
+    if "inputs_embeds" in batch:
+        if spec.positions:
+            raise ValueError(
+                explain(
+                    f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows bring "
+                    "inputs_embeds, which hold positions where store_embeddings made them",
+                    fix='dataset.remove_columns("inputs_embeds"), or, for vectors without positions, '
+                    "collate.replace(model=dataclasses.replace(collate.model, positions=()))",
+                )
+            )
+        rest = {name: value for name, value in batch.items() if name != "input_ids"}
+        batch.clear()
+        batch.update({"inputs_embeds": rest.pop("inputs_embeds"), **rest})
+    elif "input_ids" not in batch:
+        raise ValueError(
+            explain(
+                f"{spec.name} reads inputs_embeds, and this collator makes none",
+                got="embedding=None, and rows without a column 'inputs_embeds'",
+                fix="embedding=table; in a worker collate without model=, and collate.embed(batch) in the loop",
+            )
+        )
+    return batch
+
+
+def _isolating(documents: Any, spec: ModelSpec) -> Any:
+    """The additive mask (B, 1, T, T) in the model's dtype; for an array, an array."""
+    mask: torch.Tensor = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
+    if not isinstance(documents, np.ndarray):
+        return mask
+    return (mask.float() if spec.dtype == "bfloat16" else mask).numpy()  # NumPy has no bf16
