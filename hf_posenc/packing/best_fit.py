@@ -10,6 +10,8 @@ from bisect import bisect_left, insort
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import histogram
+
 
 def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
     """Best-fit decreasing on whole groups of equal rows, for `counts` documents of each of the falling `sizes`.
@@ -65,7 +67,7 @@ def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
     """Martello and Toth's bound L2 on the number of rows, over the histogram of lengths."""
     if not len(lengths):
         return 0
-    sizes, counts = np.unique(lengths, return_counts=True)
+    sizes, counts = histogram(lengths)
     number = np.concatenate([[0], np.cumsum(counts)])  # documents shorter than sizes[k]
     tokens = np.concatenate([[0], np.cumsum(sizes * counts)])
     # For a limit a <= C/2: a document above C - a shares its row with none of length >= a; one above C/2 with no other

@@ -1,6 +1,6 @@
-"""What a plan is made of, checked once: lengths and whole numbers.
+"""What a plan is made of, checked once: lengths, whole numbers and ranks.
 
-Words for errors and nothing else; what fits where is decided in `plan` and `budget`.
+What fits where is decided in `plan` and `budget`.
 """
 
 from __future__ import annotations
@@ -85,3 +85,37 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
             )
         )
     return sizes
+
+
+def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""The lengths that occur, rising, and how often each does.
+
+    Example:
+        >>> histogram(np.array([5, 3, 5]))
+        (array([3, 5]), array([1, 2]))
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > 16 * len(lengths) + 65536:  # counting would take more memory than the lengths do
+        return np.unique(lengths, return_counts=True)
+    counts = np.bincount(lengths)
+    different = np.flatnonzero(counts)
+    return different, counts[different]
+
+
+def checked_rank(rank: Any, world_size: int) -> int:
+    r"""A rank as an `int`, where there is one of that number.
+
+    Example:
+        >>> checked_rank(1, 2)
+        1
+    """
+    number = whole_number("rank", rank, at_least=0, example=0)
+    if number >= world_size:
+        raise ValueError(
+            explain(
+                f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
+                got=f"rank={number}",
+                fix=f"world_size={number + 1}, or rank={world_size - 1}",
+            )
+        )
+    return number

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._explain import explain, one_of
 from .best_fit import best_fit_decreasing, fewest_rows
-from .checks import checked_lengths, whole_number
+from .checks import checked_lengths, histogram, whole_number
 
 TooLong = Literal["error", "truncate"]
 
@@ -110,7 +110,7 @@ class PackingPlan:
             >>> pack([5, 3, 8, 2, 4], 10).attention_cost
             118
         """
-        sizes, counts = np.unique(self.lengths, return_counts=True)
+        sizes, counts = histogram(self.lengths)
         return sum(size * size * count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True))
 
     def __repr__(self) -> str:

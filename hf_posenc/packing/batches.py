@@ -1,0 +1,271 @@
+"""A plan of batches: which documents make up each, in the order of the steps.
+
+It is followed, figured, saved and loaded here; how it is made is in `budget`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._explain import explain
+from .archive import read_plan, write_plan
+from .checks import checked_lengths, checked_rank, whole_number
+from .runs import gathered
+from .shapes import Cost, padded, row_costs
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BatchPlan:
+    r"""Which documents make up which batch, in the order of the steps. `plan_batches` makes one.
+
+    Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating gives these index arrays, so a
+    plan serves as the `batch_sampler` of a `DataLoader`. For several ranks, a plan without a rank is the global one: it
+    holds every rank's batch of the first step, then of the second, and so on.
+
+    Args:
+        order (`np.ndarray` `(N,)` int64): the documents' numbers, batch after batch.
+        batch_offsets (`np.ndarray` `(M + 1,)` int64): where each batch begins in `order`, and where the last ends.
+        token_budget (`int`): what a batch may cost.
+        world_size (`int`, *optional*, defaults to 1): among how many ranks a step is divided.
+        rank (`int`, *optional*): whose batches these are; `None` for those of all ranks.
+        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): what rows are padded to, see `widths`.
+        lengths (`np.ndarray` `(N,)` int64, *optional*): the documents' lengths, by number. Without them, as after
+            `load(path)`, batches can be had and figures cannot.
+        cost (callable, *optional*): what a row of a padded length costs, where that is not its length.
+
+    Example:
+        >>> from hf_posenc import plan_batches
+        >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
+        >>> plan
+        BatchPlan(batches=3, documents=6, tokens=26, token_budget=12, padding=4 (13.33 %))
+        >>> [batch.tolist() for batch in plan]
+        [[4, 0], [2], [5, 3, 1]]
+    """
+
+    order: NDArray[np.int64]
+    batch_offsets: NDArray[np.int64]
+    token_budget: int
+    world_size: int = 1
+    rank: int | None = None
+    multiple_of: int | None = None
+    shapes: tuple[int, ...] | None = None
+    lengths: NDArray[np.int64] | None = None
+    cost: Cost | None = None
+
+    def __len__(self) -> int:
+        """Number of batches, M."""
+        return len(self.batch_offsets) - 1
+
+    def __getitem__(self, batch: int) -> NDArray[np.int64]:
+        """The documents of one batch, as an array of their own."""
+        number = batch + len(self) if batch < 0 else batch
+        if not 0 <= number < len(self):
+            raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))
+        return self.order[self.batch_offsets[number] : self.batch_offsets[number + 1]].copy()
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        """The documents of each batch, as arrays of their own."""
+        return (self[batch] for batch in range(len(self)))
+
+    @property
+    def steps(self) -> int:
+        """Number of steps: batches of one rank."""
+        return len(self) // self._batches_a_step
+
+    def from_step(self, step: int) -> BatchPlan:
+        r"""What is left of the plan when `step` steps are done. Nothing is copied, however long the plan is.
+
+        Args:
+            step (`int`): how many steps are done, from 0 to `steps`.
+
+        Returns:
+            `BatchPlan` that shares its arrays with this one.
+
+        Raises:
+            ValueError: if the plan has fewer steps.
+
+        Example:
+            >>> from hf_posenc import plan_batches
+            >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
+            >>> [batch.tolist() for batch in plan.from_step(2)]
+            [[5, 3, 1]]
+        """
+        done = whole_number("step", step, at_least=0, example=0)
+        if done > self.steps:
+            raise ValueError(explain(f"the plan has {self.steps} steps", got=f"step {done}", fix=f"step={self.steps}"))
+        return replace(self, batch_offsets=self.batch_offsets[done * self._batches_a_step :])
+
+    def for_rank(self, rank: int) -> BatchPlan:
+        r"""The batches of one rank, one a step, out of the global plan.
+
+        Args:
+            rank (`int`): from 0 to `world_size - 1`.
+
+        Returns:
+            `BatchPlan` with as many batches as any other rank's.
+
+        Raises:
+            ValueError: if the rank is out of range, or the plan is one rank's already.
+
+        Example:
+            >>> from hf_posenc import plan_batches
+            >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, world_size=2)
+            >>> [len(plan.for_rank(rank)) for rank in range(2)]
+            [2, 2]
+        """
+        if self.rank is not None:
+            raise ValueError(
+                explain("only the global plan can be divided", got=f"the plan of rank {self.rank}", fix="rank=None")
+            )
+        rank = checked_rank(rank, self.world_size)
+        sizes = np.diff(self.batch_offsets)[rank :: self.world_size]
+        starts = self.batch_offsets[:-1][rank :: self.world_size]
+        order, batch_offsets = gathered(self.order, starts, sizes)
+        return replace(self, order=order, batch_offsets=batch_offsets, rank=rank)
+
+    @property
+    def documents(self) -> int:
+        """Number of documents in all batches."""
+        return int(self.batch_offsets[-1] - self.batch_offsets[0])
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in all batches, without padding."""
+        return int(self._known_lengths[self._documents].sum())
+
+    @property
+    def widths(self) -> NDArray[np.int64]:
+        r"""The length that the rows of each batch are padded to: `np.ndarray` `(M,)` int64.
+
+        That of its longest document, rounded up to a multiple of `multiple_of` or to the next of `shapes`.
+
+        Example:
+            >>> from hf_posenc import plan_batches
+            >>> plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1).widths
+            array([5, 8, 4])
+        """
+        lengths = self._known_lengths[self._documents]
+        begins = self.batch_offsets[:-1] - self.batch_offsets[0]
+        longest = np.maximum.reduceat(lengths, begins) if len(begins) else lengths
+        return padded(longest, self.multiple_of, self.shapes)
+
+    @property
+    def padding(self) -> int:
+        """Places of all batches that hold no token."""
+        return int((self.widths * np.diff(self.batch_offsets)).sum()) - self.tokens
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the places that hold a token, between 0 and 1; 1 for a plan without batches."""
+        tokens = self.tokens
+        return 1.0 if tokens == 0 else tokens / (tokens + self.padding)
+
+    @property
+    def straggler(self) -> float:
+        r"""How much longer the steps take than if every rank's batch cost the same: at least 1.
+
+        A step lasts as long as its most expensive batch: the sum of those, over the sum of the means.
+
+        Example:
+            >>> from hf_posenc import plan_batches
+            >>> plan_batches([6, 5, 6, 5], 12, world_size=2).straggler     # 6 and 6, 5 and 5
+            1.0909090909090908
+        """
+        if self.rank is not None:
+            raise ValueError(
+                explain(
+                    "one rank's plan does not know the others",
+                    got=f"the plan of rank {self.rank}",
+                    fix="plan_batches(..., rank=None).straggler",
+                )
+            )
+        widths = self.widths
+        different, which = np.unique(widths, return_inverse=True)
+        costs = row_costs(different, self.cost)[which] * np.diff(self.batch_offsets)
+        steps = costs.reshape(-1, self.world_size)
+        return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        r"""Writes the plan as a NumPy archive: its two arrays, and a line of settings. Lengths and cost stay behind.
+
+        Args:
+            path (`str` or path): the file, replaced if it is there.
+
+        Example:
+            >>> import os, tempfile
+            >>> from hf_posenc import BatchPlan, plan_batches
+            >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12)
+            >>> path = os.path.join(tempfile.mkdtemp(), "plan.npz")
+            >>> plan.save(path)
+            >>> BatchPlan.load(path)
+            BatchPlan(batches=3, documents=6, token_budget=12)
+        """
+        settings = {
+            "token_budget": self.token_budget,
+            "world_size": self.world_size,
+            "rank": self.rank,
+            "multiple_of": self.multiple_of,
+            "shapes": self.shapes,
+        }
+        offsets = self.batch_offsets - self.batch_offsets[0]
+        write_plan(path, self._documents, offsets, settings)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, lengths: ArrayLike | None = None) -> BatchPlan:
+        r"""A plan that was saved.
+
+        Args:
+            path (`str` or path): the file.
+            lengths (array-like of integers `(N,)`, *optional*): the documents' lengths, for the plan's figures.
+
+        Returns:
+            `BatchPlan` with the same batches.
+
+        Raises:
+            ValueError: if the file holds no plan.
+        """
+        order, batch_offsets, settings = read_plan(path)
+        shapes = settings.pop("shapes")
+        return cls(
+            order=order,
+            batch_offsets=batch_offsets,
+            shapes=None if shapes is None else tuple(shapes),
+            lengths=None if lengths is None else checked_lengths(lengths),
+            **settings,
+        )
+
+    def __repr__(self) -> str:
+        ranks = "" if self.world_size == 1 else f"steps={self.steps}, world_size={self.world_size}, "
+        ranks += "" if self.rank is None else f"rank={self.rank}, "
+        facts = f"batches={len(self)}, {ranks}documents={self.documents}, "
+        if self.lengths is None:
+            return f"BatchPlan({facts}token_budget={self.token_budget})"
+        padding = f"padding={self.padding} ({100 * (1 - self.utilisation):.2f} %)"
+        straggler = f", straggler={self.straggler:.3f}" if self.rank is None and self.world_size > 1 else ""
+        shapes = "" if self.shapes is None else f", shapes={len(self.shapes)}"
+        return f"BatchPlan({facts}tokens={self.tokens}, token_budget={self.token_budget}, {padding}{shapes}{straggler})"
+
+    @property
+    def _batches_a_step(self) -> int:
+        return self.world_size if self.rank is None else 1
+
+    @property
+    def _documents(self) -> NDArray[np.int64]:
+        return self.order[self.batch_offsets[0] : self.batch_offsets[-1]]
+
+    @property
+    def _known_lengths(self) -> NDArray[np.int64]:
+        if self.lengths is None:
+            raise ValueError(
+                explain(
+                    "the figures of a plan need the documents' lengths",
+                    got="a plan that was loaded without them",
+                    fix="BatchPlan.load(path, lengths=lengths)",
+                )
+            )
+        return self.lengths

@@ -1,0 +1,207 @@
+"""Batches of documents of nearly equal length, each as full as a budget of tokens allows.
+
+Everything but the shuffling depends on the lengths alone, so that every epoch has the same number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._explain import explain, shorten
+from .batches import BatchPlan
+from .checks import checked_lengths, checked_rank, histogram, whole_number
+from .runs import divide, gathered
+from .shapes import Cost, best_shapes, padded, row_costs
+
+
+def plan_batches(
+    lengths: ArrayLike,
+    token_budget: int,
+    *,
+    window: int = 20_000,
+    seed: int = 0,
+    epoch: int = 0,
+    world_size: int = 1,
+    rank: int | None = None,
+    cost: Cost | None = None,
+    multiple_of: int | None = None,
+    shapes: int | Sequence[int] | None = None,
+) -> BatchPlan:
+    r"""Batches of documents of nearly equal length: rows times padded length stays within a budget.
+
+    A plan is a function of its arguments and of nothing else, and so can be made again in any process. Every document
+    is in exactly one batch. The steps come in random order, so that lengths are not sorted over time. Ranks get the
+    same number of batches, and in one step neighbours by length, which cost nearly the same.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+        token_budget (`int`): what a batch may cost: its rows times the length that they are padded to.
+        window (`int`, *optional*, defaults to 20,000): how many documents would be sorted at a time. `N / window`
+            batches of neighbours by length exchange documents from epoch to epoch: a small window mixes more and pads
+            more, one of N or more pads least.
+        seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another number in either
+            shuffles anew. The number of steps is the same for all.
+        world_size (`int`, *optional*, defaults to 1): among how many ranks a step is divided. Where the batches do not
+            divide evenly, some are split in two; none is dropped, none repeated.
+        rank (`int`, *optional*): whose batches to return. By default those of all ranks: the global plan, in which each
+            run of `world_size` batches is one step. It is the one that accelerate wants.
+        cost (callable, *optional*): from an array of padded lengths to what one row of each costs, in the unit of
+            `token_budget`; positive and never falling. By default the padded length itself. With
+            `lambda width: width + width**2 / 4096` long rows count for the attention that they take as well.
+        multiple_of (`int`, *optional*): rows are padded to a multiple of it.
+        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of so many lengths, the best there are
+            for these documents, or to one of these lengths.
+
+    Returns:
+        `BatchPlan`.
+
+    Raises:
+        ValueError: if a document costs more than the budget, or has no tokens; if a number is out of range; or if there
+            are too few documents for every rank to have the same number of batches.
+        TypeError: if lengths or settings are not whole numbers.
+
+    Example:
+        >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
+        >>> [batch.tolist() for batch in plan]
+        [[4, 0], [2], [5, 3, 1]]
+        >>> [batch.tolist() for batch in plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1, world_size=2, rank=0)]
+        [[4, 0], [3, 1]]
+    """
+    budget = whole_number("token_budget", token_budget, example=8192)
+    window = whole_number("window", window, example=20_000)
+    seed = whole_number("seed", seed, at_least=0, example=0)
+    epoch = whole_number("epoch", epoch, at_least=0, example=0)
+    ranks = whole_number("world_size", world_size, example=8)
+    rank = None if rank is None else checked_rank(rank, ranks)
+    if multiple_of is not None:
+        multiple_of = whole_number("multiple_of", multiple_of, example=8)
+    sizes = checked_lengths(lengths)
+    chosen = _shapes(shapes, sizes, multiple_of, cost)
+    layout = _layout(sizes, budget, window, ranks, cost, multiple_of, chosen)
+    order, batch_offsets = _shuffled(sizes, layout, ranks, np.random.default_rng([seed, epoch]))
+    plan = BatchPlan(
+        order=order,
+        batch_offsets=batch_offsets,
+        token_budget=budget,
+        world_size=ranks,
+        multiple_of=multiple_of,
+        shapes=chosen,
+        lengths=sizes,
+        cost=cost,
+    )
+    return plan if rank is None else plan.for_rank(rank)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Batches over documents sorted by falling length: how many rows each has, and whom it exchanges them with.
+
+    Args:
+        rows (`np.ndarray` `(M,)` int64): documents in each batch.
+        group (`np.ndarray` `(M,)` int64): rising; batches of one number exchange documents.
+    """
+
+    rows: NDArray[np.int64]
+    group: NDArray[np.int64]
+
+
+def _layout(
+    sizes: NDArray[np.int64],
+    budget: int,
+    window: int,
+    ranks: int,
+    cost: Cost | None,
+    multiple_of: int | None,
+    shapes: tuple[int, ...] | None,
+) -> _Layout:
+    """The batches, from the longest documents to the shortest."""
+    different, counts = histogram(sizes)
+    widths = padded(different, multiple_of, shapes)
+    prices, place = np.unique(widths, return_inverse=True)
+    price = row_costs(prices, cost)[place]  # of each length that occurs
+    if len(price) and price[-1] > budget:
+        _refuse_long(sizes, int(counts[price > budget].sum()), int(widths[-1]), price[-1], budget)
+    falling: list[Any] = price[::-1].tolist()
+    ends = np.cumsum(counts[::-1])  # where each length ends, of the falling ones
+    together = max(1, -(-len(sizes) // window))
+    rows: list[int] = []
+    group: list[int] = []
+    begin = kind = 0
+    while begin < len(sizes):
+        while ends[kind] <= begin:
+            kind += 1
+        most = int(budget // falling[kind])
+        documents = min(together * most, len(sizes) - begin)
+        batches = -(-documents // most)
+        # The last group is divided evenly; all others are full.
+        each, more = divmod(documents, batches)
+        rows += [each + 1] * more + [each] * (batches - more)
+        group += [len(group)] * batches
+        begin += documents
+    if len(rows) % ranks:
+        divide(rows, group, price[::-1], ends, budget, ranks)
+    return _Layout(np.array(rows, dtype=np.int64), np.array(group, dtype=np.int64))
+
+
+def _shuffled(
+    sizes: NDArray[np.int64], layout: _Layout, ranks: int, random: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Deals the documents to the batches, and puts the steps in random order."""
+    longest = int(sizes.max(initial=0))
+    # 16 bits are enough for most lengths, and let NumPy sort by radix.
+    falling = (longest - sizes).astype(np.uint16 if longest <= np.iinfo(np.uint16).max else np.int64)
+    order = random.permutation(len(sizes))
+    order = order[np.argsort(falling[order], kind="stable")]  # equal lengths in random order
+    groups = layout.group.astype(np.uint16 if len(layout.group) <= np.iinfo(np.uint16).max else np.int64)
+    mixed = random.permutation(len(sizes))
+    order = order[mixed[np.argsort(np.repeat(groups, layout.rows)[mixed], kind="stable")]]
+    steps = random.permutation(len(layout.rows) // ranks)
+    places = random.permuted(np.tile(np.arange(ranks), (len(steps), 1)), axis=1)  # no rank gets the longest every time
+    batches = (steps[:, None] * ranks + places).ravel()
+    starts = np.cumsum(layout.rows) - layout.rows
+    return gathered(order, starts[batches], layout.rows[batches])
+
+
+def _shapes(
+    shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
+) -> tuple[int, ...] | None:
+    """The lengths that rows are padded to, rising; `None` where they are not few."""
+    if shapes is None:
+        return None
+    if np.ndim(shapes) == 0:
+        count = whole_number("shapes", shapes, example=16)
+        return tuple(best_shapes(sizes, count, multiple_of=multiple_of, cost=cost).tolist())
+    given = sorted({whole_number("shapes", shape, example=16) for shape in np.asarray(shapes, dtype=object)})
+    wrong = [shape for shape in given if shape % (multiple_of or 1)]
+    if wrong:
+        raise ValueError(
+            explain(f"shapes must be multiples of {multiple_of}", got=shorten(wrong), fix="multiple_of=None")
+        )
+    longest = int(sizes.max(initial=0))
+    if longest > max(given, default=0):
+        raise ValueError(
+            explain(
+                f"the largest of the shapes must hold the longest document, which has {longest} tokens",
+                got=shorten(given),
+                fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} to have the best {len(given) or 16} chosen",
+            )
+        )
+    return tuple(given)
+
+
+def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, budget: int) -> None:
+    document = int(sizes.argmax())
+    is_padded = f", {width} with padding" if width != sizes[document] else ""
+    costs = f" and costs {dear}" if dear != width else ""
+    raise ValueError(
+        explain(
+            f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
+            got=f"{beyond} of {len(sizes)} documents beyond the budget",
+            fix=f"token_budget={int(np.ceil(dear))}, or split them first with split_long(lengths, {budget})",
+        )
+    )

@@ -1,0 +1,410 @@
+"""Plans of batches held against what every plan must keep, a search through all shapes, and the figures to reach."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_posenc import BatchPlan, best_shapes, plan_batches
+from hf_posenc.packing.shapes import padded
+
+BUDGET = 8192
+
+
+def real_looking(count: int, seed: int = 0) -> np.ndarray:
+    """Log-normal lengths, 180 tokens on average, at most 2,048."""
+    return np.clip(np.random.default_rng(seed).lognormal(4.7, 1.0, count).astype(int), 1, 2048)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[int], dict[str, Any]]:
+    """Lengths and settings for which there is a plan: a budget that holds the longest, documents for every rank."""
+    lengths = draw(st.lists(st.integers(1, 30), max_size=60))
+    multiple_of = draw(st.one_of(st.none(), st.integers(1, 8)))
+    widest = 30 if multiple_of is None else -(-30 // multiple_of) * multiple_of
+    ranks = draw(st.integers(1, 4))
+    settings: dict[str, Any] = {
+        # Up to three batches of one document each may have to be split, which one document cannot be.
+        "token_budget": draw(st.integers(widest if len(lengths) % ranks == 0 else 10**6, 10**6 + 100)),
+        "window": draw(st.integers(1, 80)),
+        "seed": draw(st.integers(0, 3)),
+        "epoch": draw(st.integers(0, 3)),
+        "world_size": ranks,
+        "multiple_of": multiple_of,
+        "shapes": draw(st.one_of(st.none(), st.integers(1, 6))),
+        "cost": None,
+    }
+    if 0 < len(lengths) < ranks:
+        lengths += [1] * (ranks - len(lengths))
+        settings["token_budget"] = 10**6
+    return lengths, settings
+
+
+def plan_of(problem: tuple[list[int], dict[str, Any]], **more: Any) -> BatchPlan:
+    lengths, settings = problem
+    return plan_batches(lengths, **(settings | more))
+
+
+def as_lists(plan: BatchPlan) -> list[list[int]]:
+    return [batch.tolist() for batch in plan]
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@given(problems())
+def test_every_document_is_in_exactly_one_batch_and_no_batch_is_over_budget(
+    problem: tuple[list[int], dict[str, Any]],
+) -> None:
+    lengths, settings = problem
+    plan = plan_of(problem)
+    batches = as_lists(plan)
+    assert sorted(document for batch in batches for document in batch) == list(range(len(lengths)))
+    assert all(batches)
+    for batch, width in zip(batches, plan.widths.tolist(), strict=True):
+        assert max(lengths[document] for document in batch) <= width
+        assert width * len(batch) <= settings["token_budget"]
+
+
+@given(problems())
+def test_every_rank_has_the_same_number_of_batches_and_together_they_have_every_document(
+    problem: tuple[list[int], dict[str, Any]],
+) -> None:
+    ranks = problem[1]["world_size"]
+    whole = plan_of(problem)
+    parts = [plan_of(problem, rank=rank) for rank in range(ranks)]
+    assert {len(part) for part in parts} == {whole.steps}
+    assert len(whole) == ranks * whole.steps
+    dealt = [batch for step in zip(*map(as_lists, parts), strict=True) for batch in step]
+    assert dealt == as_lists(whole)
+    assert all(as_lists(whole.for_rank(rank)) == as_lists(part) for rank, part in enumerate(parts))
+
+
+@given(problems())
+def test_the_same_arguments_give_the_same_plan(problem: tuple[list[int], dict[str, Any]]) -> None:
+    one, two = plan_of(problem), plan_of(problem)
+    assert np.array_equal(one.order, two.order)
+    assert np.array_equal(one.batch_offsets, two.batch_offsets)
+
+
+@given(problems(), st.integers(0, 5), st.integers(0, 5))
+def test_every_epoch_and_seed_has_the_same_number_of_steps(
+    problem: tuple[list[int], dict[str, Any]], seed: int, epoch: int
+) -> None:
+    assert len(plan_of(problem, seed=seed, epoch=epoch)) == len(plan_of(problem))
+
+
+@given(problems())
+def test_the_figures_of_a_plan_are_those_of_its_batches(problem: tuple[list[int], dict[str, Any]]) -> None:
+    lengths, settings = problem
+    plan = plan_of(problem)
+    widths = []
+    for batch in as_lists(plan):
+        longest = max(lengths[document] for document in batch)
+        step = settings["multiple_of"] or 1
+        widths.append(
+            min(shape for shape in plan.shapes if shape >= longest)
+            if plan.shapes is not None
+            else -(-longest // step) * step
+        )
+    assert plan.widths.tolist() == widths
+    places = sum(width * len(batch) for width, batch in zip(widths, as_lists(plan), strict=True))
+    assert plan.documents == len(lengths)
+    assert plan.tokens == sum(lengths)
+    assert plan.padding == places - sum(lengths)
+    assert plan.utilisation == (sum(lengths) / places if lengths else 1.0)
+    costs = [width * len(batch) for width, batch in zip(widths, as_lists(plan), strict=True)]
+    steps = [costs[at : at + plan.world_size] for at in range(0, len(costs), plan.world_size)]
+    slowest = sum(map(max, steps)) / (sum(costs) / plan.world_size) if costs else 1.0
+    assert plan.straggler == pytest.approx(slowest, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------------ property
+
+
+@given(problems(), st.data())
+def test_a_plan_goes_on_from_any_step_without_copying(
+    problem: tuple[list[int], dict[str, Any]], data: st.DataObject
+) -> None:
+    rank = data.draw(st.one_of(st.none(), st.integers(0, problem[1]["world_size"] - 1)))
+    plan = plan_of(problem, rank=rank)
+    step = data.draw(st.integers(0, plan.steps))
+    rest = plan.from_step(step)
+    done = step * (plan.world_size if rank is None else 1)
+    assert as_lists(rest) == as_lists(plan)[done:]
+    assert rest.steps == plan.steps - step
+    assert rest.order is plan.order
+    assert np.shares_memory(rest.batch_offsets, plan.batch_offsets)
+    assert rest.tokens + sum(problem[0][document] for batch in as_lists(plan)[:done] for document in batch) == (
+        plan.tokens
+    )
+
+
+@given(problems(), st.data())
+def test_a_saved_plan_loads_with_the_same_batches_and_figures(
+    tmp_path_factory: pytest.TempPathFactory, problem: tuple[list[int], dict[str, Any]], data: st.DataObject
+) -> None:
+    rank = data.draw(st.one_of(st.none(), st.integers(0, problem[1]["world_size"] - 1)))
+    plan = plan_of(problem, rank=rank)
+    plan = plan.from_step(data.draw(st.integers(0, plan.steps)))
+    path = tmp_path_factory.mktemp("plan") / "saved.plan"
+    plan.save(path)
+    loaded = BatchPlan.load(path, lengths=problem[0])
+    assert as_lists(loaded) == as_lists(plan)
+    for name in ("token_budget", "world_size", "rank", "multiple_of", "shapes", "steps", "padding"):
+        assert getattr(loaded, name) == getattr(plan, name), name
+    assert repr(loaded) == repr(plan)
+
+
+def test_a_file_holds_two_arrays_and_a_line_of_settings_and_needs_no_pickle(tmp_path: Path) -> None:
+    plan = plan_batches([5, 3, 8, 2], 16, world_size=2, rank=1, shapes=2)
+    plan.save(tmp_path / "plan")
+    with np.load(tmp_path / "plan", allow_pickle=False) as file:
+        assert sorted(file) == ["batch_offsets", "order", "settings"]
+        assert file["settings"].shape == ()
+        assert np.array_equal(file["order"], plan.order)
+
+
+@given(st.lists(st.integers(1, 14), min_size=1, max_size=12), st.integers(1, 5), st.sampled_from([None, 2, 3]))
+def test_no_other_shapes_waste_less(lengths: list[int], count: int, multiple_of: int | None) -> None:
+    sizes = np.array(lengths)
+    shapes = best_shapes(lengths, count, multiple_of=multiple_of)
+    assert 1 <= len(shapes) <= count
+    assert (np.diff(shapes) > 0).all()
+    different = np.unique(padded(sizes, multiple_of))
+    least = min(
+        padded(sizes, shapes=sorted({*some, different[-1]})).sum()
+        for some in itertools.combinations_with_replacement(different, min(count, len(different)) - 1)
+    )
+    assert padded(sizes, shapes=shapes.tolist()).sum() == least
+    assert set(shapes.tolist()) <= set(different.tolist())
+
+
+@given(st.lists(st.integers(1, 14), min_size=1, max_size=12), st.integers(1, 4))
+def test_shapes_are_the_cheapest_by_the_cost_that_is_given(lengths: list[int], count: int) -> None:
+    def cost(width: Any) -> Any:
+        return width + width**2 / 4
+
+    def total(shapes: Any) -> float:
+        return float(cost(padded(np.array(lengths), shapes=shapes)).sum())
+
+    different = sorted(set(lengths))
+    least = min(
+        total(sorted({*some, different[-1]}))
+        for some in itertools.combinations_with_replacement(different, min(count, len(different)) - 1)
+    )
+    assert total(best_shapes(lengths, count, cost=cost).tolist()) == pytest.approx(least, rel=1e-12)
+
+
+def test_batches_cost_what_the_given_function_says() -> None:
+    lengths = real_looking(3000)
+    plan = plan_batches(lengths, BUDGET, cost=lambda width: width + width**2 / 4096, world_size=4)
+    widths, rows = plan.widths, np.diff(plan.batch_offsets)
+    costs = rows * (widths + widths**2 / 4096)
+    assert costs.max() <= BUDGET
+    long = widths > 1024
+    assert (rows[long] * widths[long]).max() < 0.85 * BUDGET  # long rows take attention's room as well
+    assert plan.straggler <= 1.05
+
+
+def test_lengths_are_not_sorted_over_time_nor_over_ranks() -> None:
+    lengths = real_looking(20_000)
+    plan = plan_batches(lengths, BUDGET, world_size=8, window=5000)
+    means = plan.widths.reshape(-1, 8)
+    time = np.arange(len(means))
+    assert abs(np.corrcoef(time, means.mean(axis=1))[0, 1]) < 0.3  # 80 steps: chance alone gives about 0.11
+    totals = means.sum(axis=0)
+    assert totals.max() / totals.min() < 1.02
+
+
+def test_epochs_differ_in_their_order_and_in_who_is_in_a_batch_with_whom() -> None:
+    lengths = real_looking(20_000)
+    first, second = (plan_batches(lengths, BUDGET, window=2000, epoch=epoch) for epoch in (0, 1))
+    assert as_lists(first)[0] != as_lists(second)[0]
+    together = [{frozenset(batch) for batch in as_lists(plan)} for plan in (first, second)]
+    assert len(together[0] & together[1]) < 0.02 * len(first)
+    other_seed = plan_batches(lengths, BUDGET, window=2000, seed=1)
+    assert not np.array_equal(first.order, other_seed.order)
+
+
+def test_given_shapes_are_the_only_ones() -> None:
+    plan = plan_batches([3, 5, 9, 12, 20], 64, shapes=[32, 8, 16])
+    assert plan.shapes == (8, 16, 32)
+    assert set(plan.widths.tolist()) <= {8, 16, 32}
+    assert plan_batches([3, 5, 9], 64, shapes=range(4, 13, 4)).shapes == (4, 8, 12)
+
+
+def test_no_documents_make_no_batches() -> None:
+    for settings in ({}, {"world_size": 8}, {"world_size": 8, "rank": 7}, {"shapes": 4}):
+        plan = plan_batches([], 8, **settings)
+        assert (len(plan), plan.steps, as_lists(plan), plan.tokens, plan.padding) == (0, 0, [], 0, 0)
+        assert plan.utilisation == 1.0
+    assert plan_batches([], 8, world_size=8).straggler == 1.0
+
+
+def test_a_batch_is_an_array_of_its_own_and_counts_from_either_end() -> None:
+    plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
+    before = as_lists(plan)
+    for batch in plan:
+        assert batch.dtype == np.int64
+        batch[:] = 99
+    assert as_lists(plan) == before
+    assert plan[-1].tolist() == before[-1] == plan[len(plan) - 1].tolist()
+    with pytest.raises(IndexError, match=r"batch 3 of 3"):
+        plan[3]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.rank = 0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, np.uint16, np.int32])
+def test_lengths_may_be_any_kind_of_whole_numbers(kind: Any) -> None:
+    expected = as_lists(plan_batches([5, 3, 8, 2, 4], 12))
+    assert as_lists(plan_batches(kind([5, 3, 8, 2, 4]), np.int64(12))) == expected
+
+
+def test_lengths_beyond_16_bits_are_planned_as_well() -> None:
+    lengths = np.random.default_rng(0).integers(1, 10**6, 500)
+    plan = plan_batches(lengths, 2 * 10**6, window=100, world_size=3, shapes=9)
+    assert sorted(np.concatenate(list(plan)).tolist()) == list(range(500))
+    assert (plan.widths * np.diff(plan.batch_offsets)).max() <= 2 * 10**6
+
+
+# ------------------------------------------------------------------------------------------------- figures to reach
+
+
+def test_a_hundred_thousand_documents_are_padded_by_at_most_six_tenths_of_a_percent() -> None:
+    plan = plan_batches(real_looking(100_000), BUDGET, window=20_000)
+    assert 1 - plan.utilisation <= 0.006
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_ranks_wait_at_most_five_percent_for_the_slowest(ranks: int) -> None:
+    plan = plan_batches(real_looking(100_000), BUDGET, window=20_000, world_size=ranks)
+    assert plan.straggler <= 1.05
+    assert 1 - plan.utilisation <= 0.006
+
+
+def test_the_best_sixteen_shapes_waste_less_than_half_of_sixteen_equally_spaced_ones() -> None:
+    lengths = real_looking(100_000)
+    best = plan_batches(lengths, BUDGET, shapes=16)
+    spaced = plan_batches(lengths, BUDGET, shapes=range(128, 2049, 128))
+    assert len(best.shapes or ()) == len(spaced.shapes or ()) == 16
+    assert 1 - best.utilisation <= 0.13
+    assert 0.26 <= 1 - spaced.utilisation <= 0.29
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+
+def _saved(tmp_path: Path) -> Path:
+    plan_batches([5, 3], 8).save(tmp_path / "plan")
+    return tmp_path / "plan"
+
+
+REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
+    (
+        lambda: plan_batches([5, 3, 90, 70], 64),
+        ValueError,
+        ["document 2 has 90 tokens, a batch may cost 64", "2 of 4 documents", "token_budget=90", "split_long"],
+    ),
+    (
+        lambda: plan_batches([5, 61], 62, multiple_of=8),
+        ValueError,
+        ["document 1 has 61 tokens, 64 with padding, a batch may cost 62", "token_budget=64"],
+    ),
+    (
+        lambda: plan_batches([5, 60], 62, cost=lambda width: 2 * width),
+        ValueError,
+        ["document 1 has 60 tokens and costs 120, a batch may cost 62", "token_budget=120"],
+    ),
+    (lambda: plan_batches([5], 0), ValueError, ["token_budget must be positive", "got: 0"]),
+    (lambda: plan_batches([5], 8.5), TypeError, ["token_budget must be a whole number", "got: 8.5"]),
+    (lambda: plan_batches([5, 0, -1], 8), ValueError, ["document 1 has length 0", "2 bad of 3 lengths"]),
+    (lambda: plan_batches([5.0], 8), TypeError, ["lengths must be a flat list of whole numbers", "float64"]),
+    (lambda: plan_batches([5], 8, window=0), ValueError, ["window must be positive", "got: 0"]),
+    (lambda: plan_batches([5], 8, seed=-1), ValueError, ["seed must be at least 0", "got: -1"]),
+    (lambda: plan_batches([5], 8, epoch=-2), ValueError, ["epoch must be at least 0", "got: -2"]),
+    (lambda: plan_batches([5], 8, epoch=0.5), TypeError, ["epoch must be a whole number", "got: 0.5"]),
+    (lambda: plan_batches([5], 8, world_size=0), ValueError, ["world_size must be positive", "got: 0"]),
+    (lambda: plan_batches([5, 5], 8, world_size=2, rank=2), ValueError, ["from 0 to 1", "rank=2", "world_size=3"]),
+    (lambda: plan_batches([5, 5], 8, world_size=2, rank=-1), ValueError, ["rank must be at least 0", "got: -1"]),
+    (lambda: plan_batches([5], 8, rank=1), ValueError, ["1 ranks count from 0 to 0", "rank=1"]),
+    (
+        lambda: plan_batches([5, 4, 3], 64, world_size=8),
+        ValueError,
+        ["1 batches cannot be split into 8", "3 documents", "world_size=3 or less"],
+    ),
+    (
+        lambda: plan_batches([8] * 9, 8, world_size=4),
+        ValueError,
+        ["9 batches cannot be split into 12, the same number for each of 4 ranks", "leave 1 documents out"],
+    ),
+    (lambda: plan_batches([5], 8, multiple_of=0), ValueError, ["multiple_of must be positive", "got: 0"]),
+    (lambda: plan_batches([5], 8, shapes=0), ValueError, ["shapes must be positive", "got: 0"]),
+    (lambda: best_shapes([5], 0), ValueError, ["count must be positive", "got: 0"]),
+    (lambda: plan_batches([5], 8, shapes="16"), TypeError, ["shapes must be a whole number", "'16'"]),
+    (lambda: plan_batches([50], 64, shapes=[8, 32]), ValueError, ["longest document, which has 50 tokens", "[8, 32]"]),
+    (lambda: plan_batches([50], 64, shapes=[60], multiple_of=8), ValueError, ["multiples of 8", "[60]"]),
+    (lambda: plan_batches([5, 9], 64, cost=lambda width: -width), ValueError, ["never fall", "-5 for 5 tokens"]),
+    (
+        lambda: plan_batches([5, 9], 64, cost=lambda width: 10 - width // 3),
+        ValueError,
+        ["never fall", "7 for 9 tokens, 9 for 5"],
+    ),
+    (lambda: plan_batches([5], 64, cost=lambda width: width * np.nan), ValueError, ["must be positive", "nan"]),
+    (lambda: plan_batches([5], 64, cost=lambda width: 1), TypeError, ["one number for each padded length"]),
+    (lambda: plan_batches([5], 64, cost=3), TypeError, ["cost must be a function of an array", "3"]),
+    (lambda: plan_batches([5, 5], 8).from_step(3), ValueError, ["the plan has 2 steps", "step 3"]),
+    (lambda: plan_batches([5, 5], 8).from_step(-1), ValueError, ["step must be at least 0"]),
+    (
+        lambda: plan_batches([5, 5], 8, world_size=2, rank=1).for_rank(0),
+        ValueError,
+        ["only the global plan can be divided", "rank 1"],
+    ),
+    (
+        lambda: plan_batches([5, 5], 8, world_size=2, rank=1).straggler,
+        ValueError,
+        ["one rank's plan does not know the others", "rank 1"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_cannot_be_planned_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_plan_that_was_loaded_without_lengths_iterates_and_refuses_figures(tmp_path: Path) -> None:
+    plan = BatchPlan.load(_saved(tmp_path))
+    assert sorted(as_lists(plan)) == [[0], [1]]
+    assert repr(plan) == "BatchPlan(batches=2, documents=2, token_budget=8)"
+    for name in ("tokens", "padding", "widths", "straggler", "utilisation"):
+        with pytest.raises(ValueError, match="need the documents' lengths"):
+            getattr(plan, name)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
+def test_a_file_that_holds_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match="the file holds no plan of batches"):
+        BatchPlan.load(tmp_path / "file")
+
+
+def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", order=np.arange(3))
+    np.save(tmp_path / "one.npy", np.arange(3))
+    for name in ("other.npz", "one.npy"):
+        with pytest.raises(ValueError, match="the file holds no plan of batches"):
+            BatchPlan.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        BatchPlan.load(tmp_path / "nowhere")
