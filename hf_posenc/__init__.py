@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
     from .model_spec import ModelSpec
     from .models import use_sinusoidal_positions
-    from .packing import PackingPlan, pack, split_long
+    from .packing import BatchPlan, PackingPlan, best_shapes, pack, plan_batches, split_long
     from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
     from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
     from .tokenization import bpe_merges, train_bpe
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionMask",
     "Batch",
+    "BatchPlan",
     "Convention",
     "DataCollatorWithPositionalEncoding",
     "ModelSpec",
@@ -31,6 +32,7 @@ __all__ = [
     "SinusoidalPositionalEncoding",
     "__version__",
     "additive_mask",
+    "best_shapes",
     "bpe_merges",
     "fixed_bases",
     "frequencies",
@@ -38,6 +40,7 @@ __all__ = [
     "pack",
     "padding_mask",
     "padding_mask_from_ids",
+    "plan_batches",
     "position_ids_from_documents",
     "position_ids_from_lengths",
     "position_ids_from_mask",
@@ -54,7 +57,7 @@ _ROOMS = {
     "masks": ("AttentionMask", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"),
     "model_spec": ("ModelSpec",),
     "models": ("use_sinusoidal_positions",),
-    "packing": ("PackingPlan", "pack", "split_long"),
+    "packing": ("BatchPlan", "PackingPlan", "best_shapes", "pack", "plan_batches", "split_long"),
     "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
     "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),
     "tokenization": ("bpe_merges", "train_bpe"),

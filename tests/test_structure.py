@@ -52,6 +52,7 @@ NUMPY_ONLY = {"ragged", "packing"}
 PUBLIC = [
     "AttentionMask",
     "Batch",
+    "BatchPlan",
     "Convention",
     "DataCollatorWithPositionalEncoding",
     "ModelSpec",
@@ -60,6 +61,7 @@ PUBLIC = [
     "SinusoidalPositionalEncoding",
     "__version__",
     "additive_mask",
+    "best_shapes",
     "bpe_merges",
     "fixed_bases",
     "frequencies",
@@ -67,6 +69,7 @@ PUBLIC = [
     "pack",
     "padding_mask",
     "padding_mask_from_ids",
+    "plan_batches",
     "position_ids_from_documents",
     "position_ids_from_lengths",
     "position_ids_from_mask",
