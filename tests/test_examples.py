@@ -14,12 +14,12 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def run(name: str, folder: Path) -> str:
+def run(name: str, folder: Path, *arguments: str) -> str:
     """What the example prints; fails with its error output where it does not end well."""
     source = str(EXAMPLES.parent)
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
@@ -79,3 +79,16 @@ def test_03_learns_word_order_with_positions_and_guesses_without(tmp_path: Path)
     assert "both orders have the same tokens: True" in out
     assert float(re.findall(r"with positions: ([\d.]+)", out)[0]) >= 0.98
     assert float(re.findall(r"without positions: ([\d.]+)", out)[0]) == pytest.approx(0.5, abs=0.02)
+
+
+def test_05_begins_to_write_held_out_dates_in_their_form(tmp_path: Path) -> None:
+    out = run("05_translate_dates.py", tmp_path, "--short")
+    assert re.search(r"encoder.embed_positions.weight: 64 positions of width 128 from row 2, were random", out)
+    assert re.search(r"decoder.embed_positions.weight: 64 positions of width 128 from row 2, of the decoder", out)
+    losses = [float(loss) for loss in re.findall(r"^ *\d+ +(\d+\.\d{4}) +[\d.]+$", out, re.MULTILINE)]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] / 2
+    outputs = re.findall(r"^(.+?) +→ (.*?)  exact match [\d.]+$", out, re.MULTILINE)
+    assert len({text for text, _ in outputs}) == 19
+    assert sum(bool(re.fullmatch(r"\d{4}-\d{2}-\d{2}", date)) for _, date in outputs) >= 15
+    assert float(re.findall(r"held-out exact match: ([\d.]+)", out)[0]) > 0.02  # by chance: one in 36,525
