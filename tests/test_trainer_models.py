@@ -1,0 +1,650 @@
+"""`use_sinusoidal_positions` and the collator's `model=` under `transformers.Trainer`, in one process.
+
+What a model used at every step is held against the formula and against the weights of that moment; whole runs against
+the same model with an ordinary frozen `nn.Embedding`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+import transformers
+from families import WIDTH
+from test_readme import REPO, blocks
+from torch import nn
+from torch.nn import functional as F
+from trainer_runs import (
+    STEPS,
+    TEXTS,
+    AfterEachStep,
+    Watched,
+    arguments,
+    build,
+    position_modules,
+    rows,
+    sinusoids,
+    table_of,
+    token_modules,
+)
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+
+from hf_posenc import DataCollatorWithPositionalEncoding, use_sinusoidal_positions
+
+C = DataCollatorWithPositionalEncoding
+TOKENIZERS = {"bert": "wordpiece", "roberta": "unigram", "gpt2": "byte_bpe", "bart": "wordpiece"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {},
+    "gpt2": {"pad_token": "eos", "labels": "causal_lm"},
+    "bart": {"text_target_column": "target"},
+}
+BOTH_SIDES = [("bert", "right"), ("bert", "left"), ("roberta", "right"), ("roberta", "left")]
+BOTH_SIDES += [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")]
+
+
+@pytest.fixture
+def family() -> str:
+    """Tests of several families parametrise this."""
+    return "bert"
+
+
+@pytest.fixture
+def tokenizer(request: pytest.FixtureRequest, family: str) -> Any:
+    return request.getfixturevalue(TOKENIZERS[family])
+
+
+@pytest.fixture
+def model(tokenizer: Any, family: str) -> Any:
+    """With sinusoids."""
+    model = build(family, tokenizer)
+    use_sinusoidal_positions(model)
+    return model
+
+
+def fitted(family: str, tokenizer: Any, model: Any, **settings: Any) -> Any:
+    return C(tokenizer, model=model, **(SETTINGS[family] | settings))
+
+
+def documents(family: str) -> datasets.Dataset:
+    return rows({"bart": "target", "gpt2": "text"}.get(family, "label"))
+
+
+def run(folder: Path, family: str, model: Any, collate: Any, callback: Any = None, **settings: Any) -> Watched:
+    """Trains for a few steps on raw text."""
+    trainer = Watched(
+        model=model,
+        args=arguments(folder, remove_unused_columns=False, **settings),
+        train_dataset=documents(family),
+        data_collator=collate,
+        callbacks=[callback] if callback else [],
+    )
+    assert trainer.train().global_step == settings.get("max_steps", STEPS)
+    return trainer
+
+
+def assert_still_exact(model: Any, family: str) -> None:
+    """Every position table is what the formula says, frozen, and without a gradient."""
+    found = list(position_modules(model, family))
+    assert found
+    for _, name, table, first_row in found:
+        assert torch.equal(table.weight.detach().cpu(), table_of(first_row).to(table.weight.dtype)), name
+        assert not table.weight.requires_grad
+        assert table.weight.grad is None
+
+
+# ------------------------------------------------------------------------------------------------------- at every step
+
+
+@pytest.mark.parametrize(("family", "side"), BOTH_SIDES)
+def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
+    tmp_path: Path, family: str, side: str, tokenizer: Any, model: Any
+) -> None:
+    """The token table of that moment: the one that the last optimizer step left, kept aside right after it."""
+    collate = fitted(family, tokenizer, model, padding_side=side)
+    steps = AfterEachStep()
+    positions_seen: dict[str, list[torch.Tensor]] = {}
+    tokens_seen: list[bool] = []
+
+    def look_at_tokens(module: nn.Embedding, given: tuple[torch.Tensor, ...], returned: torch.Tensor) -> None:
+        scale = getattr(module, "embed_scale", 1.0)
+        assert returned.requires_grad
+        tokens_seen.append(torch.equal(returned.detach(), F.embedding(given[0], steps.tables[-1]) * scale))
+
+    for table in token_modules(model):
+        table.register_forward_hook(look_at_tokens)
+    for holder, _name, table, _ in position_modules(model, family):
+        path = next(path for path, module in model.named_modules() if module is holder)
+        kept = positions_seen.setdefault(path, [])
+        table.register_forward_hook(lambda _, __, returned, kept=kept: kept.append(returned.detach().clone()))
+
+    trainer = run(tmp_path, family, model, collate, steps)
+
+    each_forward = 2 if family == "bart" else 1
+    assert tokens_seen == [True] * (STEPS * each_forward)
+    for before, after in zip(steps.tables[:-1], steps.tables[1:], strict=True):
+        assert not torch.equal(before, after)  # so that a table one step old would have been seen
+    assert len(steps.gradients) == STEPS
+    assert min(steps.gradients) > 0
+    assert steps.frozen_with_gradient == []
+
+    assert positions_seen
+    shifted = False
+    for path, seen in positions_seen.items():
+        assert len(seen) == STEPS
+        for used, fed in zip(seen, trainer.fed, strict=True):
+            real = torch.ones_like(fed["labels"]) if "decoder" in path else fed["attention_mask"]
+            shifted |= bool((real[:, 0] == 0).any())
+            nth = (real.cumsum(1) - 1).clamp_min(0)
+            exact = sinusoids(nth)
+            assert torch.equal(used.expand_as(exact)[real.bool()], exact[real.bool()])
+    assert shifted == (side == "left")
+    assert_still_exact(model, family)
+
+
+class FromTheStart(nn.Embedding):
+    """An ordinary table that BART's layers can call: one row after the other."""
+
+    def forward(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return super().forward(torch.arange(input_ids.shape[1]).expand(len(input_ids), -1))
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_losses_equal_those_of_an_ordinary_frozen_embedding_step_by_step(
+    tmp_path: Path, family: str, tokenizer: Any, model: Any
+) -> None:
+    ordinary, untouched = build(family, tokenizer), build(family, tokenizer)
+    for holder, name, _, first_row in list(position_modules(ordinary, family)):
+        rows_from_zero = family == "bart"
+        kind = FromTheStart if rows_from_zero else nn.Embedding
+        setattr(holder, name, kind.from_pretrained(table_of(0 if rows_from_zero else first_row), freeze=True))
+    collate = fitted(family, tokenizer, model)
+    ours, theirs, learned = (run(tmp_path, family, each, collate) for each in (model, ordinary, untouched))
+    assert len(ours.losses) == STEPS
+    assert ours.losses == theirs.losses
+    assert ours.losses != learned.losses
+    others = dict(ordinary.named_parameters())
+    positions = {id(table.weight) for _, _, table, _ in position_modules(model, family)}
+    for name, weight in model.named_parameters():
+        if id(weight) not in positions:
+            assert torch.equal(weight, others[name]), name
+
+
+# ------------------------------------------------------------------------------------------------ two ways to the text
+
+
+def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
+    tmp_path: Path, tokenizer: Any, model: Any
+) -> None:
+    collate = fitted("bert", tokenizer, model)
+    raw = run(tmp_path, "bert", model, collate)
+    again = build("bert", tokenizer)
+    use_sinusoidal_positions(again)
+    settings = arguments(tmp_path)
+    assert settings.remove_unused_columns
+    mapped = Watched(model=again, args=settings, train_dataset=rows().map(collate, batched=True), data_collator=collate)
+    mapped.train()
+    assert raw.losses == mapped.losses
+    for one, other in zip(raw.fed, mapped.fed, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert mapped.evaluate(mapped.train_dataset)["eval_loss"] > 0
+
+
+def test_text_that_trainer_dropped_is_told_with_both_ways_out(tmp_path: Path, tokenizer: Any, model: Any) -> None:
+    trainer = Trainer(
+        model=model,
+        args=arguments(tmp_path),
+        train_dataset=rows(),
+        data_collator=fitted("bert", tokenizer, model),
+    )
+    with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
+        trainer.train()
+    assert "['label']" in str(refused.value)
+    assert "remove_unused_columns=False" in str(refused.value)
+    assert "map" in str(refused.value)
+
+
+# --------------------------------------------------------------------------------------------- checkpoints and reloads
+
+
+def test_checkpoints_hold_everything_and_the_best_model_comes_back_frozen(
+    tmp_path: Path, tokenizer: Any, model: Any
+) -> None:
+    collate = fitted("bert", tokenizer, model, max_length=32)
+    trainer = Trainer(
+        model=model,
+        args=arguments(
+            tmp_path / "run",
+            save_strategy="steps",
+            eval_strategy="steps",
+            save_steps=1,
+            eval_steps=1,
+            load_best_model_at_end=True,
+            greater_is_better=True,  # of the loss, so that the best model is not the last one
+            metric_for_best_model="eval_loss",
+            learning_rate=0.1,
+        ),
+        train_dataset=rows().map(collate, batched=True),
+        eval_dataset=rows().map(collate, batched=True),
+        data_collator=collate,
+        processing_class=collate,
+    )
+    trainer.train()
+    best = Path(trainer.state.best_model_checkpoint)
+    losses = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    assert best.name == f"checkpoint-{max(losses, key=losses.__getitem__)}"
+    assert_still_exact(model, "bert")
+    for step in range(1, STEPS + 1):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        assert {"hf_posenc.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"} <= {
+            path.name for path in folder.iterdir()
+        }
+        assert json.loads((folder / "hf_posenc.json").read_text())["max_length"] == 32
+
+    stock = transformers.BertForSequenceClassification.from_pretrained(best).eval()
+    model.eval()
+    again = C.from_pretrained(best)
+    batch = collate(TEXTS)
+    assert again.model == collate.model
+    assert again(TEXTS).keys() == batch.keys()
+    assert all(torch.equal(value, batch[name]) for name, value in again(TEXTS).items())
+    with torch.no_grad():
+        assert torch.equal(stock(**batch).logits, model(**batch).logits)
+    assert_tables_exact_and_trainable_again(stock)
+    use_sinusoidal_positions(stock)
+    assert_still_exact(stock, "bert")
+    evaluated = Trainer(model=stock, args=arguments(tmp_path), data_collator=collate)
+    told = evaluated.predict(trainer.eval_dataset)
+    assert told.metrics["test_loss"] == pytest.approx(losses[int(best.name.split("-")[1])], rel=1e-6)
+    assert told.predictions.shape == (len(TEXTS), 2)
+
+
+def assert_tables_exact_and_trainable_again(stock: Any) -> None:
+    for _, _, table, first_row in position_modules(stock, "bert"):
+        assert torch.equal(table.weight, table_of(first_row))
+        assert table.weight.requires_grad
+
+
+def test_save_model_leaves_a_folder_that_stock_classes_and_the_collator_read(
+    tmp_path: Path, tokenizer: Any, model: Any
+) -> None:
+    collate = fitted("bert", tokenizer, model)
+    trainer = Trainer(model=model, args=arguments(tmp_path), data_collator=collate, processing_class=collate)
+    trainer.save_model(str(tmp_path / "saved"))
+    texts = ["unsurprisingly, she said", "I ride bike"]
+    plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    stock = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
+    assert type(stock) is transformers.BertForSequenceClassification
+    model.eval()
+    with torch.no_grad():
+        theirs = stock(**plain(texts, padding=True, return_tensors="pt")).logits
+        ours = model(**collate(texts)).logits
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-6)
+
+
+def test_model_init_makes_a_model_with_sinusoids_for_every_run(tmp_path: Path, tokenizer: Any, model: Any) -> None:
+    made = []
+
+    def model_init() -> Any:
+        made.append(build("bert", tokenizer))
+        use_sinusoidal_positions(made[-1])
+        return made[-1]
+
+    trainer = Watched(
+        model_init=model_init,
+        args=arguments(tmp_path, remove_unused_columns=False),
+        train_dataset=rows(),
+        data_collator=fitted("bert", tokenizer, model),
+    )
+    trainer.train()
+    first, trainer.losses = trainer.losses, []
+    trainer.train()
+    assert trainer.losses == first
+    assert len(made) >= 2
+    assert trainer.model is made[-1]
+    assert_still_exact(trainer.model, "bert")
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, tokenizer: Any, model: Any, reloaded: bool
+) -> None:
+    collate = fitted("bert", tokenizer, model)
+    whole = run(tmp_path, "bert", model, collate, save_strategy="steps", save_steps=2)
+    checkpoint = tmp_path / "checkpoint-2"
+    if reloaded:
+        resumed = transformers.BertForSequenceClassification.from_pretrained(checkpoint)
+        resumed.accepts_loss_kwargs = False
+    else:
+        resumed = build("bert", tokenizer)
+    use_sinusoidal_positions(resumed)
+    trainer = Watched(
+        model=resumed,
+        args=arguments(tmp_path, remove_unused_columns=False),
+        train_dataset=rows(),
+        data_collator=collate,
+    )
+    assert trainer.train(resume_from_checkpoint=str(checkpoint)).global_step == STEPS
+    assert trainer.losses == whole.losses[2:]
+    assert_still_exact(resumed, "bert")
+    for name, weight in resumed.state_dict().items():
+        assert torch.equal(weight, model.state_dict()[name]), name
+
+
+# ------------------------------------------------------------------------------------------------------------ generate
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bart"])
+def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family: str, tokenizer: Any) -> None:
+    # Large weights: a fresh model repeats one token whatever it is fed, and would prove nothing.
+    model = build(family, tokenizer, **{"init_std" if family == "bart" else "initializer_range": 0.7})
+    use_sinusoidal_positions(model)
+    run(tmp_path, family, model, fitted(family, tokenizer, model), learning_rate=1e-3)
+    model.eval()
+    side = "left" if family == "gpt2" else "right"
+    prompts = TEXTS[:8]
+    collate = fitted(family, tokenizer, model, padding_side=side, labels=None)
+    batch = collate(prompts)
+    assert bool((batch["attention_mask"][:, 0] == 0).any()) == (side == "left")
+    how = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": int(model.config.pad_token_id), "min_new_tokens": 8}
+    together = model.generate(**batch, **how)[:, -8:]
+    alone = torch.cat([model.generate(**collate([prompt]), **how)[:, -8:] for prompt in prompts])
+    assert torch.equal(together, alone)
+    assert len({tuple(row) for row in together.tolist()}) >= 6  # they depend on the prompt
+    unmasked = dict(batch) | {"attention_mask": torch.ones_like(batch["attention_mask"])}
+    assert not torch.equal(model.generate(**unmasked, **how)[:, -8:], alone)  # and padding would show
+
+
+def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) -> None:
+    model = build("bart", wordpiece)
+    use_sinusoidal_positions(model)
+    collate = fitted("bart", wordpiece, model)
+    given = arguments(tmp_path, remove_unused_columns=False).to_dict()
+    settings = Seq2SeqTrainingArguments(
+        **{name: given[name] for name in ("output_dir", "max_steps", "per_device_eval_batch_size", "report_to")},
+        remove_unused_columns=False,
+        predict_with_generate=True,
+        generation_max_length=9,
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        logging_strategy="no",
+    )
+    trainer = Seq2SeqTrainer(
+        model=model,
+        args=settings,
+        train_dataset=rows("target"),
+        eval_dataset=rows("target").select(range(8)),
+        data_collator=collate,
+        processing_class=collate,
+    )
+    trainer.train()
+    told = trainer.predict(trainer.eval_dataset)
+    model.eval()
+    for text, row in zip(TEXTS[:8], told.predictions.tolist(), strict=True):
+        alone = model.generate(**collate([{"text": text}]), max_length=9)[0].tolist()
+        assert row[: len(alone)] == alone
+        assert set(row[len(alone) :]) <= {wordpiece.pad_token_id, -100}
+
+
+# ------------------------------------------------------------------------------------------------- ways to be computed
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, family: str, tokenizer: Any, model: Any) -> None:
+    other = build(family, tokenizer)
+    use_sinusoidal_positions(other)
+    collate = fitted(family, tokenizer, model)
+    plain = run(tmp_path, family, model, collate)
+    checkpointed = run(tmp_path, family, other, collate, activation_checkpointing=True)
+    assert other.is_activation_checkpointing
+    assert checkpointed.losses == plain.losses
+    assert_still_exact(other, family)
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_bf16_autocast_still_reads_exact_float32_positions(
+    tmp_path: Path, family: str, tokenizer: Any, model: Any
+) -> None:
+    collate = fitted(family, tokenizer, model)  # first: it runs the model, and outside of autocast
+    returned: list[torch.Tensor] = []
+    computed: list[torch.dtype] = []
+    _, _, table, first_row = next(position_modules(model, family))
+    table.register_forward_hook(lambda _, __, value: returned.append(value.detach().clone()))
+    linear = next(module for module in model.modules() if type(module).__name__ in {"Linear", "Conv1D"})
+    linear.register_forward_hook(lambda _, __, value: computed.append(value.dtype))
+    trainer = run(tmp_path, family, model, collate, bf16=True)
+    assert set(computed) == {torch.bfloat16}  # autocast was on
+    exact = table_of(first_row)
+    for value in returned:
+        assert value.dtype == torch.float32
+        assert all(bool((row == exact).all(1).any()) for row in value.view(-1, WIDTH))
+    assert len(returned) == STEPS
+    assert all(math.isfinite(loss) for loss in trainer.losses)
+    assert_still_exact(model, family)
+
+
+def test_a_model_in_bf16_trains_on_positions_rounded_once(tmp_path: Path, tokenizer: Any) -> None:
+    for cast_first in (True, False):
+        model = build("bert", tokenizer)
+        model = model.bfloat16() if cast_first else model
+        use_sinusoidal_positions(model)
+        model = model.bfloat16()
+        trainer = run(tmp_path, "bert", model, fitted("bert", tokenizer, model))
+        assert all(math.isfinite(loss) for loss in trainer.losses)
+        assert next(position_modules(model, "bert"))[2].weight.dtype == torch.bfloat16
+        assert_still_exact(model, "bert")
+
+
+@pytest.fixture
+def compiling() -> Iterator[None]:
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        # Its first use imports parts of torch that torch itself has marked as on their way out.
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.")
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+@pytest.mark.usefixtures("compiling")
+def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows(
+    family: str, tokenizer: Any, model: Any
+) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(model.eval(), fullgraph=True, dynamic=True, backend=counter)
+    collate = fitted(family, tokenizer, compiled)
+    texts = sorted(documents(family).to_list(), key=lambda row: len(row["text"]))
+    lengths = set()
+    with torch.no_grad():
+        for start in (4, 12, 28):
+            batch = collate(texts[start : start + 4])
+            lengths.add(batch["input_ids"].shape[1])
+            torch.testing.assert_close(
+                compiled(**batch).logits, model(**batch).logits, rtol=1e-5, atol=1e-5, msg=f"{start}"
+            )
+    assert len(lengths) == 3
+    assert counter.frame_count == 1
+
+
+@pytest.mark.usefixtures("compiling")
+def test_trainer_compiles_the_model_and_its_losses_stay(tmp_path: Path, tokenizer: Any, model: Any) -> None:
+    other = build("bert", tokenizer)
+    use_sinusoidal_positions(other)
+    collate = fitted("bert", tokenizer, model)
+    plain = run(tmp_path, "bert", model, collate)
+    torch._dynamo.utils.counters.clear()
+    compiled = run(tmp_path, "bert", other, collate, torch_compile=True, torch_compile_backend="eager")
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
+    assert_still_exact(other, "bert")
+
+
+# -------------------------------------------------------------------------------------------------- the README's diff
+
+
+def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: Any) -> None:
+    page = (REPO / "README.md").read_text(encoding="utf-8")
+    diffs = [each.body for each in blocks(page) if each.kind == "diff" and "use_sinusoidal_positions" in each.body]
+    assert len(diffs) == 1, "README.md must hold one ```diff block with use_sinusoidal_positions"
+    lines = diffs[0].splitlines()
+    assert any(line.startswith("-") for line in lines)
+    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    model = build("bert", tokenizer)
+    # What the reader has before: the stock tokenizer's columns.
+    tokenized = rows().map(lambda row: dict(tokenizer(row["text"])), batched=True)
+    script: dict[str, Any] = {
+        "model": model,
+        "tokenizer": tokenizer,
+        "dataset": rows(),
+        "tokenized": tokenized,
+        "args": arguments(tmp_path, save_strategy="steps", save_steps=STEPS),
+        "Trainer": Trainer,
+    }
+    compile(before, "README.md before", "exec")
+    exec(compile(after, "README.md after", "exec", dont_inherit=True), script)
+    assert script["trainer"].train().global_step == STEPS
+    assert script["trainer"].model is model
+    assert_still_exact(model, "bert")
+    assert "hf_posenc.json" in {path.name for path in (tmp_path / f"checkpoint-{STEPS}").iterdir()}
+
+
+# --------------------------------------------------------------------------------------------------------- bad practice
+
+
+@contextmanager
+def within_seconds(seconds: int) -> Iterator[None]:
+    """A hang becomes a failure."""
+
+    def ring(*_: Any) -> None:
+        raise TimeoutError(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Reader(nn.Module):
+    """Takes vectors that have their positions already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 2)
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        logits = self.head((inputs_embeds * attention_mask[..., None]).sum(1))
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_trainable_table_in_a_worker_raises_and_never_hangs(tmp_path: Path, wordpiece: Any, context: str) -> None:
+    reader = Reader()
+    trainer = Trainer(
+        model=reader,
+        args=arguments(
+            tmp_path,
+            remove_unused_columns=False,
+            dataloader_num_workers=1,
+            dataloader_multiprocessing_context=context,
+        ),
+        train_dataset=rows(),
+        data_collator=C(wordpiece, embedding=nn.Embedding(len(wordpiece), WIDTH), model=reader),
+    )
+    with within_seconds(30), pytest.raises(RuntimeError) as refused:
+        trainer.train()
+    assert "use_sinusoidal_positions" in str(refused.value)
+    assert ".embed" in str(refused.value)
+
+
+def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path: Path, wordpiece: Any) -> None:
+    reader = Reader()
+    reader.table = nn.Embedding(len(wordpiece), WIDTH)
+    before = reader.table.weight.detach().clone()
+    collate = C(wordpiece, embedding=reader.table, model=reader)
+    trainer = Trainer(
+        model=reader,
+        args=arguments(tmp_path, remove_unused_columns=False, weight_decay=0.0),
+        train_dataset=rows(),
+        data_collator=collate,
+    )
+    with pytest.warns(UserWarning, match="embeds with the weights of this moment and without gradient") as told:
+        trainer.train()
+    ours = [str(warning.message) for warning in told]
+    assert len(ours) == 1, ours
+    assert "collate.embed(batch)" in ours[0]
+    assert "under Trainer let the model embed" in ours[0]
+    assert torch.equal(reader.table.weight, before)  # what the warning is about
+    assert trainer.state.global_step == STEPS
+
+
+def test_training_and_collating_on_the_cpu_never_ask_for_cuda(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no GPU, too: torch's own way into CUDA is blocked, here and in forked workers."""
+
+    def refuse() -> None:
+        raise AssertionError("CUDA was asked for")
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
+    model = build("bert", tokenizer)
+    use_sinusoidal_positions(model)
+    collate = fitted("bert", tokenizer, model)
+    assert {tensor.device.type for tensor in collate(TEXTS).values()} == {"cpu"}
+    for workers in (0, 2):
+        run(tmp_path, "bert", model, collate, dataloader_num_workers=workers)
+    assert not torch.cuda.is_initialized()
+
+
+@pytest.mark.parametrize(("family", "side"), [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")])
+def test_attention_never_gets_a_mask_together_with_is_causal(
+    tmp_path: Path, family: str, side: str, tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[bool, bool]] = []
+    real = F.scaled_dot_product_attention
+
+    def spy(q: Any, k: Any, v: Any, attn_mask: Any = None, *args: Any, **settings: Any) -> Any:
+        calls.append((attn_mask is not None, bool(settings.get("is_causal", False))))
+        return real(q, k, v, attn_mask, *args, **settings)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    trainer = run(tmp_path, family, model, fitted(family, tokenizer, model, padding_side=side))
+    assert calls
+    assert (True, True) not in calls
+    for fed in trainer.fed:
+        assert "look_ahead_mask" not in fed
+        assert fed["attention_mask"].dim() == 2
+
+
+def test_what_a_causal_model_predicts_does_not_depend_on_later_tokens(tmp_path: Path, byte_bpe: Any) -> None:
+    """Through Trainer.predict, with padding on the right: rows that share a beginning share its predictions."""
+    model = build("gpt2", byte_bpe)
+    use_sinusoidal_positions(model)
+    collate = fitted("gpt2", byte_bpe, model)
+    texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a"]})
+    trainer = Trainer(model=model, args=arguments(tmp_path, remove_unused_columns=False), data_collator=collate)
+    told = torch.from_numpy(trainer.predict(texts).predictions)
+    lengths = collate(texts)["attention_mask"].sum(1).tolist()
+    for row in (1, 2):
+        shared = lengths[row]
+        torch.testing.assert_close(told[row, :shared], told[0, :shared], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(told[3, : lengths[3]], told[0, : lengths[3]], atol=1e-3)

@@ -1,0 +1,307 @@
+"""The collator's `model=` and `use_sinusoidal_positions` where several processes are at work: workers, and two ranks.
+
+Runs in two processes are held against the same run in one; the ranks' side is `train_everything`, started by torchrun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_readme import REPO
+from trainer_runs import (
+    STEPS,
+    TEXTS,
+    AfterEachStep,
+    Watched,
+    arguments,
+    build,
+    position_modules,
+    rows,
+    table_of,
+    token_modules,
+)
+from transformers import AutoTokenizer
+
+from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
+
+C = DataCollatorWithPositionalEncoding
+TOGETHER = len(TEXTS) // STEPS  # documents in a step, over all ranks: every document once
+LONGEST = 32  # tokens: more than any document has
+
+
+def train(folder: Path, tokenizer: Any, data: Any, collate: Any = None, **settings: Any) -> Watched:
+    """A run of a BERT with sinusoids, on whatever data."""
+    model = build("bert", tokenizer)
+    use_sinusoidal_positions(model)
+    trainer = Watched(
+        model=model,
+        args=arguments(folder, **settings),
+        train_dataset=data,
+        data_collator=collate or C(tokenizer, model=model),
+    )
+    assert trainer.train().global_step == STEPS
+    return trainer
+
+
+def fed_documents(fed: dict[str, torch.Tensor]) -> list[tuple[int, ...]]:
+    """The ids of every row, without padding."""
+    pairs = zip(fed["input_ids"], fed["attention_mask"].bool(), strict=True)
+    return [tuple(ids[real].tolist()) for ids, real in pairs]
+
+
+# -------------------------------------------------------------------------------------------------------------- workers
+
+
+@pytest.mark.parametrize(
+    ("context", "way"),
+    [("fork", "raw"), ("fork", "mapped"), ("spawn", "raw")],
+)
+def test_workers_feed_the_same_batches_and_leave_the_same_losses(
+    tmp_path: Path, wordpiece: Any, context: str, way: str
+) -> None:
+    collate = C(wordpiece, model=build("bert", wordpiece))
+    data = rows() if way == "raw" else rows().map(collate, batched=True)
+    how = {"remove_unused_columns": way == "mapped"}
+    alone = train(tmp_path, wordpiece, data, collate, **how)
+    environment = dict(os.environ)
+    helped = train(
+        tmp_path,
+        wordpiece,
+        data,
+        collate,
+        dataloader_num_workers=2,
+        dataloader_multiprocessing_context=context,
+        **how,
+    )
+    assert dict(os.environ) == environment
+    assert helped.get_train_dataloader().num_workers == 2
+    assert len(helped.losses) == STEPS
+    assert helped.losses == alone.losses
+    for one, other in zip(helped.fed, alone.fed, strict=True):
+        assert one.keys() == other.keys() == {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_shows_every_document_once(tmp_path: Path, wordpiece: Any, workers: int) -> None:
+    trainer = train(
+        tmp_path,
+        wordpiece,
+        rows().to_iterable_dataset(num_shards=2),
+        remove_unused_columns=False,
+        per_device_train_batch_size=TOGETHER,
+        dataloader_num_workers=workers,
+    )
+    seen = [document for fed in trainer.fed for document in fed_documents(fed)]
+    assert sorted(seen) == sorted(tuple(wordpiece(text)["input_ids"]) for text in TEXTS)
+
+
+# ---------------------------------------------------------------------------------------------------- ranks: their side
+
+
+def train_everything(folder: Path) -> None:
+    """Every kind of run in turn, in this process as one of however many; leaves in a folder what it saw."""
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    spec = C(tokenizer, model=build("bert", tokenizer)).model
+    to_one_length = C(tokenizer, model=spec, padding="max_length", max_length=LONGEST)
+    stream = rows().to_iterable_dataset(num_shards=2)
+    runs: dict[str, dict[str, Any]] = {
+        "map-style, mapped": {"data": rows().map(to_one_length.replace(padding=True), batched=True)},
+        "map-style, raw text, two workers": {
+            "data": rows(),
+            "remove_unused_columns": False,
+            "dataloader_num_workers": 2,
+        },
+        "stream, dispatched": {"data": stream, "remove_unused_columns": False, "collate": to_one_length},
+        "stream, dispatched, a multiple": {
+            "data": stream,
+            "remove_unused_columns": False,
+            "collate": to_one_length.replace(padding=True, pad_to_multiple_of=LONGEST),
+        },
+        "stream, each rank reads": {
+            "data": rows().to_iterable_dataset(num_shards=1),  # of two shards, each rank would read one: another order
+            "remove_unused_columns": False,
+            "accelerator_config": {"dispatch_batches": False},
+        },
+        "a sequence to a sequence": {"data": rows("target"), "remove_unused_columns": False, "family": "bart"},
+    }
+    together = {"per_device_train_batch_size": TOGETHER // world, "ddp_backend": "gloo" if world > 1 else None}
+    for name, settings in runs.items():
+        seen = _train_one(folder, tokenizer, **together, **settings)
+        torch.save(seen, folder / f"{name} {rank} of {world}.pt")
+    if world > 1:  # the last one: its ranks do not end together
+        try:
+            _train_one(folder, tokenizer, data=stream, remove_unused_columns=False, **together)
+            said = "nothing"
+        except RuntimeError as refused:
+            said = str(refused)
+        (folder / f"lengths that differ {rank}.json").write_text(json.dumps(said))
+        os._exit(0)  # no farewell to a rank that waits for a batch
+
+
+def _train_one(
+    folder: Path, tokenizer: Any, *, data: Any, collate: Any = None, family: str = "bert", **settings: Any
+) -> dict[str, Any]:
+    model = build(family, tokenizer)
+    use_sinusoidal_positions(model)
+    steps = AfterEachStep()
+    fresh: list[bool] = []
+    if collate is None:
+        targets = {"text_target_column": "target"} if family == "bart" else {}
+        collate = C(tokenizer, model=model, **targets)
+
+    def look(module: Any, given: Any, returned: torch.Tensor) -> None:
+        scale = getattr(module, "embed_scale", 1.0)
+        now = torch.nn.functional.embedding(given[0], steps.tables[-1]) * scale
+        fresh.append(torch.equal(returned.detach(), now))
+
+    for table in token_modules(model):
+        table.register_forward_hook(look)
+    trainer = Watched(
+        model=model,
+        # Plain gradient descent: Adam divides what rounding left of a gradient of zero by its own size.
+        args=arguments(folder / "run", optim="sgd", learning_rate=0.1, **settings),
+        train_dataset=data,
+        data_collator=collate,
+        callbacks=[steps],
+    )
+    trainer.train()
+    return {
+        "world": trainer.accelerator.num_processes,
+        "losses": trainer.losses,
+        "fed": trainer.fed,
+        "fresh": fresh,
+        "gradients": steps.gradients,
+        "weights": {name: weight.detach().clone() for name, weight in model.state_dict().items()},
+        "exact": [
+            torch.equal(table.weight, table_of(first)) and not table.weight.requires_grad and table.weight.grad is None
+            for _, _, table, first in position_modules(model, family)
+        ],
+    }
+
+
+# ----------------------------------------------------------------------------------------------------- ranks: the tests
+
+RUNS = [
+    "map-style, mapped",
+    "map-style, raw text, two workers",
+    "stream, dispatched",
+    "stream, dispatched, a multiple",
+    "stream, each rank reads",
+    "a sequence to a sequence",
+]
+SEVERAL_LENGTHS = ["map-style, mapped", "map-style, raw text, two workers", "stream, each rank reads"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks left, and what one process leaves."""
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("this torch cannot start two processes: it is built without gloo")
+    folder = tmp_path_factory.mktemp("ranks")
+    train_bpe(TEXTS, vocab_size=300, progress=False).save_pretrained(folder / "tokenizer")
+    script = folder / "train.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys, warnings
+            from pathlib import Path
+
+            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            warnings.simplefilter("error", UserWarning)
+            from test_trainer_processes import train_everything
+
+            if __name__ == "__main__":
+                train_everything(Path({str(folder)!r}))
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with (folder / "told").open("w+") as told:
+        with subprocess.Popen(command, env=environment, stdout=told, stderr=subprocess.STDOUT) as ranks:
+            try:
+                train_everything(folder)  # meanwhile, the one that they are held against
+                ranks.wait(timeout=180)
+            finally:
+                ranks.kill()
+        told.seek(0)
+        assert ranks.returncode == 0, told.read()[-4000:]
+    return folder
+
+
+def read(folder: Path, name: str, world: int) -> list[dict[str, Any]]:
+    found = [torch.load(folder / f"{name} {rank} of {world}.pt") for rank in range(world)]
+    assert [each["world"] for each in found] == [world] * world
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_learn_what_one_does(results: Path, name: str) -> None:
+    (alone,), ranks = read(results, name, 1), read(results, name, 2)
+    assert len(alone["losses"]) == STEPS
+    means = [sum(losses) / 2 for losses in zip(*(rank["losses"] for rank in ranks), strict=True)]
+    if name != "a sequence to a sequence":  # there a mean over tokens, of which ranks have more or fewer
+        torch.testing.assert_close(means, alone["losses"], rtol=1e-5, atol=1e-6)
+        for key, weight in alone["weights"].items():
+            torch.testing.assert_close(ranks[0]["weights"][key], weight, rtol=1e-4, atol=1e-5, msg=key)
+    for key, weight in ranks[0]["weights"].items():
+        assert torch.equal(weight, ranks[1]["weights"][key]), key
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_rank_uses_exact_positions_and_the_token_table_of_every_step(results: Path, name: str) -> None:
+    for rank in read(results, name, 2):
+        assert rank["fresh"]
+        assert all(rank["fresh"])
+        assert len(rank["gradients"]) == STEPS
+        assert min(rank["gradients"]) > 0
+        assert rank["exact"]
+        assert all(rank["exact"])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_document_is_seen_once_and_in_the_step_that_one_process_sees_it(results: Path, name: str) -> None:
+    (alone,), ranks = read(results, name, 1), read(results, name, 2)
+    assert len({document for fed in alone["fed"] for document in fed_documents(fed)}) == len(TEXTS)
+    for step in range(STEPS):
+        together = [document for rank in ranks for document in fed_documents(rank["fed"][step])]
+        assert len(together) == TOGETHER
+        assert sorted(together) == sorted(fed_documents(alone["fed"][step]))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_batch_has_rows_first_and_nothing_but_tensors(results: Path, name: str) -> None:
+    for rank in read(results, name, 2):
+        for fed in rank["fed"]:
+            assert all(isinstance(value, torch.Tensor) for value in fed.values())
+            assert {len(value) for value in fed.values()} == {TOGETHER // 2}
+
+
+@pytest.mark.parametrize("name", SEVERAL_LENGTHS)
+def test_ranks_may_have_rows_of_different_lengths(results: Path, name: str) -> None:
+    one, other = read(results, name, 2)
+    lengths = [
+        (a["input_ids"].shape[1], b["input_ids"].shape[1]) for a, b in zip(one["fed"], other["fed"], strict=True)
+    ]
+    assert any(a != b for a, b in lengths)
+
+
+def test_a_dispatched_stream_of_different_lengths_is_refused_by_accelerate_and_the_readme_explains_it(
+    results: Path,
+) -> None:
+    said = json.loads((results / "lengths that differ 0.json").read_text())
+    assert "batches of different size" in said
+    page = (REPO / "README.md").read_text(encoding="utf-8")
+    assert "batches of different size" in page  # what a reader will search for
+    for way_out in ("dispatch_batches", 'padding="max_length"', "pad_to_multiple_of"):
+        assert way_out in page
