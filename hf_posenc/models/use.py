@@ -12,7 +12,8 @@ import torch
 from .._explain import explain, shorten
 from .._huggingface import is_hugging_face, opened
 from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
-from ..sinusoid import CONVENTIONS, Convention, resolve_convention, sinusoidal_encoding
+from ..sinusoid import Convention, resolve_convention, sinusoidal_encoding
+from ..sinusoid.recognition import identify
 from .held import holds, looks_trained, neighbours_alike
 from .kept import Kept
 from .lengthen import lengthen
@@ -174,19 +175,22 @@ def _held(
 ) -> str:
     """What a table holds, in a word; raises where that must not be written over."""
     rows = table.tensor[table.first_row :]
-    for convention in dict.fromkeys((chosen, *filter(None, [recorded]), *CONVENTIONS.values())):
-        if holds(rows, convention):
-            if convention == chosen or recorded is not None or replace_trained:
-                return f"{convention.name} sinusoids"
-            raise ValueError(
-                explain(
-                    f"{table.name} of {type(model).__name__} holds sinusoids already, in another layout",
-                    got=f"convention={chosen.name!r}, and {convention.name!r} in the table",
-                    fix=f"convention={convention.name!r}, or replace_trained=True to train from scratch",
-                )
-            )
     if not looks_trained(rows):
         return "random"
+    if holds(rows, chosen):
+        return f"{chosen.name} sinusoids"
+    if recorded is not None and holds(rows, recorded):
+        return f"{recorded.name} sinusoids"
+    found = identify(rows)
+    if found.is_sinusoidal and not replace_trained:
+        of = ", ".join(found.presets) or "no family known"
+        raise ValueError(
+            explain(
+                f"{table.name} of {type(model).__name__} holds sinusoids already, of another formula",
+                got=f"convention={chosen.name!r}; those in the table are of {of}",
+                fix="the convention that it has, or replace_trained=True to train from scratch",
+            )
+        )
     if not replace_trained:
         raise ValueError(
             explain(
@@ -195,7 +199,7 @@ def _held(
                 fix="leave a trained model its positions; to train it from scratch, replace_trained=True",
             )
         )
-    return "trained"
+    return "other sinusoids" if found.is_sinusoidal else "trained"
 
 
 def _spread(model: Any, rows: torch.Tensor) -> float | None:
@@ -203,9 +207,8 @@ def _spread(model: Any, rows: torch.Tensor) -> float | None:
     tokens = token_embeddings(model)
     if tokens is None or not tokens.numel():
         return None
-    scale = float(
-        getattr(model.get_input_embeddings(), "embed_scale", 1.0)
-    )  # BART's family may multiply what it looks up by sqrt(d)
+    # BART's family may multiply what it looks up by sqrt(d).
+    scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0))
     size = tokens.detach()[:4096].float().std() * scale
     return float(rows.detach().float().std() / size.clamp_min(1e-12))
 
@@ -225,10 +228,15 @@ def _no_table(model: Any, found: Findings) -> str:
             got=f"{words} positions",
             fix=leave,
         )
-    unread = f"; not read by a plain sequence of tokens: {', '.join(found.not_reached)}" if found.not_reached else ""
+    if found.not_reached:
+        return explain(
+            f"{name} does not read its positions one row a token, so sinusoids cannot be written into them",
+            got=", ".join(found.not_reached),
+            fix=leave,
+        )
     return explain(
         f"{name} has no table of positions to write into",
-        got=f"no positions of its own{unread}",
+        got="no positions of its own",
         fix="to add them to what it is fed: collate = DataCollatorWithPositionalEncoding(tokenizer, "
         "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)",
     )
