@@ -153,14 +153,16 @@ _CALLED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Parameters that are called a table of positions, and that a plain sequence of tokens does not read."""
+    """Parameters that are called a table of positions, and that a plain sequence of tokens does not read.
+
+    Where it reads none, whatever is called positions counts: Reformer's are two tables for one number.
+    """
     reached = {id(table.tensor) for table in tables}
     return tuple(
         name
         for name, parameter in model.named_parameters()
-        if parameter.dim() == 2
-        and id(parameter) not in reached
-        and isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding)
+        if id(parameter) not in reached
+        and (not tables or isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding))
         and _CALLED_POSITIONS.search(name)
         and not _CALLED_RELATIVE.search(name)
     )

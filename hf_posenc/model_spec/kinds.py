@@ -17,7 +17,7 @@ from .tables import PositionTable
 Kind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi"]
 
 _SINUSOIDAL = re.compile(r"Sinusoid")
-_RELATIVE = re.compile(r"relative|rel_?attn|rel_?pos|rel_?embed|r_kernel|distance_embedding", re.IGNORECASE)
+_RELATIVE = re.compile(r"relative|rel_?attn|rel_?pos|rel_?embed|emb_rel_|r_kernel|distance_embedding", re.IGNORECASE)
 _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 

@@ -19,7 +19,7 @@ from .._explain import explain, shorten
 from .._huggingface import configurations, forward_names, opened, special_ids
 from .untouched import untouched
 
-_GIVE_THE_PART = "of a model that reads images or sound too, give the part that reads text, e.g. model.text_model"
+_GIVE_THE_PART = "give the part that reads text alone, e.g. model.text_model, where the model has one"
 
 # How a look into a table may be written, besides as an embedding.
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
@@ -43,7 +43,8 @@ class Probe:
         model (`PreTrainedModel`): wrappers are opened.
 
     Raises:
-        ValueError: if its numbers are not at hand (on the meta device, sharded over processes).
+        ValueError: if it reads no token ids, or its numbers are not at hand (on the meta device, sharded over
+            processes).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -52,6 +53,14 @@ class Probe:
         self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
         self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
         self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
+        if self.names and "input_ids" not in self.names:
+            raise ValueError(
+                explain(
+                    f"{type(self.model).__name__} reads no token ids, so it has no positions of text",
+                    got=f"its forward takes {', '.join(forward_names(self.model)[:2])}",
+                    fix=_GIVE_THE_PART,
+                )
+            )
         _check_numbers(self.model)
         self.tables: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
@@ -86,15 +95,6 @@ class Probe:
         Raises:
             ValueError: if the model does not run on them.
         """
-        if self.names and "input_ids" not in self.names:
-            reads = getattr(self.base, "main_input_name", None) or forward_names(self.base)[0]
-            raise ValueError(
-                explain(
-                    f"{type(self.base).__name__} reads no token ids, so it has no positions of text",
-                    got=f"its input is {reads}",
-                    fix=_GIVE_THE_PART,
-                )
-            )
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         given: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         for name, value in {"use_cache": False, "return_dict": True}.items():
@@ -154,7 +154,7 @@ def _hidden(out: Any) -> torch.Tensor:
 
 def _check_numbers(model: nn.Module) -> None:
     for name, tensor in model.named_parameters():
-        if tensor.is_meta or (tensor.numel() == 0 and tensor.dim() > 1) or type(tensor).__name__ == "DTensor":
+        if tensor.is_meta or tensor.numel() == 0 or type(tensor).__name__ == "DTensor":
             where = "on the meta device" if tensor.is_meta else "sharded over processes"
             raise ValueError(
                 explain(
