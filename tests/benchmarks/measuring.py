@@ -1,0 +1,83 @@
+"""Contenders that take turns, and tables of what they took beside what was promised."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One contender: its name, the seconds of each round."""
+
+    name: str
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise: so many times the throughput of the other at least, or so many times its time at most."""
+
+    ours: str
+    theirs: str
+    sign: str
+    bound: float
+
+
+def take_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> list[Measured]:
+    """Time every contender once a round; one round before the first only warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, run in contenders.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return [Measured(name, spent) for name, spent in seconds.items()]
+
+
+def must_equal(name: str, ours: Any, theirs: Any) -> None:
+    """End the run where two outputs differ: a faster wrong answer is no answer."""
+    if not np.array_equal(np.asarray(ours), np.asarray(theirs)):
+        raise SystemExit(f"{name} differs from what it is measured against")
+
+
+def show(title: str, measured: list[Measured], *, per_second: tuple[int, str], targets: list[Target]) -> None:
+    """One table: seconds and throughput of each contender; then the promises beside what was measured."""
+    count, unit = per_second
+    table = Table()
+    for column in ("", "median ms", "fastest ms", f"{unit}/s"):
+        table.add_column(column, justify="right" if column else "left")
+    for one in measured:
+        table.add_row(
+            one.name,
+            f"{1e3 * one.median:,.0f}",
+            f"{1e3 * min(one.seconds):,.0f}",
+            f"{count / one.median:,.{0 if count > 1 else 2}f}",
+        )
+    console = Console()
+    console.print(title, soft_wrap=True)
+    console.print(table)
+    seconds = {one.name: one.seconds for one in measured}
+    for target in targets:
+        pairs = zip(seconds[target.ours], seconds[target.theirs], strict=True)
+        slower = statistics.median(ours / theirs for ours, theirs in pairs)  # within a round, so under one load
+        ratio, what = (1 / slower, "throughput") if target.sign == "≥" else (slower, "time")
+        met = ratio >= target.bound if target.sign == "≥" else ratio <= target.bound
+        console.print(
+            f"  {target.ours}: {ratio:.2f} × the {what} of {target.theirs} "
+            f"(promised {target.sign} {target.bound}): {'met' if met else 'NOT MET'}",
+            soft_wrap=True,
+        )
+    console.print()
