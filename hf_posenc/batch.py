@@ -23,8 +23,9 @@ _GREY = "color:#999;background:rgba(128,128,128,.15)"
 class Batch(dict[str, Any]):
     r"""A plain `dict` from names to tensors, with three methods more.
 
-    `input_ids` is the first key and the batch is dimension 0 of every tensor. Being a dict, it goes wherever a dict
-    goes: `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s worker and its pinning thread.
+    `input_ids` is the first key (`inputs_embeds` for a model that reads those) and the batch is dimension 0 of every
+    tensor. Being a dict, it goes wherever a dict goes: `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s
+    worker and its pinning thread.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.

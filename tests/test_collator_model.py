@@ -245,6 +245,21 @@ def test_targets_are_held_to_the_decoder(wordpiece, word_level) -> None:
         collate.replace(truncation=False)(rows)
 
 
+def test_the_limits_in_force_can_be_read_and_what_was_asked_is_kept(word_level) -> None:
+    collate = C(word_level, model=SHORT_BART, text_target_column="target")
+    assert (collate.max_length, collate.max_target_length) == (8, 6)
+    wider = collate.replace(model=BART)
+    assert (wider.max_length, wider.max_target_length) == (64, 64)
+
+
+def test_padding_of_targets_never_goes_beyond_the_decoder(word_level) -> None:
+    with pytest.raises(ValueError, match=r"(?s)max_target_length must be a multiple of.*max_target_length=4$"):
+        C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4)
+    C(word_level, model=SHORT_BART, pad_to_multiple_of=4)
+    collate = C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4, max_target_length=4)
+    assert collate([{"text": "a", "target": "a"}])["labels"].shape == (1, 4)
+
+
 def test_targets_that_came_as_ids_are_held_to_the_decoder_by_what_they_say(word_level) -> None:
     collate = C(word_level, model=SHORT_BART, text_target_column="target")
     rows = [

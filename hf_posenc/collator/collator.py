@@ -21,7 +21,7 @@ from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, private_copy, to_files
 from . import saving
 from .arrange import Pieces
-from .fitting import beyond, fitted, limit_of, taken_by, target_limit_of
+from .fitting import fitted, limits_of
 from .inputs import empty_batch, is_columns, is_table
 from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
@@ -29,6 +29,7 @@ from .refusals import check_fit
 from .settings import Settings
 from .stage import Stage
 from .table import BROUGHT, Table
+from .warned import padding_shifts, snapshot, were_cut
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -72,7 +73,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             long.
         max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute holds the limit in force, the
             smallest of this one, the tokenizer's and the model's.
-        max_target_length (`int`, *optional*): the same for targets; the model's decoder is asked before the tokenizer.
+        max_target_length (`int`, *optional*): the same for targets; where the model says how many tokens its decoder
+            takes, the tokenizer is not asked.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): carry the rest of a long text into
             further rows, with `overflow_to_sample_mapping`; neighbours share `stride` tokens.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as transformers spells it.
@@ -148,18 +150,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         table = Table(self, mine)
         if spec is not None:
             check_fit(self, spec, mine)
-        limits = {
-            "max_length": limit_of(mine, self.max_length, spec),
-            "max_target_length": target_limit_of(mine, self.max_target_length, spec),
-        }
-        asked: dict[str, Any] = {}
-        for name, limit in limits.items():
-            given = getattr(self, name)
-            asked[name] = None if given is None else limit
-            if given is not None and limit is not None and limit < given:
-                warnings.warn(beyond(name, given, limit, taken_by(spec, name, limit)), stacklevel=4)
-        self._settle(tokenizer=mine, model=spec, max_length=limits["max_length"], **table.brought_settings())
-        self._settle(max_target_length=asked["max_target_length"])
+        given = {"max_length": self.max_length, "max_target_length": self.max_target_length}
+        limits, told = limits_of(given, mine, spec)
+        for message in told:
+            warnings.warn(message, stacklevel=4)
+        self._settle(tokenizer=mine, model=spec, **limits, **table.brought_settings())
+        asked = {name: None if given[name] is None else limit for name, limit in limits.items()}
         self._settle(_asked={**self.settings(), **asked}, _table=table, _said=set())
         self._settle(_stage=Stage(self, mine, table.rows))
 
@@ -194,14 +190,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             self._warn_once("left behind", self._table.left_behind.refusal())
             return self._fitted(batch)
         if self._table.is_training:
-            self._warn_once(
-                "snapshot",
-                explain(
-                    "collate(...) embeds with the weights of this moment and without gradient",
-                    got="a trainable table in training mode",
-                    fix="collate.embed(batch) inside the training loop; under Trainer let the model embed input_ids",
-                ),
-            )
+            self._warn_once("snapshot", snapshot())
         with torch.no_grad():
             return self._fitted(self._table.embed(batch))
 
@@ -414,15 +403,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         }
         for what, (cut, limit, whose) in lost.items():
             if cut:
-                self._warn_once(
-                    what,
-                    explain(
-                        f"{cut} of {rows.count} {what} were cut to {limit} tokens"
-                        + (f", all that {whose} takes" if whose else ""),
-                        got="said once; further ones are cut without a word",
-                        fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
-                    ),
-                )
+                self._warn_once(what, were_cut(what, cut, rows.count, limit, whose))
         return rows
 
     def _collate(self, given: Any) -> Batch:
@@ -456,15 +437,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         if self.model is None:
             return batch
         if self._stage.shifts and "attention_mask" in batch and not batch["attention_mask"].all():
-            self._warn_once(
-                "left padding",
-                explain(
-                    f"padding on the left moves the tokens of {self.model.name} to later positions: it takes no "
-                    "position_ids",
-                    got='padding_side="left"',
-                    fix='padding_side="right", or rows of one length',
-                ),
-            )
+            self._warn_once("left padding", padding_shifts(self.model.name))
         return fitted(batch, self.model)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:

@@ -5,6 +5,7 @@ Values only, read off a `ModelSpec`; without a model everything is as it was. Wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from .._explain import explain
 from ..batch import Batch
 from ..masks import AttentionMask
 from ..model_spec import ModelSpec
+from .warned import beyond
 
 if TYPE_CHECKING:
     import torch
@@ -68,14 +70,20 @@ def taken_by(spec: ModelSpec | None, name: str, limit: Limit) -> str | None:
     return spec.name if spec is not None and limit is not None and getattr(spec, name) == limit else None
 
 
-def beyond(name: str, asked: int, limit: int, whose: str | None) -> str:
-    """The warning for a limit that was asked for and is not in force, because tokenizer or model take less."""
-    if whose is not None:
-        return explain(f"{name}={asked} is beyond what {whose} takes, so {limit} is in force", fix=f"{name}={limit}")
-    return explain(
-        f"{name}={asked} is beyond the tokenizer's own limit, so {limit} is in force",
-        fix=f"tokenizer.model_max_length = {asked}, if the model takes that many",
-    )
+def limits_of(
+    asked: Mapping[str, Limit], tokenizer: PreTrainedTokenizerBase, spec: ModelSpec | None
+) -> tuple[dict[str, Limit], list[str]]:
+    """The limits in force, of rows and of targets, and what to say where they are lower than was asked."""
+    in_force = {
+        "max_length": limit_of(tokenizer, asked["max_length"], spec),
+        "max_target_length": target_limit_of(tokenizer, asked["max_target_length"], spec),
+    }
+    told = [
+        beyond(name, given, limit, taken_by(spec, name, limit))
+        for name, limit in in_force.items()
+        if (given := asked[name]) is not None and limit is not None and limit < given
+    ]
+    return in_force, told
 
 
 def wants_look_ahead(spec: ModelSpec | None, asked: bool | None) -> bool:
@@ -139,7 +147,7 @@ def fitted(batch: Batch, spec: ModelSpec) -> Batch:
         raise ValueError(
             explain(
                 f"{spec.name} reads inputs_embeds, and this collator makes none",
-                got="embedding=None, and rows without a column 'inputs_embeds'",
+                got="no table, and rows without a column 'inputs_embeds'",
                 fix="embedding=table; in a worker collate without model=, and collate.embed(batch) in the loop",
             )
         )

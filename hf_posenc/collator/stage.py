@@ -139,6 +139,9 @@ class Stage:
 
 def _check_room(how: Arrangement, special: int) -> None:
     """Raises, with the figures, where the limit on a row's length cannot be kept."""
+    decoder = how.target_limit if how.has_targets and how.targets_limited_by else None
+    if decoder is not None and how.multiple is not None and decoder % how.multiple:
+        raise ValueError(_no_multiple("max_target_length", decoder, how.multiple))
     if how.limit is None:
         if how.padding == "max_length":
             raise ValueError(
@@ -162,13 +165,15 @@ def _check_room(how: Arrangement, special: int) -> None:
             )
         )
     if how.multiple is not None and how.padding != "do_not_pad" and how.limit % how.multiple:
-        raise ValueError(
-            explain(
-                "max_length must be a multiple of pad_to_multiple_of, or padding would go beyond it",
-                got=f"max_length={how.limit}, pad_to_multiple_of={how.multiple}",
-                fix=f"max_length={max(how.limit // how.multiple, 1) * how.multiple}",
-            )
-        )
+        raise ValueError(_no_multiple("max_length", how.limit, how.multiple))
+
+
+def _no_multiple(name: str, limit: int, multiple: int) -> str:
+    return explain(
+        f"{name} must be a multiple of pad_to_multiple_of, or padding would go beyond it",
+        got=f"{name}={limit}, pad_to_multiple_of={multiple}",
+        fix=f"{name}={max(limit // multiple, 1) * multiple}",
+    )
 
 
 def _no_pad_token(tokenizer: PreTrainedTokenizerBase) -> str:

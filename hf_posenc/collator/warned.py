@@ -1,0 +1,45 @@
+"""What is said in a warning, once: limits that are lower than asked, rows that were cut, snapshots, shifting padding.
+
+Words only; what raises instead is in `refusals`, or where the value is used.
+"""
+
+from __future__ import annotations
+
+from .._explain import explain
+
+
+def beyond(name: str, asked: int, limit: int, whose: str | None) -> str:
+    """A limit was asked for that is not in force, because the tokenizer, or the model of that name, takes less."""
+    if whose is not None:
+        return explain(f"{name}={asked} is beyond what {whose} takes, so {limit} is in force", fix=f"{name}={limit}")
+    return explain(
+        f"{name}={asked} is beyond the tokenizer's own limit, so {limit} is in force",
+        fix=f"tokenizer.model_max_length = {asked}, if the model takes that many",
+    )
+
+
+def were_cut(what: str, cut: int, count: int, limit: int | None, whose: str | None) -> str:
+    """Texts or targets lost tokens to a limit, the model's where it has a name."""
+    return explain(
+        f"{cut} of {count} {what} were cut to {limit} tokens" + (f", all that {whose} takes" if whose else ""),
+        got="said once; further ones are cut without a word",
+        fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
+    )
+
+
+def snapshot() -> str:
+    """A table that trains was embedded without gradient."""
+    return explain(
+        "collate(...) embeds with the weights of this moment and without gradient",
+        got="a trainable table in training mode",
+        fix="collate.embed(batch) inside the training loop; under Trainer let the model embed input_ids",
+    )
+
+
+def padding_shifts(whose: str) -> str:
+    """A model counts padding on the left as tokens."""
+    return explain(
+        f"padding on the left moves the tokens of {whose} to later positions: it takes no position_ids",
+        got='padding_side="left"',
+        fix='padding_side="right", or rows of one length',
+    )
