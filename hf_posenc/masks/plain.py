@@ -148,7 +148,11 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
 
 
 def additive_mask(
-    mask: torch.Tensor, dtype: torch.dtype = torch.float32, *, value: float | None = None
+    mask: torch.Tensor,
+    dtype: torch.dtype = torch.float32,
+    *,
+    value: float | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     r"""The mask as numbers to add to attention scores: 0 where it is True, a large negative number where it is False.
 
@@ -158,6 +162,7 @@ def additive_mask(
             float32 becomes -inf when it is cast to bfloat16.
         value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number. It must be finite in
             `dtype`, so that a row of nothing but False averages instead of becoming NaN; -1e9 does not fit float16.
+        out (`torch.Tensor` of `dtype`, in the shape of `mask`, *optional*): memory to write to.
 
     Returns:
         `torch.Tensor` of the shape of `mask` and of `dtype`, on its device. Two values at most, both finite.
@@ -194,8 +199,8 @@ def additive_mask(
                 fix=f"value=None for {least:.6g}, or a dtype with a larger range",
             )
         )
-    numbers = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
-    return numbers.masked_fill_(~mask, rounded)
+    nothing, hidden = (torch.tensor(number, dtype=dtype, device=mask.device) for number in (0.0, rounded))
+    return torch.where(mask, nothing, hidden) if out is None else torch.where(mask, nothing, hidden, out=out)
 
 
 def as_length(value: int, name: str) -> int:

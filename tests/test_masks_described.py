@@ -1,0 +1,320 @@
+"""Windows, prefixes and cross-attention: every form held against loops over pairs, and through torch's modules.
+
+`mask_reference` has the loops. Real tokens must agree in all forms, and nothing may become NaN.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mask_reference import any_description, crossed, real_queries, reference, to_itself
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from hf_posenc.masks import AttentionMask
+
+WIDTH, HEADS = 8, 2
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+
+
+def vectors(documents: torch.Tensor, seed: int) -> torch.Tensor:
+    return torch.randn(*documents.shape, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def inputs(mask: AttentionMask) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors of the tokens that look, and of those looked at; the same where a batch looks at itself."""
+    keys = vectors(mask.documents, 0)
+    return (keys if mask.queries is None else vectors(mask.queries, 1)), keys
+
+
+def attention() -> nn.MultiheadAttention:
+    torch.manual_seed(1)
+    return nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+
+def expected(mha: nn.MultiheadAttention, mask: AttentionMask) -> torch.Tensor:
+    q, k, v = projected(mha, *inputs(mask))
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~reference(mask), -math.inf)
+    return mha.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def projected(mha: nn.MultiheadAttention, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    parts = zip((x, y, y), mha.in_proj_weight.chunk(3), mha.in_proj_bias.chunk(3), strict=True)
+    return tuple((x @ weight.T + bias).unflatten(-1, (HEADS, -1)).transpose(1, 2) for x, weight, bias in parts)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@settings(deadline=None, max_examples=300)
+@given(any_description)
+def test_the_dense_form_is_the_definition_pair_by_pair(mask: AttentionMask) -> None:
+    found = mask.dense()
+    assert torch.equal(found, reference(mask))
+    assert torch.equal(mask.additive() == 0, found)
+    assert found.shape[-1] == 0 or found.any(-1).all()
+
+
+def test_a_window_shows_a_token_and_those_nearer_than_it() -> None:
+    both = AttentionMask.from_lengths([4], window=2).dense()[0, 0].int().tolist()
+    assert both == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    back = AttentionMask.from_lengths([4], window=2, look_ahead=True).dense()[0, 0].int().tolist()
+    assert back == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+
+
+def test_a_window_is_the_one_of_transformers() -> None:
+    from transformers.masking_utils import sliding_window_causal_mask_function
+
+    theirs = sliding_window_causal_mask_function(3)
+    ours = AttentionMask.from_lengths([9], window=3, look_ahead=True).dense()[0, 0]
+    pairs = torch.tensor([[bool(theirs(0, 0, torch.tensor(i), torch.tensor(j))) for j in range(9)] for i in range(9)])
+    assert torch.equal(ours, pairs)
+
+
+@pytest.mark.parametrize("prefix", [2, [2], torch.tensor([2]), torch.tensor([[True, True, False, False]])])
+def test_a_prefix_is_seen_by_all_of_its_document_and_the_rest_looks_back(prefix: Any) -> None:
+    mask = AttentionMask.from_batch({"attention_mask": [[1, 1, 1, 1]]}, look_ahead=True, prefix=prefix)
+    assert mask.dense()[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+def test_prefixes_of_documents_are_told_by_row_and_document() -> None:
+    mask = AttentionMask.from_documents([[2, 3], [4]], look_ahead=True, prefix=[[0, 2], [4]])
+    assert mask.prefix is not None
+    assert mask.prefix.int().tolist() == [[0, 0, 1, 1, 0], [1, 1, 1, 1, 0]]
+
+
+def test_settings_that_hide_nothing_cost_nothing() -> None:
+    for kwargs in ({"window": 5}, {"window": 9}, {"look_ahead": True, "prefix": 5}):
+        assert AttentionMask.from_lengths([5, 5], **kwargs).for_sdpa() == {}, kwargs
+    for kwargs in ({"window": 5}, {"prefix": 1}, {"prefix": 0}):
+        assert AttentionMask.from_lengths([5, 3], look_ahead=True, **kwargs).for_sdpa() == {"is_causal": True}, kwargs
+
+
+def test_a_window_over_padding_on_the_right_is_one_matrix_for_all_rows() -> None:
+    kwargs = AttentionMask.from_lengths([6, 2, 4], look_ahead=True, window=2).for_sdpa()
+    assert kwargs["attn_mask"].shape == (1, 1, 6, 6)
+
+
+def test_in_cross_attention_a_document_looks_at_the_one_with_its_number() -> None:
+    target, source = AttentionMask.from_documents([[2, 1]], 4), AttentionMask.from_documents([[1, 2]], 4)
+    found = AttentionMask.cross(target, source).dense()[0, 0].int().tolist()
+    assert found == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]]
+
+
+def test_cross_attention_leaves_out_what_belongs_to_either_side() -> None:
+    sides = [AttentionMask.from_lengths([n], look_ahead=True, window=1, prefix=2) for n in (3, 4)]
+    assert AttentionMask.cross(*sides).for_sdpa() == {}
+
+
+# -------------------------------------------------------------------------------------------- through torch's attention
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_description)
+def test_scaled_dot_product_attention_agrees_and_gets_a_mask_or_is_causal_never_both(mask: AttentionMask) -> None:
+    kwargs, mha = mask.for_sdpa(), attention()
+    assert len(kwargs) <= 1
+    q, k, v = projected(mha, *inputs(mask))
+    found = mha.out_proj(scaled_dot_product_attention(q, k, v, **kwargs).transpose(1, 2).flatten(2))
+    real = real_queries(mask)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[real], expected(mha, mask)[real], rtol=0, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=200)
+@given(any_description, st.booleans())
+def test_multihead_attention_agrees_in_train_and_eval(mask: AttentionMask, weights: bool) -> None:
+    mha, real = attention(), real_queries(mask)
+    kwargs, (x, y) = mask.for_multihead_attention(HEADS), inputs(mask)
+    assert len(kwargs) <= 1
+    wanted = expected(mha, mask)[real]
+    found = mha(x, y, y, need_weights=weights, **kwargs)[0]
+    torch.testing.assert_close(found[real], wanted, rtol=0, atol=1e-5)
+    assert found.isfinite().all()
+    mha.eval()
+    with torch.no_grad():
+        found = mha(x, y, y, need_weights=weights, **kwargs)[0]
+    torch.testing.assert_close(found[real], wanted, rtol=0, atol=1e-5)
+    assert found.isfinite().all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(to_itself)
+def test_encoders_agree_with_the_loops_in_train_and_eval(mask: AttentionMask) -> None:
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=True)
+    model, real, (x, _) = nn.TransformerEncoder(layer, 2), real_queries(mask), inputs(mask)
+    # Turned round by hand: torch's modules say True for what is hidden.
+    by_hand = (~reference(mask)).expand(-1, HEADS, -1, -1).flatten(0, 1)
+    wanted = model(x, mask=by_hand)[real]
+    for eval_mode in (False, True):
+        model.train(not eval_mode)
+        with torch.set_grad_enabled(not eval_mode):
+            found = model(x, **mask.for_transformer_encoder(HEADS))
+            of_layer = model.layers[0](x, **mask.for_transformer_encoder_layer(HEADS))
+        assert found.isfinite().all()
+        assert of_layer.isfinite().all()
+        torch.testing.assert_close(found[real], wanted, rtol=0, atol=1e-5)
+
+
+@st.composite
+def _pairs(draw: st.DrawFn) -> tuple[AttentionMask, AttentionMask]:
+    """A target with look-ahead, and the cross description from it to a source."""
+    across = draw(crossed())
+    assert across.queries is not None
+    return AttentionMask(
+        across.queries, look_ahead=draw(st.booleans()), window=draw(st.sampled_from([None, 2]))
+    ), across
+
+
+@settings(deadline=None, max_examples=60)
+@given(_pairs())
+def test_decoders_hide_what_is_later_in_the_target_and_what_is_not_in_the_memory(
+    pair: tuple[AttentionMask, AttentionMask],
+) -> None:
+    target, across = pair
+    torch.manual_seed(3)
+    layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=True)
+    model, real = nn.TransformerDecoder(layer, 2), real_queries(target)
+    x, memory = inputs(across)
+    masks = [(~reference(mask)).expand(-1, HEADS, -1, -1).flatten(0, 1) for mask in (target, across)]
+    wanted = model(x, memory, tgt_mask=masks[0], memory_mask=masks[1])[real]
+    kwargs = target.for_transformer_decoder(across, HEADS)
+    assert len(kwargs) <= 2
+    assert set(kwargs) <= set(inspect.signature(model.forward).parameters)
+    assert set(kwargs) <= set(inspect.signature(layer.forward).parameters)
+    for eval_mode in (False, True):
+        model.train(not eval_mode)
+        with torch.set_grad_enabled(not eval_mode):
+            found = model(x, memory, **kwargs)
+            of_layer = model.layers[0](x, memory, **target.for_transformer_decoder_layer(across, HEADS))
+        assert found.isfinite().all()
+        assert of_layer.isfinite().all()
+        torch.testing.assert_close(found[real], wanted, rtol=0, atol=1e-5)
+
+
+def test_a_decoder_makes_no_nan_in_its_gradients() -> None:
+    target = AttentionMask.from_lengths([3, 0, 2], look_ahead=True, padding_side="left")
+    source = AttentionMask.from_lengths([0, 2, 4])
+    model = nn.TransformerDecoderLayer(WIDTH, HEADS, 16, batch_first=True)
+    x, memory = vectors(target.documents, 0).requires_grad_(), vectors(source.documents, 1).requires_grad_()
+    model(x, memory, **target.for_transformer_decoder(source, HEADS)).square().sum().backward()
+    for tensor in (x, memory, *model.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+
+
+def test_a_decoder_without_a_description_of_the_memory_sees_all_of_it() -> None:
+    target = AttentionMask.from_lengths([3, 2], look_ahead=True)
+    assert list(target.for_transformer_decoder()) == ["tgt_mask"]
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+@settings(deadline=None)
+@given(any_description, st.integers(0, 9))
+def test_a_buffer_that_is_used_again_holds_the_same_as_fresh_memory(mask: AttentionMask, spare: int) -> None:
+    wanted = mask.dense()
+    for dtype, make in ((torch.bool, mask.dense), (torch.float32, mask.additive)):
+        full = torch.ones(wanted.shape, dtype=dtype)
+        flat = torch.ones(wanted.numel() + spare, dtype=dtype)
+        for out in (full, flat):
+            found = make(out=out)  # type: ignore[operator]
+            assert found.data_ptr() == out.data_ptr()
+            assert torch.equal(found, wanted if dtype == torch.bool else mask.additive())
+        assert (flat[wanted.numel() :] == 1).all()
+
+
+def test_a_description_of_anything_holds_a_few_numbers_a_token() -> None:
+    target = AttentionMask.from_lengths([2048, 1000], look_ahead=True, window=100, prefix=[5, 7])
+    across = AttentionMask.cross(target, AttentionMask.from_lengths([300, 200]))
+    across.for_sdpa()
+    target.block_mask()
+    for mask in (target, across):
+        held = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
+        assert sum(tensor.numel() for tensor in held) <= 2 * (2048 + 2048)
+
+
+def test_a_description_that_moves_takes_all_of_itself_along(device: torch.device) -> None:
+    mask = AttentionMask.from_documents([[3, 2]], look_ahead=True, window=2, prefix=2)
+    assert torch.equal(mask.to(device).dense().cpu(), mask.dense())
+    across = AttentionMask.cross(mask, AttentionMask.from_documents([[1, 4]]))
+    assert torch.equal(across.to(device).dense().cpu(), across.dense())
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+_mask = AttentionMask.from_lengths([3, 2], look_ahead=True)
+_cross = AttentionMask.cross(_mask, AttentionMask.from_lengths([4, 4]))
+REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
+    (lambda: AttentionMask.from_lengths([3], window=0), ValueError, ["window must be", "at least 1", "0"]),
+    (lambda: AttentionMask.from_lengths([3], window=1.5), ValueError, ["window must be", "1.5"]),
+    (lambda: AttentionMask.from_lengths([3], prefix=2), ValueError, ["prefix without look_ahead=True"]),
+    (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=-2), ValueError, ["not be negative", "-2"]),
+    (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=[1, 2]), ValueError, ["each row", "2 for 1"]),
+    (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=1.5), TypeError, ["whole numbers", "1.5"]),
+    (
+        lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=torch.ones(1, 2, dtype=torch.bool)),
+        ValueError,
+        ["(batch, length)", "(1, 2) and (1, 3)"],
+    ),
+    (
+        lambda: AttentionMask.from_documents([[3, 1]], look_ahead=True, prefix=[[1]]),
+        ValueError,
+        ["one number for each document", "[[1]]"],
+    ),
+    (
+        lambda: AttentionMask.from_documents([[3, 1]], look_ahead=True, prefix=[[1, -1]]),
+        ValueError,
+        ["not be negative", "-1"],
+    ),
+    (
+        lambda: AttentionMask.cross(_mask, AttentionMask.from_lengths([3])),
+        ValueError,
+        ["same number of rows", "2 and 1"],
+    ),
+    (lambda: AttentionMask.cross(_mask, _cross), TypeError, ["keys must be the AttentionMask of one batch"]),
+    (lambda: AttentionMask.cross([3, 2], _mask), TypeError, ["queries must be the AttentionMask", "[3, 2]"]),
+    (
+        lambda: AttentionMask.cross(AttentionMask.from_documents([[1, 2]]), AttentionMask.from_lengths([3])),
+        ValueError,
+        ["document 1 in row 0", "2 such queries", "[0]"],
+    ),
+    (_cross.for_transformer_encoder, ValueError, ["looks at itself", "queries=3"]),
+    (lambda: _cross.for_transformer_decoder(_mask), ValueError, ["looks at itself"]),
+    (
+        lambda: AttentionMask.from_lengths([5, 1]).for_transformer_decoder(_cross),
+        ValueError,
+        ["target's rows and tokens", "(2, 5)"],
+    ),
+    (
+        lambda: AttentionMask.from_lengths([4, 2], look_ahead=True, prefix=2).for_multihead_attention(),
+        ValueError,
+        ["prefixes of each row's own length", "num_heads"],
+    ),
+    (
+        lambda: AttentionMask.from_lengths([4, 2], window=2).for_multihead_attention(),
+        ValueError,
+        ["a window over padding", "num_heads"],
+    ),
+    (lambda: _mask.dense(out=torch.empty(3)), ValueError, ["(2, 1, 3, 3)", "18 elements", "(3,) of torch.float32"]),
+    (lambda: _mask.dense(out=torch.empty(17, dtype=torch.bool)), ValueError, ["at least 18", "(17,)"]),
+    (lambda: _mask.dense(out=[1]), TypeError, ["out must be a tensor"]),
+    (lambda: _mask.additive(out=torch.empty(18, dtype=torch.bool)), ValueError, ["of torch.float32", "torch.bool"]),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_cannot_be_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert type(caught.value) is kind
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,120 @@
+"""Block masks held against `create_block_mask` and through FlexAttention; cumulative lengths against counting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mask_reference import any_description, packed, reference, scattered
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from hf_posenc.masks import AttentionMask
+
+_PARTS = [f"{part}_{kind}" for part in ("kv", "full_kv", "q", "full_q") for kind in ("num_blocks", "indices")]
+
+
+def same_blocks(ours: BlockMask, theirs: BlockMask) -> None:
+    assert ours.shape == theirs.shape
+    assert ours.BLOCK_SIZE == theirs.BLOCK_SIZE
+    for name in _PARTS:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert one.dtype == other.dtype, name
+        assert torch.equal(one, other), name
+
+
+@settings(deadline=None, max_examples=150)
+@given(any_description, st.integers(1, 5))
+def test_blocks_are_those_that_torch_finds_pair_by_pair(mask: AttentionMask, size: int) -> None:
+    wanted = reference(mask)
+    rows, _, queries, keys = wanted.shape
+    ours = mask.block_mask(size)
+    for mask_mod in (lambda b, h, q, k: wanted[b, 0, q, k], ours.mask_mod):
+        theirs = create_block_mask(mask_mod, rows, None, queries, keys, device="cpu", BLOCK_SIZE=size)
+        same_blocks(ours, theirs)
+
+
+def test_the_blocks_of_packed_documents_are_those_of_the_mask_that_tutorials_write() -> None:
+    lengths = [300, 129, 7, 1, 500, 87]
+    documents = torch.repeat_interleave(torch.arange(6), torch.tensor(lengths))
+    theirs = create_block_mask(
+        lambda b, h, q, k: (documents[q] == documents[k]) & (q >= k), 1, None, 1024, 1024, device="cpu"
+    )
+    same_blocks(AttentionMask.from_documents([lengths], look_ahead=True).block_mask(), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("settings", [{}, {"look_ahead": True}, {"look_ahead": True, "window": 9, "prefix": 4}])
+def test_flex_attention_gives_what_the_dense_form_gives(settings: dict[str, Any], device: torch.device) -> None:
+    mask = AttentionMask.from_documents([[30, 21, 5], [40]], 64, device=device, **settings)
+    q, k, v = torch.randn(3, 2, 4, 64, 16, generator=torch.Generator().manual_seed(0)).to(device)
+    found = flex_attention(q, k, v, block_mask=mask.block_mask(16))
+    wanted = scaled_dot_product_attention(q, k, v, attn_mask=mask.dense())
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5 if device.type == "cpu" else 1e-3)
+
+
+def stretches(mask: AttentionMask) -> list[tuple[int, int, int]]:
+    """Row, document and length of each stretch of real tokens of one document, in order; padding does not end one."""
+    found: list[tuple[int, int, int]] = []
+    for row, documents in enumerate(mask.documents.tolist()):
+        for document in documents:
+            if document < 0:
+                continue
+            if found and found[-1][:2] == (row, document):
+                found[-1] = (row, document, found[-1][2] + 1)
+            else:
+                found.append((row, document, 1))
+    return found
+
+
+@settings(deadline=None)
+@given(st.one_of(packed(), scattered()), st.booleans())
+def test_cumulative_lengths_count_the_real_tokens_of_each_document(mask: AttentionMask, look_ahead: bool) -> None:
+    mask = AttentionMask(mask.documents, look_ahead, mask.window)
+    found = stretches(mask)
+    if len({stretch[:2] for stretch in found}) < len(found):
+        with pytest.raises(ValueError, match="in one piece"):
+            mask.varlen()
+        return
+    lengths = [stretch[2] for stretch in found]
+    offsets, longest = mask.varlen()
+    assert offsets.dtype == torch.int32
+    assert offsets.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    assert longest == max(lengths, default=0)
+
+
+def test_attention_by_cumulative_lengths_is_attention_by_the_mask() -> None:
+    mask = AttentionMask.from_documents([[5, 3], [6]], look_ahead=True)
+    q, k, v = torch.randn(3, 2, 1, 8, 4, generator=torch.Generator().manual_seed(0))
+    real = mask.documents >= 0
+    wanted = scaled_dot_product_attention(q, k, v, **mask.for_sdpa())[:, 0][real]
+    flat = [x[:, 0][real] for x in (q, k, v)]
+    offsets, longest = mask.varlen()
+    assert longest == 6
+    pieces = []
+    for begin, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        one = [x[None, begin:stop] for x in flat]
+        pieces.append(scaled_dot_product_attention(*one, is_causal=True)[0])
+    torch.testing.assert_close(torch.cat(pieces), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: AttentionMask.from_lengths([3]).block_mask(0), ["block_size must be positive", "0"]),
+        (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=2).varlen(), ["prefix", "block_mask()"]),
+        (lambda: AttentionMask(torch.tensor([[0, 1, 0]])).varlen(), ["in one piece"]),
+        (
+            lambda: AttentionMask.cross(AttentionMask.from_lengths([3]), AttentionMask.from_lengths([3])).varlen(),
+            ["two sides", "keys.varlen()"],
+        ),
+    ],
+)
+def test_what_a_kernel_cannot_say_is_refused(call: Any, words: list[str]) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  (the words are below)
+        call()
+    for word in words:
+        assert word in str(caught.value)
