@@ -28,7 +28,7 @@ from trainer_runs import (
     table_of,
     token_modules,
 )
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, BertForSequenceClassification
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 
@@ -115,7 +115,11 @@ def train_everything(folder: Path) -> None:
     to_one_length = C(tokenizer, model=spec, padding="max_length", max_length=LONGEST)
     stream = rows().to_iterable_dataset(num_shards=2)
     runs: dict[str, dict[str, Any]] = {
-        "map-style, mapped": {"data": rows().map(to_one_length.replace(padding=True), batched=True)},
+        "map-style, mapped": {
+            "data": rows().map(to_one_length.replace(padding=True), batched=True),
+            "save_strategy": "steps",
+            "save_steps": STEPS,
+        },
         "map-style, raw text, two workers": {
             "data": rows(),
             "remove_unused_columns": False,
@@ -169,13 +173,20 @@ def _train_one(
     trainer = Watched(
         model=model,
         # Plain gradient descent: Adam divides what rounding left of a gradient of zero by its own size.
-        args=arguments(folder / "run", optim="sgd", learning_rate=0.1, **settings),
+        args=arguments(
+            folder / f"run of {os.environ.get('WORLD_SIZE', '1')}", optim="sgd", learning_rate=0.1, **settings
+        ),
         train_dataset=data,
         data_collator=collate,
+        processing_class=collate,
         callbacks=[steps],
     )
     trainer.train()
+    wrapped = trainer.model_wrapped
     return {
+        "wrapper": type(wrapped).__name__,
+        "fits as if unwrapped": C(tokenizer, model=wrapped).model == C(tokenizer, model=model).model,
+        "predictions": trainer.predict(data).predictions if settings.get("save_strategy") else None,
         "world": trainer.accelerator.num_processes,
         "losses": trainer.losses,
         "fed": trainer.fed,
@@ -240,7 +251,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path, name: str, world: int) -> list[dict[str, Any]]:
-    found = [torch.load(folder / f"{name} {rank} of {world}.pt") for rank in range(world)]
+    found = [torch.load(folder / f"{name} {rank} of {world}.pt", weights_only=False) for rank in range(world)]
     assert [each["world"] for each in found] == [world] * world
     return found
 
@@ -277,6 +288,26 @@ def test_every_document_is_seen_once_and_in_the_step_that_one_process_sees_it(re
         together = [document for rank in ranks for document in fed_documents(rank["fed"][step])]
         assert len(together) == TOGETHER
         assert sorted(together) == sorted(fed_documents(alone["fed"][step]))
+
+
+def test_two_processes_predict_every_row_in_order_and_leave_a_checkpoint_that_reloads(results: Path) -> None:
+    (alone,), ranks = read(results, "map-style, mapped", 1), read(results, "map-style, mapped", 2)
+    for rank in ranks:
+        theirs, ours = torch.from_numpy(alone["predictions"]), torch.from_numpy(rank["predictions"])
+        assert ours.shape == (len(TEXTS), 2)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    folder = results / "run of 2" / f"checkpoint-{STEPS}"
+    collate = C.from_pretrained(folder)
+    stock = BertForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits = stock(**collate(TEXTS)).logits
+    torch.testing.assert_close(logits, torch.from_numpy(ranks[0]["predictions"]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_that_trainer_wrapped_for_its_processes_is_opened(results: Path) -> None:
+    for rank in read(results, "map-style, mapped", 2):
+        assert rank["wrapper"] == "DistributedDataParallel"
+        assert rank["fits as if unwrapped"]
 
 
 @pytest.mark.parametrize("name", RUNS)
