@@ -6,6 +6,7 @@ the same model with an ordinary frozen `nn.Embedding`.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import signal
@@ -50,6 +51,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 BOTH_SIDES = [("bert", "right"), ("bert", "left"), ("roberta", "right"), ("roberta", "left")]
 BOTH_SIDES += [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> Iterator[None]:
+    """Every `train()` collects garbage, which would look through all of torch and transformers each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
