@@ -560,13 +560,14 @@ def test_left_padding_that_moves_tokens_is_warned_of_once(wordpiece) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         collate(["a", "b"])  # nothing is padded
-    with pytest.warns(UserWarning, match="padding on the left moves the tokens of Reader to later positions"):
+    with pytest.warns(UserWarning, match="padding on the left changes what Reader says of the tokens behind it"):
         collate(TEXTS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         collate(TEXTS)
         C(wordpiece, model=shifts)(TEXTS)
         C(wordpiece, model=dataclasses.replace(BERT, left_padding_shifts=True), padding_side="left")(TEXTS)
+        C(wordpiece, model=dataclasses.replace(shifts, positions=("rotary",)), padding_side="left")(TEXTS)
 
 
 # --------------------------------------------------------------------------------------------------------------- value

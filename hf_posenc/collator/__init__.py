@@ -1,6 +1,7 @@
 """The data collator: text, rows or columns in; batches or columns out.
 
-`collator` holds the class; `inputs` reads, `arrange` cuts, labels, packs and pads, `saving` writes.
+`collator` holds the class; `inputs` reads, `arrange` cuts, `rectangle` labels, packs and pads, `fitting` leaves what a
+model reads, `saving` writes.
 """
 
 from .collator import DataCollatorWithPositionalEncoding

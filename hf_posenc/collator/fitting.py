@@ -14,6 +14,7 @@ from .._explain import explain
 from ..batch import Batch
 from ..masks import AttentionMask
 from ..model_spec import ModelSpec
+from ..ragged import PaddingSide
 from .warned import beyond
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
             return spec.decoder_start_token_id
     known = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
     return next((int(token) for token in known if token is not None), 0)
+
+
+def padding_shifts_tokens(spec: ModelSpec, side: PaddingSide) -> bool:
+    """Whether padding on this side changes what real tokens get, and no `position_ids` can tell the model better."""
+    # Where only distances between tokens count, moving all of them changes nothing.
+    by_distance = bool(spec.positions) and not {"learned", "sinusoidal"} & set(spec.positions)
+    return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
 
 
 def takes_documents(spec: ModelSpec) -> bool:

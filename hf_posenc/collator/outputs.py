@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from datasets import Features
 
     from ..embedding import PositionalEmbedding
-    from .arrange import Arrangement, Pieces
+    from .arrange import Pieces
+from .arrangement import Arrangement
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
 

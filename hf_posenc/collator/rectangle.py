@@ -14,7 +14,8 @@ from .._explain import explain
 from ..packing import pack
 from ..positions import position_ids_from_mask
 from ..ragged import Ragged, round_up
-from .arrange import Arrangement, Pieces
+from .arrange import Pieces
+from .arrangement import Arrangement
 from .columns import as_array
 from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
 from .targets import decoder_inputs

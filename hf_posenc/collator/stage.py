@@ -11,8 +11,17 @@ from .._explain import explain
 from ..sinusoid import resolve_convention
 from ..tokenization.encoding import Encoder
 from ..tokenization.loading import private_copy
-from .arrange import PER_TOKEN, Arrangement, Pieces, pieces
-from .fitting import decoder_start, limit_of, numbering, taken_by, target_limit_of, wants_look_ahead
+from .arrange import PER_TOKEN, Pieces, pieces
+from .arrangement import Arrangement
+from .fitting import (
+    decoder_start,
+    limit_of,
+    numbering,
+    padding_shifts_tokens,
+    taken_by,
+    target_limit_of,
+    wants_look_ahead,
+)
 from .inputs import TextColumns, read
 from .labels import IGNORED, LABEL_COLUMNS, Masking
 from .rectangle import Arrays, rectangle
@@ -39,11 +48,7 @@ class Stage:
             settings.text_column, settings.text_pair_column, settings.text_target_column, settings.is_split_into_words
         )
         self.how = self._arrangement(settings, tokenizer, table_rows)
-        spec = settings.model
-        # Without position_ids such a model counts padding too.
-        self.shifts = bool(
-            spec and spec.left_padding_shifts and self.how.side == "left" and "position_ids" not in spec.accepts
-        )
+        self.shifts = settings.model is not None and padding_shifts_tokens(settings.model, self.how.side)
         self._check(settings, tokenizer)
         self.encoder = self._encoder(settings, tokenizer, self.how.limit, targets=False)
         self.target_encoder: Encoder | None = None

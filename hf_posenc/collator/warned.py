@@ -37,9 +37,9 @@ def snapshot() -> str:
 
 
 def padding_shifts(whose: str) -> str:
-    """A model counts padding on the left as tokens."""
+    """A model counts padding on the left, or reads it, as if it were tokens."""
     return explain(
-        f"padding on the left moves the tokens of {whose} to later positions: it takes no position_ids",
+        f"padding on the left changes what {whose} says of the tokens behind it, and it takes no position_ids",
         got='padding_side="left"',
         fix='padding_side="right", or rows of one length',
     )
