@@ -17,7 +17,6 @@ from torch import nn
 from ._explain import explain, shorten
 from ._huggingface import is_hugging_face, opened
 from .model_spec import PositionTable, find_positions, kinds_of
-from .model_spec.probing import Probe
 from .sinusoid.recognition import Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
@@ -166,10 +165,11 @@ def check(model: Any) -> PositionCheck:
                 fix="a PreTrainedModel; for a table, or a module that keeps one: identify(table)",
             )
         )
-    Probe(inner)  # refuses a model without numbers, of which there is nothing to say
     try:
         seen, not_run = find_positions(inner), ""
     except ValueError as error:
+        if any(tensor.is_meta or not tensor.numel() for tensor in inner.parameters()):
+            raise  # there are no numbers, of which anything could be said
         seen, not_run = None, str(error).partition("\n")[0]
     read = () if seen is None else seen.tables
     kinds = kinds_of(inner, read)

@@ -60,12 +60,20 @@ def test_two_rows_are_enough(name: str, dtype: torch.dtype, rows: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("first", [-513, -2, -1, 1, 2, 17, 3000])
+@pytest.mark.parametrize("first", [-513, -2, -1, 1, 2, 17, 3000, 30_000])
 @pytest.mark.parametrize("width", [16, 256])
 def test_the_position_of_row_0_is_found(first: int, width: int, dtype: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(first, first + 100), width, dtype=dtype))
     assert found.first_position == first
     assert found.is_exact
+
+
+@pytest.mark.parametrize("first", [-1600, 5000])
+def test_the_position_of_row_0_is_found_beyond_the_slowest_turn(first: int) -> None:
+    found = identify(sinusoidal_encoding(torch.arange(first, first + 200), 64, base=100))  # 628 positions a turn
+    assert (found.first_position, found.base, found.is_exact) == (first, 100, True)
+    multiplied = identify(sinusoidal_encoding(torch.arange(-100, 100), 64) * 11.3)  # with position 0 in the middle
+    assert (multiplied.is_sinusoidal, multiplied.first_position) == (True, -100)
 
 
 def test_zero_rows_before_the_first_position_shift_it() -> None:
@@ -370,6 +378,7 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
     buffer = torch.nn.Module()
     buffer.register_buffer("weights", table)
     expected = identify(table)
+    unknown = table * torch.linspace(1, 1.1, 64)[:, None]
     wide = torch.zeros(64, 32)
     wide[:, ::2] = table
     for same in (
@@ -386,6 +395,9 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
     assert identify(sinusoidal_encoding([0, 1, 2], 16, dtype=torch.float16).numpy()).exact_in == torch.float16
     with torch.inference_mode():
         assert identify(table) == expected
+    with torch.device("meta"):  # wherever new tensors go
+        assert identify(table) == expected
+        assert identify(unknown).is_near
     torch.set_default_dtype(torch.float64)
     try:
         assert identify(table) == expected
@@ -431,18 +443,29 @@ def test_what_is_no_table_is_refused(given: Any, error: type[Exception], words: 
 # -------------------------------------------------------------------------------------------------------------- speed
 
 
-@pytest.mark.parametrize(("rows", "width", "seconds"), [(512, 768, 0.05), (8192, 4096, 1.0)])
-def test_it_is_cheap(rows: int, width: int, seconds: float) -> None:
+def seconds_for(table: torch.Tensor) -> float:
+    """Of the processor, by one thread: on a shared machine waiting for a second core says nothing."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a shared machine: waiting for a second core says nothing
+    torch.set_num_threads(1)
     try:
-        table = torch.cat([sinusoidal_encoding(torch.arange(64), width)] * (rows // 64))
         identify(table[:64])
         taken = []
         for _ in range(3):
             begun = time.process_time()
             identify(table)
             taken.append(time.process_time() - begun)
-        assert min(taken) < seconds
+        return min(taken)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("rows", "width", "seconds"), [(512, 768, 0.05), (8192, 4096, 1.0)])
+def test_it_is_cheap(rows: int, width: int, seconds: float) -> None:
+    angles = torch.arange(rows).double()[:, None] * 10000 ** (-torch.arange(width // 2).double() / (width // 2))
+    table = torch.cat([angles.sin(), angles.cos()], 1).float()
+    assert identify(table).presets[0] == "marian"
+    assert seconds_for(table) < seconds
+
+
+def test_a_learned_table_is_cheap_too() -> None:
+    assert seconds_for(torch.randn(512, 768, generator=torch.Generator().manual_seed(0))) < 0.25

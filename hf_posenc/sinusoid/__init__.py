@@ -1,7 +1,9 @@
 r"""The encoding: conventions, exact values, and the module that adds them.
 
 Positions come in, from wherever they come; `positions` makes them. In order of dependence: `conventions` says what a
-column is, `exact` makes its numbers, `cache` keeps them, `values` and `module` hand them out.
+column is, `exact` makes its numbers, `cache` keeps them, `values` and `module` hand them out. The way back, from the
+numbers of a table to its formula: `formulas` lists those of the field, `fitting` finds one that suits, `measuring`
+holds every row against it, `recognition` says what came out.
 """
 
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention

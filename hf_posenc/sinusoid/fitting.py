@@ -14,8 +14,9 @@ import torch
 from .formulas import SHAPES, Formula
 
 _HEAD, _SPREAD = 48, 16  # rows looked at: the first ones, and some of the others
-_FARTHEST = 2048  # where few columns leave the first position open, the nearest one to 0 up to here
 _FEW_PAIRS, _MOST_PAIRS = 8, 64
+_COUNTED = 2048  # where a few pairs leave the first position open, every one up to here is tried
+_FARTHEST, _MOST_TURNS = 2**17, 512  # and where more do, every turn of the slowest up to here
 _LARGEST_BASE = 1e12
 
 
@@ -61,7 +62,7 @@ def sampled_rows(present: torch.Tensor) -> torch.Tensor:
     rows = present.nonzero().squeeze(1)
     if len(rows) <= _HEAD + _SPREAD:
         return rows
-    return torch.cat([rows[:_HEAD], rows[torch.linspace(_HEAD, len(rows) - 1, _SPREAD).long()]])
+    return torch.cat([rows[:_HEAD], rows[_spread(_HEAD, len(rows) - 1, _SPREAD)]])
 
 
 def allowed(
@@ -69,34 +70,36 @@ def allowed(
 ) -> torch.Tensor:
     r"""How far a table may be from `values` `(R, F)` and still be that formula's.
 
-    One rounding to the precision (two, where a table was multiplied), two units of a float32 sine, and the error of
-    an angle that was computed in float32: its rate is off by a few parts in 2**24, more the longer its logarithm.
+    One rounding to the precision (two where a table was multiplied, by a number that is not quite known), two units of
+    a float32 sine, and the error of an angle that was computed in float32: its rate is off by a few parts in 2**24,
+    more the longer its logarithm.
     """
-    rounding = precision.half * (1.01 if amplitude == 1 else 2.02) + 2**-22
+    rounding = precision.half * (1.01 if amplitude == 1 else 3.0) + 2**-22
     drift = rates * (1 - rates.clamp(max=1).log()) * 2**-22
     return (
         values.abs().mul_(rounding).addcmul_(positions.abs().unsqueeze(1), drift).mul_(amplitude).add_(precision.tiny)
     )
 
 
-def fit(sample: Sample, formula: Formula) -> Fit:
+def fit(sample: Sample, formula: Formula, *, is_thorough: bool = False) -> Fit:
     """The formula with the first position and amplitude that suit a sample best.
 
-    The position is looked for within half a turn of the slowest pair to both sides of 0.
+    Thoroughly: also positions beyond half a turn of the slowest pair, and negative amplitudes.
     """
     rows, values = sample.head
     pairs = _some_pairs(formula, values.shape[1])
     turning = _as_complex(values, formula)[:, pairs]
     rates = formula.rates(values.shape[1])[pairs]
     # Turned back by its own row, every row of a column is at the angle of row 0.
-    start = (turning * torch.polar(torch.ones(()).double(), -rows.unsqueeze(1) * rates)).mean(0)
-    if float(start.abs().square().mean()) < 0.5 * float(turning.abs().square().mean()):
-        return judge(sample, formula, _by_vernier(start, rates))  # they are all over the place
+    start = (turning * _turn(-rows.unsqueeze(1) * rates)).mean(0)
+    is_coherent = float(start.abs().square().mean()) > 0.5 * float(turning.abs().square().mean())
     near = 4 * sample.precision.half + 1e-5
-    found = judge(sample, formula, _first_position(start, rates, near))
-    if found.ratio <= 1:
-        return found
-    return min(found, judge(sample, formula, _first_position(-start, rates, near)), key=lambda each: each.error)
+    signs = (1, -1) if is_thorough and is_coherent else (1,)
+    found = [
+        judge(sample, formula, _first_position(sign * start, rates, near, is_thorough and is_coherent))
+        for sign in signs
+    ]
+    return min(found, key=lambda each: (each.ratio > 1, each.error))
 
 
 def judge(sample: Sample, formula: Formula, first_position: int) -> Fit:
@@ -159,10 +162,19 @@ def round_numbers(value: float, apart: float) -> list[float]:
     return found or [value]
 
 
+def _spread(first: int, last: int, count: int) -> torch.Tensor:
+    """So many whole numbers from `first` to `last`."""
+    return torch.linspace(first, last, count, dtype=torch.float64, device="cpu").round().long()
+
+
 def _some_pairs(formula: Formula, d_model: int, *, alone: bool = False) -> torch.Tensor:
     """Numbers of pairs from the fastest to the slowest, few enough to be quick; a sine may stand `alone`."""
     count = formula.counts(d_model)[0 if alone else 1]
-    return torch.linspace(0, count - 1, min(count, _MOST_PAIRS)).round().long()
+    return _spread(0, count - 1, min(count, _MOST_PAIRS))
+
+
+def _turn(angles: torch.Tensor) -> torch.Tensor:
+    return torch.polar(torch.ones_like(angles), angles)
 
 
 def _as_complex(values: torch.Tensor, formula: Formula) -> torch.Tensor:
@@ -178,43 +190,53 @@ def _amplitude(values: torch.Tensor, expected: torch.Tensor, precision: Precisio
     return 1.0 if abs(found - 1) <= max(precision.half, 1e-6) else found
 
 
-def _first_position(start: torch.Tensor, rates: torch.Tensor, near: float) -> int:
-    """The position whose angles are those of `start` `(F,)` complex."""
-    found = _by_vernier(start, rates)
-    if len(rates) > _FEW_PAIRS and float(rates[0] / rates[-1]) > 4:
-        return found
-    # A few columns come round again, or nearly: the position nearest to 0 whose angles are right.
-    counted = torch.arange(1, 2 * _FARTHEST, device="cpu")
-    tried = torch.cat([(counted + 1) // 2 * torch.where(counted % 2 == 1, 1, -1), torch.tensor([found])])
-    tried = torch.cat([torch.zeros(1, dtype=torch.int64), tried])
-    apart = (start * torch.polar(torch.ones(()).double(), -tried.unsqueeze(1) * rates)).angle().abs()
+def _first_position(start: torch.Tensor, rates: torch.Tensor, near: float, is_thorough: bool) -> int:
+    """The position whose angles are those of `start` `(F,)` complex: the nearest to 0 of several."""
+    tried = _by_vernier(start, rates, torch.zeros(1, dtype=torch.float64, device="cpu"))
+    if len(rates) <= _FEW_PAIRS:  # they come round again together, or nearly
+        tried = torch.cat([tried, torch.arange(-_COUNTED, _COUNTED + 1, device="cpu")])
+    if is_thorough:  # the slowest pair may have gone round before
+        most = min(_MOST_TURNS, math.ceil(_FARTHEST * float(rates.abs().min()) / (2 * math.pi)))
+        turns = torch.arange(-most, most + 1, dtype=torch.float64, device="cpu")
+        tried = torch.cat([tried, _by_vernier(start, rates, turns)])
+    tried = tried[tried.abs().argsort(stable=True)]
+    apart = _apart(start, rates, tried)
     right = (apart <= near).all(1).nonzero().squeeze(1)
     return int(tried[right[0] if len(right) else apart.mean(1).argmin()])
 
 
-def _by_vernier(start: torch.Tensor, rates: torch.Tensor) -> int:
-    """Read as a vernier: the slowest column says roughly where, each faster one more finely."""
-    fastest_last = sorted(zip(rates.abs().tolist(), (start.angle() * rates.sign()).tolist(), strict=True))
-    position = 0.0
-    for number, (rate, angle) in enumerate(fastest_last):
-        apart = angle / rate - position
+def _apart(start: torch.Tensor, rates: torch.Tensor, tried: torch.Tensor) -> torch.Tensor:
+    """How far the angles of some positions are from those of `start`: `(P, F)`."""
+    return (start * _turn(-tried.unsqueeze(1) * rates)).angle().abs()
+
+
+def _by_vernier(start: torch.Tensor, rates: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Read as a vernier: the slowest pair, after so many `turns`, says roughly where, each faster one more finely."""
+    order = rates.abs().argsort()
+    angles, position = (start.angle() * rates.sign())[order], turns
+    for number, (rate, angle) in enumerate(zip(rates.abs()[order].tolist(), angles.tolist(), strict=True)):
         turn = 2 * math.pi / rate
-        position += apart if number == 0 else apart - turn * round(apart / turn)
-    return round(max(-(2.0**40), min(position, 2.0**40)))
+        if number == 0:
+            position = turns * turn + angle / rate
+        else:
+            apart = angle / rate - position
+            position = position + apart - turn * (apart / turn).round()
+    return position.clamp(-(2.0**40), 2.0**40).round().long()
 
 
 def _turned(
     table: torch.Tensor, present: torch.Tensor, shape: Formula, precision: Precision
 ) -> tuple[torch.Tensor, float]:
     """By how many radians each pair turns a row `(F,)`, and how sure that is; rows farther apart refine it."""
-    rates, sure, lag = torch.zeros(shape.counts(table.shape[1])[1], dtype=torch.float64), math.inf, 1
+    rates = torch.zeros(shape.counts(table.shape[1])[1], dtype=torch.float64, device="cpu")
+    sure, lag = math.inf, 1
     while lag < len(present):
         rows = (present[:-lag] & present[lag:]).nonzero().squeeze(1)
         if len(rows):
-            rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), _HEAD)).long()]
+            rows = rows[_spread(0, len(rows) - 1, min(len(rows), _HEAD))]
             before, after = (_as_complex(table[some].double(), shape) for some in (rows, rows + lag))
             together = (after * before.conj()).sum(0)
-            rates = rates + (together * torch.polar(torch.ones(()).double(), -lag * rates)).angle() / lag
+            rates = rates + (together * _turn(-lag * rates)).angle() / lag
             sure = max(precision.half, 2**-22) / lag
         lag *= 2
     return rates, sure

@@ -66,7 +66,7 @@ class Formula:
     def rates(self, d_model: int) -> torch.Tensor:
         """Radians per position of each sine `(F,)` float64, to float64's own precision."""
         if self.bases is not None:
-            return 2 * math.pi / torch.tensor(self.bases, dtype=torch.float64)
+            return 2 * math.pi / torch.tensor(self.bases, dtype=torch.float64, device="cpu")
         sines, _ = self.counts(d_model)
         steps = max(sines - 1, 1) if self.spacing == "ends" else d_model / 2
         return torch.exp(torch.arange(sines, dtype=torch.float64, device="cpu") * (-math.log(self.base) / steps))

@@ -47,11 +47,13 @@ def measure(table: torch.Tensor, present: torch.Tensor, fit: Fit, precisions: li
     starts = range(0, length, step)
     places = fit.formula.columns(d_model)
     # sin(a + b) and cos(a + b) from the sines and cosines of a, where a block starts, and of b, inside the block
-    first = encode(torch.tensor(list(starts), dtype=torch.float64) + fit.first_position, waves, torch.float64)
-    inside = encode(torch.arange(step, dtype=torch.float64), waves, torch.float64)
+    first = encode(
+        torch.tensor(list(starts), dtype=torch.float64, device="cpu") + fit.first_position, waves, torch.float64
+    )
+    inside = encode(torch.arange(step, dtype=torch.float64, device="cpu"), waves, torch.float64)
     inside_sine, inside_cosine = inside[:, :pairs].contiguous(), inside[:, pairs:].contiguous()
     candidates = [precision.dtype for precision in precisions] if fit.amplitude == 1 else []
-    doubtful = {dtype: torch.zeros(length, dtype=torch.bool) for dtype in candidates}
+    doubtful = {dtype: torch.zeros(length, dtype=torch.bool, device="cpu") for dtype in candidates}
     worst, where, is_within = -1.0, (0, 0), True
     for number, start in enumerate(starts):
         block = table[start : start + step]
@@ -62,7 +64,7 @@ def measure(table: torch.Tensor, present: torch.Tensor, fit: Fit, precisions: li
             (inside_sine[:count] * cosine).addcmul_(inside_cosine[:count], sine),
             (inside_cosine[:count] * cosine).addcmul_(inside_sine[:count], sine, value=-1),
         )
-        positions = torch.arange(start, start + count, dtype=torch.float64) + fit.first_position
+        positions = torch.arange(start, start + count, dtype=torch.float64, device="cpu") + fit.first_position
         for place, parts in zip(places, made, strict=True):
             given = block[:, place]
             values = parts[:, : given.shape[1]]
@@ -80,9 +82,8 @@ def measure(table: torch.Tensor, present: torch.Tensor, fit: Fit, precisions: li
                 worst, where = largest, (start + row, range(*place.indices(d_model))[column])
             if not candidates and is_within:
                 turning = rates[: values.shape[1]]
-                is_within = bool(
-                    (error <= allowed(values, positions, turning, abs(fit.amplitude), precisions[-1])).all()
-                )
+                limits = allowed(values, positions, turning, abs(fit.amplitude), precisions[-1])
+                is_within = bool((error <= limits.add_(_DOUBT * abs(fit.amplitude))).all())
         for column in range(d_model)[fit.formula.unused(d_model)]:
             largest = float(block[:, column].abs().max())
             if largest > max(worst, 0):
@@ -101,10 +102,10 @@ def _not_rounded(
     """Rows `(n,)` in which a number may be another one than `values` rounded once; `None` if one surely is."""
     if dtype == torch.float64:
         near = bool(((given - values).abs()[kept] <= _DOUBT).all())
-        return torch.zeros(len(given), dtype=torch.bool) if near else None
+        return torch.zeros(len(given), dtype=torch.bool, device="cpu") if near else None
     differs = (values.to(dtype) != given) & kept.unsqueeze(1)
     if not bool(differs.any()):
-        return torch.zeros(len(given), dtype=torch.bool)
+        return torch.zeros(len(given), dtype=torch.bool, device="cpu")
     exact, number = values[differs], given[differs]
     low, high = (round_once(exact + doubt, dtype) for doubt in (-_DOUBT, _DOUBT))
     return differs.any(1) if bool(((low <= number) & (number <= high)).all()) else None

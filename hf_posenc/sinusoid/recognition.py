@@ -126,11 +126,12 @@ def identify(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Identified
     sample = Sample(rows, given[rows].double(), precisions[-1])
     tried: list[Fit] = []
     for formulas in _formulas(given, present, precisions[-1]):
-        fits = [fit(sample, formula) for formula in formulas]
-        good = [each for each in fits if each.ratio <= 1 and _is_enough(each, sample)]
-        if good:
-            return _best(given, present, good, precisions)
-        tried += fits
+        for is_thorough in (False, True):
+            fits = [fit(sample, formula, is_thorough=is_thorough) for formula in formulas]
+            good = [each for each in fits if each.ratio <= 1 and _is_enough(each, sample)]
+            if good:
+                return _best(given, present, good, precisions)
+            tried += fits
     nearest = _nearest(tried)
     return _made(given, present, nearest, measure(given, present, nearest, precisions)._replace(is_within=False))
 
@@ -146,7 +147,7 @@ def _is_enough(found: Fit, sample: Sample) -> bool:
     pairs = sample.values.shape[1] // 2
     if found.formula.bases is not None:
         return len(sample.rows) > 2 or (len(sample.rows) == 2 and found.amplitude == 1 and pairs > 1)
-    return len(sample.rows) > 1 or pairs > 2
+    return len(sample.rows) > 1 or pairs >= 8
 
 
 def _is_near(error: float, amplitude: float) -> bool:
