@@ -105,3 +105,180 @@ def test_what_a_model_cannot_take_is_refused() -> None:
     fnet = FNetModel(FNetConfig(vocab_size=90, hidden_size=16, num_hidden_layers=1, intermediate_size=16))
     with pytest.raises(ValueError, match="FNetModel takes no attention_mask"):
         AttentionMask.from_lengths([2, 1]).for_hf(fnet)
+
+
+# ------------------------------------------------------------------------------------- what restarting positions can do
+
+PACKED, RESTARTING = [[4, 3, 5], [6, 2]], [[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0, 1, 0, 0, 0, 0]]
+
+
+def _ids(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(10, 90, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def _documents_alone(model: Any, ids: torch.Tensor, out: torch.Tensor, rows: list[list[int]]) -> None:
+    for row, documents in enumerate(rows):
+        begin = 0
+        for length in documents:
+            place = slice(begin, begin + length)
+            alone = _out(model, ids[row : row + 1, place], None, torch.arange(length)[None])
+            torch.testing.assert_close(out[row : row + 1, place], alone, rtol=0, atol=1e-5)
+            begin += length
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_no_mask_where_restarting_positions_isolate_and_no_cache_is_used(attention: str) -> None:
+    model = _gpt2(attention)
+    described, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
+    assert described.for_hf(model, position_ids=positions, use_cache=False) is None
+    ids = _ids(2, 12)
+    with torch.no_grad():
+        out = model(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+    _documents_alone(model, ids, out, PACKED)
+
+
+def test_the_two_ways_in_which_isolation_goes_off_in_silence_are_repaired() -> None:
+    model, ids, positions = _gpt2(), _ids(2, 12), torch.tensor(RESTARTING)
+    ones = torch.ones_like(ids)
+    with torch.no_grad():  # what this is for: transformers says nothing, and documents see each other
+        wrong = [
+            model(input_ids=ids, position_ids=positions, attention_mask=ones, use_cache=False),
+            model(input_ids=ids, position_ids=positions, use_cache=True),
+        ]
+        alone = model(input_ids=ids[:1, 4:7], use_cache=False).last_hidden_state
+    for out in wrong:
+        assert float((out.last_hidden_state[:1, 4:7] - alone).abs().max()) > 0.01
+    mask = AttentionMask.from_batch({"attention_mask": ones, "position_ids": positions})
+    assert model.config.use_cache
+    for said in ({}, {"use_cache": True}):
+        found = mask.for_hf(model, position_ids=positions, **said)
+        assert found.shape == (2, 1, 12, 12)
+        with torch.no_grad():
+            out = model(input_ids=ids, position_ids=positions, attention_mask=found, **said).last_hidden_state
+        torch.testing.assert_close(out[:1, 4:7], alone, rtol=0, atol=1e-5)
+
+
+def test_a_mask_of_rows_that_are_whole_is_refused_beside_positions_that_restart() -> None:
+    whole = AttentionMask.from_lengths([12, 8])
+    with pytest.raises(ValueError, match=r"packed rows[\s\S]*row 0, column 4[\s\S]*from_batch"):
+        whole.for_hf(_gpt2(), position_ids=torch.tensor(RESTARTING))
+    positions = torch.arange(12).repeat(2, 1)
+    assert whole.for_hf(_gpt2(), position_ids=positions).shape == (2, 12)
+    with pytest.raises(ValueError, match=r"shape of the mask[\s\S]*\(2, 5\) and \(2, 12\)"):
+        whole.for_hf(_gpt2(), position_ids=positions[:, :5])
+
+
+@pytest.mark.parametrize(
+    ("documents", "positions"),
+    [
+        ([[0, 0, 1, 1]], [[0, 1, 2, 3]]),  # do not restart
+        ([[0, 0, 0, 1]], [[0, 2, 3, 0]]),  # leave a number out
+        ([[-1, 0, 0, 1]], [[1, 2, 3, 0]]),  # padding counts into the first document
+        ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),  # documents interleave
+    ],
+)
+def test_positions_that_do_not_say_what_the_mask_says_need_the_mask(
+    documents: list[list[int]], positions: list[list[int]]
+) -> None:
+    mask = AttentionMask(torch.tensor(documents))
+    assert mask.for_hf(_gpt2(), position_ids=torch.tensor(positions), use_cache=False) is not None
+
+
+def test_a_model_that_does_not_isolate_by_positions_gets_its_mask() -> None:
+    mask = AttentionMask.from_documents(PACKED)
+    assert mask.for_hf(_bert(), position_ids=torch.tensor(RESTARTING), use_cache=False).shape == (2, 1, 12, 12)
+    spec = ModelSpec.of(_gpt2())
+    assert spec.isolates_by_position_ids
+    assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING)) is not None  # nothing is known of a cache
+    assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False) is None
+    assert mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False, dims=4) is not None
+
+
+# --------------------------------------------------------------------------------------------- windows of a model's own
+
+_SMALL = {
+    "vocab_size": 90,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def _windowed(name: str, attention: str) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    small: dict[str, Any] = _SMALL | {"attn_implementation": attention}
+    if name == "ModernBert":
+        small |= {"local_attention": 4, "global_attn_every_n_layers": 2, "cls_token_id": 1, "sep_token_id": 2}
+    elif name == "Gemma3Text":
+        small |= {"head_dim": 8, "num_key_value_heads": 2, "sliding_window": 3}
+        small |= {"layer_types": ["sliding_attention", "full_attention"]}
+    else:
+        small |= {"num_key_value_heads": 2, "sliding_window": 3}
+    config = getattr(transformers, f"{name}Config")(**small)
+    return getattr(transformers, f"{name}Model")(config).eval()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["ModernBert", "Gemma3Text", "Mistral"])
+def test_four_dimensions_say_the_windows_of_a_models_own_layers(name: str, attention: str) -> None:
+    model = _windowed(name, attention)
+    spec = ModelSpec.of(model)
+    assert spec.window == 3
+    mask = AttentionMask.from_documents(PACKED).for_hf(model)
+    if name == "Mistral":
+        assert mask.shape == (2, 1, 12, 12)
+    else:
+        assert sorted(mask) == ["full_attention", "sliding_attention"]
+    ids, positions = _ids(2, 12), torch.tensor(RESTARTING)
+    out = _out(model, ids, mask, positions)
+    _documents_alone(model, ids, out, PACKED)
+    # One plain mask would have taken the place of the windows without a word.
+    plain = AttentionMask.from_documents(PACKED, look_ahead=spec.is_causal).additive()
+    assert float((_out(model, ids, plain, positions) - out)[0, :4].abs().max()) > 1e-3
+    short = AttentionMask.from_documents([[3, 2, 3]]).for_hf(model)
+    assert short.shape == (1, 1, 8, 8)  # nothing that is further away
+
+
+def test_a_window_is_told_in_four_dimensions_unless_it_is_the_models_own() -> None:
+    mistral = _windowed("Mistral", "sdpa")
+    assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(mistral).shape == (2, 9)
+    narrower = AttentionMask.from_lengths([9, 4], look_ahead=True, window=2)
+    assert torch.equal(narrower.for_hf(mistral), narrower.additive())
+    wider = AttentionMask.from_lengths([9, 4], look_ahead=True, window=5)
+    assert torch.equal(
+        wider.for_hf(mistral) == 0, AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).dense()
+    )
+    assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(_gpt2()).shape == (2, 1, 9, 9)
+
+
+def test_a_prefix_is_told_in_four_dimensions_and_seen_by_what_is_before() -> None:
+    model, ids = _gpt2(), _ids(2, 7)
+    other = ids.clone()
+    other[:, 2] += 1  # the last token of the prefix of row 0, and none of row 1's
+    mask = AttentionMask.from_lengths([7, 7], look_ahead=True, prefix=[3, 1]).for_hf(model)
+    moved = (_out(model, ids, mask, torch.arange(7)[None]) - _out(model, other, mask, torch.arange(7)[None])).abs()
+    assert (moved.amax(-1) > 1e-6).tolist() == [[True] * 7, [False, False] + [True] * 5]
+    everything = AttentionMask.from_lengths([7], look_ahead=True, prefix=7).for_hf(model)
+    assert (everything == 0).all()
+
+
+def test_masks_for_kinds_of_layers_move_together() -> None:
+    mask = AttentionMask.from_documents(PACKED).for_hf(_windowed("ModernBert", "sdpa"))
+    moved = mask.to("cpu")
+    assert type(moved) is type(mask)
+    assert all(torch.equal(moved[name], mask[name]) for name in mask)
+
+
+def test_cross_attention_has_two_dimensions_or_none_that_fit() -> None:
+    target, source = AttentionMask.from_lengths([3, 2]), AttentionMask.from_lengths([1, 4])
+    assert AttentionMask.cross(target, source).for_hf(_bert()).tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
+    sides = [AttentionMask.from_documents([[1, 2]]), AttentionMask.from_documents([[2, 2]])]
+    with pytest.raises(ValueError, match="of four dimensions for cross-attention"):
+        AttentionMask.cross(*sides).for_hf(_bert())

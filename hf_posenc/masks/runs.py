@@ -19,7 +19,7 @@ class Runs(NamedTuple):
     stop: torch.Tensor
 
 
-class _Spans(NamedTuple):
+class Spans(NamedTuple):
     """Of each document in a row, `(B, D)`; line 0 is the whole row. Where there are none, the first is K."""
 
     first: torch.Tensor
@@ -47,7 +47,7 @@ def runs_of(
     """
     numbers = numbers_of(documents, queries, layout.highest)
     length = documents.shape[1]
-    spans = _spans(numbers, documents >= 0)
+    spans = spans_of(numbers, documents >= 0)
     fit = spans.whole.all()
     begin, stop = spans.first.gather(1, numbers.queries), spans.after.gather(1, numbers.queries)  # (B, Q)
     nothing = (documents < 0).all(dim=1, keepdim=True)  # such a row counts as real throughout
@@ -56,7 +56,7 @@ def runs_of(
     if layout.look_ahead:
         later = (columns + 1).expand_as(stop)
         if layout.prefix and prefix is not None:
-            marked = _spans(numbers, prefix)
+            marked = spans_of(numbers, prefix)
             begins = (marked.first == spans.first) | (marked.after == 0)
             fit = fit & (begins & marked.whole)[:, 1:].all()  # a prefix in the middle of a document is none
             later = torch.where(numbers.queries > 0, later.maximum(marked.after.gather(1, numbers.queries)), later)
@@ -69,7 +69,8 @@ def runs_of(
     return Runs(begin, stop) if bool(fit) else None
 
 
-def _spans(numbers: Numbers, keys: torch.Tensor) -> _Spans:
+def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
+    """Where those of `keys` `(B, K)` begin and end that belong to each document."""
     rows, length = numbers.keys.shape
     columns = torch.arange(length, device=keys.device).expand(rows, length)
     ids = torch.where(keys, numbers.keys, 0)
@@ -80,4 +81,4 @@ def _spans(numbers: Numbers, keys: torch.Tensor) -> _Spans:
         first[:, 0] = torch.where(keys, columns, length).amin(1)
         after[:, 0] = torch.where(keys, columns + 1, 0).amax(1)
         count[:, 0] = keys.sum(1)
-    return _Spans(first, after, (count == 0) | (after - first == count))
+    return Spans(first, after, (count == 0) | (after - first == count))

@@ -5,10 +5,12 @@ from .kinds import Kind, kinds_of
 from .probing import token_embeddings
 from .spec import ModelSpec
 from .tables import Findings, PositionTable
+from .windows import LayerMasks
 
 __all__ = [
     "Findings",
     "Kind",
+    "LayerMasks",
     "ModelSpec",
     "PositionTable",
     "find_positions",

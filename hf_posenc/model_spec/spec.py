@@ -18,8 +18,9 @@ from .._huggingface import forward_names, is_hugging_face, opened, says_position
 from .finding import find_positions
 from .kinds import kinds_of
 from .probing import token_embeddings
-from .square import takes_square_masks
+from .square import isolates_by_positions, takes_square_masks
 from .tables import Findings
+from .windows import Windows, own_windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class ModelSpec:
         left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where `attention_mask`
             comes without `position_ids`.
         takes_4d_mask (`bool`): whether an additive `attention_mask` `(B, 1, T, T)` does what it says.
+        window (`int`, *optional*): how far those of its layers look that do not see everything, as in `AttentionMask`;
+            such a mask takes the place of the model's own.
+        layer_kinds (`tuple` of `str`): of its layers, where it takes one mask for each kind.
+        isolates_by_position_ids (`bool`): whether `position_ids` that restart keep packed documents apart, where there
+            is no `attention_mask` and no cache.
         dtype (`str`): of its numbers, which such a mask must have.
 
     Example:
@@ -68,10 +74,13 @@ class ModelSpec:
     decoder_start_token_id: int | None = None
     left_padding_shifts: bool = False
     takes_4d_mask: bool = False
+    window: int | None = None
+    layer_kinds: tuple[str, ...] = ()
+    isolates_by_position_ids: bool = False
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("accepts", "positions"):  # lists, from JSON
+        for name in ("accepts", "positions", "layer_kinds"):  # lists, from JSON
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
@@ -112,6 +121,7 @@ class ModelSpec:
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
         found = find_positions(model)
         embeddings = token_embeddings(model)
+        windows = own_windows(model, found) if takes_square_masks(model, found) else None
         return cls(
             name=type(model).__name__,
             accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
@@ -124,7 +134,10 @@ class ModelSpec:
             shifts_labels=_makes_decoder_inputs(model),
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             left_padding_shifts=found.left_padding_shifts,
-            takes_4d_mask=takes_square_masks(model, found),
+            takes_4d_mask=windows is not None,
+            window=(windows or Windows()).window,
+            layer_kinds=(windows or Windows()).layers,
+            isolates_by_position_ids=isolates_by_positions(model, found),
             dtype=_dtype(model),
             first_position=found.first_position,
             padding_position=found.padding_position,

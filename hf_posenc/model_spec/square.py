@@ -1,6 +1,6 @@
-"""Whether a model reads an attention mask of four dimensions: tried, because some ignore it and some break.
+"""What keeps two documents in a row apart, a mask of four dimensions or positions that restart: both are tried.
 
-One forward on six tokens; how such a mask is made for a batch is the business of `masks`.
+Two forwards on six tokens; how such a mask is made for a batch is the business of `masks`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,44 @@ def takes_square_masks(model: nn.Module, found: Findings) -> bool:
         `bool`; `False` for models that refuse such a mask or do not read it, and for two sequences.
     """
     probe = Probe(model)
-    if probe.has_decoder or "attention_mask" not in probe.names or only_length(probe.model.config) is not None:
+    if "attention_mask" not in probe.names:
         return False
-    length, first_document = 6, 3
-    ids = probe.ids(1, length, seed=2).repeat(3, 1)  # (3, T)
-    ids[1, 0], ids[2, first_document] = _another(probe, ids[0, 0]), _another(probe, ids[0, first_document])
-    document = torch.arange(length, device="cpu") >= first_document
+    document = torch.arange(_LENGTH, device="cpu") >= _FIRST
     may_attend = document[:, None] == document[None, :]
     if found.is_causal:
         may_attend = may_attend.tril()
-    mask = torch.zeros(3, 1, length, length, dtype=probe.dtype, device="cpu")
+    mask = torch.zeros(3, 1, _LENGTH, _LENGTH, dtype=probe.dtype, device="cpu")
     mask.masked_fill_(~may_attend, torch.finfo(probe.dtype).min)
-    inputs = {"input_ids": ids, "attention_mask": mask}
+    inputs = {"attention_mask": mask}
     if found.takes_position_ids:
-        inputs["position_ids"] = (torch.arange(length, device="cpu") + found.first_position).repeat(3, 1)
+        inputs["position_ids"] = (torch.arange(_LENGTH, device="cpu") + found.first_position).repeat(3, 1)
+    return _keeps_apart(probe, inputs)
+
+
+def isolates_by_positions(model: nn.Module, found: Findings) -> bool:
+    r"""Whether `position_ids` that restart keep documents apart, with no mask and no cache.
+
+    Args, Returns: as `takes_square_masks`.
+    """
+    probe = Probe(model)
+    if not found.takes_position_ids:
+        return False
+    restarting = torch.arange(_LENGTH, device="cpu") % _FIRST + found.first_position
+    return _keeps_apart(probe, {"position_ids": restarting.repeat(3, 1)})
+
+
+# Two documents of three tokens share a row.
+_LENGTH, _FIRST = 6, 3
+
+
+def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
+    """Whether the last token is moved by its own document's first token, and not by the other's."""
+    if probe.has_decoder or only_length(probe.model.config) is not None:
+        return False
+    ids = probe.ids(1, _LENGTH, seed=2).repeat(3, 1)  # (3, T)
+    ids[1, 0], ids[2, _FIRST] = _another(probe, ids[0, 0]), _another(probe, ids[0, _FIRST])
     try:
-        _, out = probe.run(inputs)
+        _, out = probe.run({"input_ids": ids, **inputs})
     except ValueError:
         return False
     if not out.numel():

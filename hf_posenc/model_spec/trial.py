@@ -63,15 +63,16 @@ def padded_inputs_of(ids: dict[Counted, torch.Tensor], padding: int, padding_id:
 
 def same(one: torch.Tensor, other: torch.Tensor, is_half: bool) -> bool:
     """Whether two outputs of one forward, or of two of the same shape, are the same computation."""
-    return _apart(one, other) < (1e-4 if is_half else 1e-6)
+    return apart(one, other) < (1e-4 if is_half else 1e-6)
 
 
 def close(one: torch.Tensor, other: torch.Tensor, is_half: bool) -> bool:
     """Whether two outputs of forwards of different shapes are the same but for rounding."""
-    return _apart(one, other) < (3e-2 if is_half else 1e-4)
+    return apart(one, other) < (3e-2 if is_half else 1e-4)
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """How far two outputs are from each other, for their size."""
     if one.shape != other.shape:  # a model that draws how long its output is
         return float("inf")
     # The mean, because one element in thousands may round another way without meaning anything.
