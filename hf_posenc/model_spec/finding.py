@@ -69,11 +69,13 @@ def looks_at_positions(model: nn.Module, tables: Mapping[str, int]) -> Iterator[
     """
     probe = Probe(model)
     lengths, ids = tokens_for(probe)
+    modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
+    read = [module for module in modules if isinstance(module, nn.Embedding)]
     for inputs in (inputs_of(ids), padded_inputs_of(ids, lengths.padding, probe.padding_id)):
-        for look in probe.run(inputs)[0]:
+        for look in probe.run(inputs, read)[0]:
             name = probe.tables[id(look.table)][0]
             if name in tables:
-                yield name, look.rows, look.values.view(*look.rows.shape, -1)
+                yield name, look.rows, look.values.reshape(*look.rows.shape, -1)
 
 
 def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look]) -> list[PositionTable]:

@@ -5,9 +5,10 @@ What the looks mean is worked out in `finding`; the model is left exactly as it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,11 +84,14 @@ class Probe:
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> tuple[list[Look], torch.Tensor]:
+    def run(
+        self, inputs: Mapping[str, torch.Tensor], tables: Iterable[nn.Embedding] = ()
+    ) -> tuple[list[Look], torch.Tensor]:
         r"""One forward of the base model; nothing of it is left behind.
 
         Args:
             inputs (mapping): keyword arguments, of which those that forward does not name are left out.
+            tables (`nn.Embedding`s, *optional*): whose looks are to have the values that the module returned.
 
         Returns:
             The looks in their order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
@@ -101,7 +105,9 @@ class Probe:
             if name in names:
                 given[name] = value
         try:
-            with untouched(self.model), _Watch(self.tables) as watch:
+            with untouched(self.model), _Watch(self.tables) as watch, ExitStack() as hooks:
+                for table in tables:
+                    hooks.callback(table.register_forward_hook(watch.returned).remove)
                 out = self.base(**given)
         except Exception as error:
             length = inputs["input_ids"].shape[1]
@@ -137,6 +143,12 @@ class _Watch(TorchFunctionMode):
                 index = rows[index[0] if isinstance(index, tuple) else index]
             self._note(args[0], index, out)
         return out
+
+    def returned(self, module: nn.Module, _: Any, out: Any) -> None:
+        """What a module made of its look: some do more with a row than read it."""
+        value = out[0] if isinstance(out, tuple) else out
+        if self.looks and self.looks[-1].table is module.weight and isinstance(value, torch.Tensor):
+            self.looks[-1] = replace(self.looks[-1], values=value.detach())
 
     def _note(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
         if id(table) in self.tables:

@@ -10,13 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._explain import explain
+
 _MISSING = object()
 
 
 class Kept:
     """Notes what stood in a model before each change, and puts it back in the opposite order."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
         self._before: list[tuple[str, Any, str, Any]] = []
 
     def set(self, thing: Any, name: str, value: Any) -> None:
@@ -34,8 +37,21 @@ class Kept:
         parameter.grad = None
 
     def put_back(self) -> bool:
-        """Undoes every change, on the device and in the dtype that the model has now; whether there was any."""
+        """Undoes every change, on the device and in the dtype that the model has now; whether there was any.
+
+        Raises:
+            RuntimeError: if a table is not the model's any more, because it was lengthened since.
+        """
         had_any = bool(self._before)
+        there = {id(parameter) for parameter in self._model.parameters()}
+        if any(kind == "numbers" and id(thing) not in there for kind, thing, _, _ in self._before):
+            raise RuntimeError(
+                explain(
+                    "the model has other tables now than those that were written",
+                    got="a table that was lengthened or exchanged since",
+                    fix="build or load the model anew",
+                )
+            )
         while self._before:
             kind, thing, name, before = self._before.pop()
             if kind == "numbers":

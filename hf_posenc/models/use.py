@@ -82,6 +82,10 @@ def use_sinusoidal_positions(
         >>> report.remove()
     """
     chosen = resolve_convention(convention)
+    if max_positions is not None and (isinstance(max_positions, bool) or not isinstance(max_positions, int)):
+        raise TypeError(
+            explain("max_positions must be a whole number", got=shorten(max_positions), fix="max_positions=1024")
+        )
     model = _opened(model)
     found = find_positions(model)
     tables = tuple(table for table in found.tables if table.is_learned)
@@ -91,7 +95,7 @@ def use_sinusoidal_positions(
         chosen.check_fit(table.tensor.shape[1])
     recorded = _recorded(model)
     were = [_held(model, table, chosen, recorded, replace_trained) for table in tables]
-    kept = Kept()
+    kept = Kept(model)
     try:
         if max_positions is not None:
             lengthen(model, found, tables, max_positions, kept)
@@ -175,12 +179,13 @@ def _held(
 ) -> str:
     """What a table holds, in a word; raises where that must not be written over."""
     rows = table.tensor[table.first_row :]
-    if not looks_trained(rows):
-        return "random"
+    # Before anything else: forty rows of two columns are too few numbers to tell sinusoids from random ones by.
     if holds(rows, chosen):
         return f"{chosen.name} sinusoids"
     if recorded is not None and holds(rows, recorded):
         return f"{recorded.name} sinusoids"
+    if not looks_trained(rows):
+        return "random"
     found = identify(rows)
     if found.is_sinusoidal and not replace_trained:
         of = ", ".join(found.presets) or "no family known"
