@@ -1,0 +1,167 @@
+"""`assert_packed_equals_alone` on models of several families under both attentions, and on models that are broken.
+
+The broken ones are what it is for: each must be named with its arrangement.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from hf_posenc.testing import assert_packed_equals_alone
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+}
+_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_BART = {
+    "vocab_size": 97,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 40,
+}
+# A class, the settings of its configuration, and whether positions that restart keep documents apart in it (FACTS).
+FAMILIES: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "bert": ("BertModel", _SMALL, False),
+    "bert with a head": ("BertForSequenceClassification", _SMALL, False),
+    "roberta": ("RobertaModel", _SMALL | {"max_position_embeddings": 42, "pad_token_id": 1}, False),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": 97, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40, **_IDS},
+        True,
+    ),
+    "llama": ("LlamaForCausalLM", _SMALL, True),
+    "opt": ("OPTForCausalLM", {**_SMALL, "ffn_dim": 24, "word_embed_proj_dim": 16, **_IDS}, False),
+    "modernbert": (
+        "ModernBertModel",
+        {**_SMALL, **_IDS, "cls_token_id": 1, "sep_token_id": 2, "local_attention": 6, "global_attn_every_n_layers": 2},
+        False,
+    ),
+    "mistral with a window": ("MistralModel", {**_SMALL, "num_key_value_heads": 2, "sliding_window": 4}, True),
+    "t5's encoder": (
+        "T5EncoderModel",
+        {"vocab_size": 97, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2},
+        False,
+    ),
+}
+DOCUMENTS = [np.random.default_rng(number).integers(10, 90, length) for number, length in enumerate([9, 3, 12, 1, 6])]
+
+
+def build(name: str, attention: str = "sdpa") -> Any:
+    cls, settings, _ = FAMILIES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, cls).config_class(**settings)
+    config._attn_implementation = attention
+    return getattr(transformers, cls)(config)
+
+
+def bart(attention: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    return transformers.BartForCausalLM(transformers.BartConfig(**_BART, attn_implementation=attention))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", list(FAMILIES))
+def test_documents_come_out_the_same_packed_padded_and_alone(name: str, attention: str) -> None:
+    found = assert_packed_equals_alone(build(name, attention), DOCUMENTS, atol=1e-5)
+    isolates = FAMILIES[name][2]
+    assert sorted(found) == ["packed", *(["packed, no mask"] if isolates else []), "padded left", "padded right"]
+    assert max(found.values()) <= 1e-5
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_barts_decoder_isolates_by_its_mask_once_its_positions_restart(attention: str) -> None:
+    found = assert_packed_equals_alone(bart(attention), DOCUMENTS, restart="tables", atol=1e-5)
+    assert sorted(found) == ["packed", "padded left", "padded right"]
+
+
+def test_a_model_whose_positions_cannot_restart_is_refused_and_not_called_right() -> None:
+    with pytest.raises(ValueError, match=r"BartForCausalLM takes no position_ids[\s\S]*embed_positions"):
+        assert_packed_equals_alone(bart(), DOCUMENTS)
+
+
+def test_rows_hold_no_more_than_the_model_takes() -> None:
+    documents = [np.arange(10, 40), np.arange(11, 39), np.arange(12, 20)]  # 66 tokens, and 40 positions
+    assert_packed_equals_alone(build("gpt2"), documents)
+
+
+def test_texts_go_through_a_tokenizer(wordpiece: Any) -> None:
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(**_SMALL | {"vocab_size": len(wordpiece)}))
+    assert_packed_equals_alone(model, ["I ride bike", "bike ride I, she said"], tokenizer=wordpiece)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = build("gpt2").train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    assert_packed_equals_alone(model, DOCUMENTS)
+    assert model.training
+    assert torch.equal(generator, torch.get_rng_state())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+class LooksAtTheRow(transformers.BertModel):
+    """Adds what the first token of the row says to all of them: no mask can keep that apart."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None) -> Any:
+        out = super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids)
+        out.last_hidden_state = out.last_hidden_state + self.embeddings.word_embeddings(input_ids[:, :1])
+        return out
+
+
+class IgnoresPadding(transformers.BertModel):
+    """Takes a mask of two dimensions and does not read it."""
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None) -> Any:
+        mask = attention_mask if attention_mask is not None and attention_mask.dim() == 4 else None
+        return super().forward(input_ids, attention_mask=mask, position_ids=position_ids)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (IgnoresPadding, ["IgnoresPadding gives document 0 another output padded right than alone", "atol=1e-05"]),
+        (LooksAtTheRow, ["another output padded left than alone"]),
+    ],
+)
+def test_a_model_that_leaks_is_named_with_the_arrangement(broken: Any, words: list[str]) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(AssertionError) as caught:
+        assert_packed_equals_alone(broken(transformers.BertConfig(**_SMALL)), DOCUMENTS)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_nan_is_no_equality() -> None:
+    model = build("bert")
+    nn.init.constant_(model.encoder.layer[0].output.dense.bias, float("nan"))
+    with pytest.raises(AssertionError, match=r"(inf|nan) apart"):
+        assert_packed_equals_alone(model, DOCUMENTS)
+
+
+def test_what_cannot_be_tried_is_refused() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="two documents or more"):
+        assert_packed_equals_alone(build("bert"), DOCUMENTS[:1])
+    with pytest.raises(ValueError, match="texts need a tokenizer"):
+        assert_packed_equals_alone(build("bert"), ["a", "b"])
+    with pytest.raises(ValueError, match="restart must be one of"):
+        assert_packed_equals_alone(build("bert"), DOCUMENTS, restart="table")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"reads two sequences[\s\S]*BartForCausalLM"):
+        assert_packed_equals_alone(transformers.BartModel(transformers.BartConfig(**_BART)), DOCUMENTS)
