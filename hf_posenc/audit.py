@@ -17,7 +17,8 @@ from torch import nn
 from ._explain import explain, shorten
 from ._huggingface import is_hugging_face, opened
 from .model_spec import PositionTable, find_positions, kinds_of
-from .sinusoid.recognition import Identified, identify
+from .sinusoid.identified import Identified
+from .sinusoid.recognition import identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 
@@ -225,7 +226,10 @@ def _distinct(tensor: torch.Tensor) -> int:
 def _others(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
     """Tables that are called positions, or hold sinusoids under such a name, and that were not seen to be read."""
     known = {id(table.tensor) for table in read}
+    known_modules = {id(table.module) for table in read}  # whatever else they keep, I-BERT the rounded numbers
     for path, module in model.named_modules():
+        if id(module) in known_modules or isinstance(module, nn.Linear):  # DeBERTa calls one pos_proj
+            continue
         kept = {
             **vars(module),
             **dict(module.named_parameters(recurse=False)),

@@ -174,6 +174,13 @@ def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None
     assert [table.is_sinusoidal for table in check(made("Speech2Text")).tables] == [True, True]
 
 
+def test_only_tables_are_taken_for_tables() -> None:
+    config = transformers.DebertaV2Config(**_BERT, relative_attention=True, pos_att_type=["p2c", "c2p"])
+    found = check(AutoModel.from_config(config))
+    assert found.positions == ("learned", "relative")
+    assert [table.name for table in found.tables] == ["embeddings.position_embeddings.weight"]
+
+
 def test_a_table_outside_parameters_and_buffers_is_found() -> None:
     config = transformers.TrOCRConfig(
         **_SMALL, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=24

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
 from hf_posenc.sinusoid import CONVENTIONS, sinusoidal_table
-from hf_posenc.sinusoid.recognition import Identified, identify
+from hf_posenc.sinusoid.identified import Identified
+from hf_posenc.sinusoid.recognition import identify
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
