@@ -20,7 +20,7 @@ from .trial import Lengths, close, inputs_of, padded_inputs_of, same, tokens_for
 
 
 def find_positions(model: nn.Module) -> Findings:
-    r"""Runs a model three or four times on a few tokens: unpadded, padded on both sides, with position ids, cut short.
+    r"""Runs a model a few times on a few tokens: unpadded, padded on both sides, with position ids, cut short.
 
     Args:
         model (`PreTrainedModel`): any device and dtype; it is left as it was.
@@ -34,7 +34,7 @@ def find_positions(model: nn.Module) -> Findings:
     probe = Probe(model)
     lengths, ids = tokens_for(probe)
     plain, plain_out = probe.run(inputs_of(ids))
-    padded, padded_out = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
+    padded, _ = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
     tables = tuple(_tables(probe, lengths, plain, padded))
     takes_position_ids = False
     if "position_ids" in probe.names:
@@ -43,18 +43,35 @@ def find_positions(model: nn.Module) -> Findings:
         looks, out = probe.run({**inputs_of(ids), "position_ids": backwards.repeat(2, 1)})
         takes_position_ids = not same(plain_out, out, probe.is_half)
         tables = tuple(replace(table, offset=_offset(table.tensor, looks, backwards)) for table in tables)
-    shifts = False
-    if not probe.has_decoder and not tables and only_length(probe.model.config) is None:
-        _, alone_out = probe.run(inputs_of({name: given[:, : -lengths.padding] for name, given in ids.items()}))
-        right = close(alone_out[0], padded_out[1, : -lengths.padding], probe.is_half)
-        shifts = right and not close(alone_out[0], padded_out[0, lengths.padding :], probe.is_half)
     return Findings(
         tables=tables,
         not_reached=_not_reached(probe.model, tables),
-        is_causal=not probe.has_decoder and same(plain_out[0, :-1], plain_out[1, :-1], probe.is_half),
-        left_padding_shifts=shifts or any(table.left_padding_shifts for table in tables),
+        is_causal=not probe.has_decoder and same(*plain_out[:, : -lengths.padding], probe.is_half),
+        left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables),
         takes_position_ids=takes_position_ids,
     )
+
+
+def _left_padding_shifts(
+    probe: Probe, lengths: Lengths, ids: dict[Counted, torch.Tensor], tables: tuple[PositionTable, ...]
+) -> bool:
+    """Whether padding on the left changes what real tokens get, where the same padding on the right does not."""
+    by_rows = any(table.left_padding_shifts for table in tables)
+    if only_length(probe.model.config) is not None or (by_rows and probe.has_decoder):
+        return by_rows
+    if tables and not by_rows:
+        return False
+    text, padding = ids["input_ids"], lengths.padding
+    # A decoder's tokens stay unpadded, so that only what it gets from the text can change.
+    whole = {**ids, "decoder_input_ids": ids["decoder_input_ids"][:1].repeat(2, 1)}
+    _, alone = probe.run(inputs_of({**whole, "input_ids": text[:, :-padding]}))
+    _, padded = probe.run({**inputs_of(whole), **padded_inputs_of({"input_ids": text}, padding, probe.padding_id)})
+    left, right = padded[0], padded[1]
+    if not probe.has_decoder:
+        left, right = left[padding:], right[:-padding]
+    shifts = not close(alone[0], left, probe.is_half)
+    # Later rows that change nothing belong to rotary positions; without a table only the two sides tell.
+    return shifts and (by_rows or close(alone[0], right, probe.is_half))
 
 
 def looks_at_positions(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
