@@ -34,7 +34,7 @@ def find_positions(model: nn.Module) -> Findings:
     probe = Probe(model)
     lengths, ids = tokens_for(probe)
     plain, plain_out = probe.run(inputs_of(ids))
-    padded, _ = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
+    padded, padded_out = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
     tables = tuple(_tables(probe, lengths, plain, padded))
     takes_position_ids = False
     if "position_ids" in probe.names:
@@ -47,13 +47,17 @@ def find_positions(model: nn.Module) -> Findings:
         tables=tables,
         not_reached=_not_reached(probe.model, tables),
         is_causal=not probe.has_decoder and same(*plain_out[:, : -lengths.padding], probe.is_half),
-        left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables),
+        left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables, padded_out),
         takes_position_ids=takes_position_ids,
     )
 
 
 def _left_padding_shifts(
-    probe: Probe, lengths: Lengths, ids: dict[Counted, torch.Tensor], tables: tuple[PositionTable, ...]
+    probe: Probe,
+    lengths: Lengths,
+    ids: dict[Counted, torch.Tensor],
+    tables: tuple[PositionTable, ...],
+    padded: torch.Tensor,
 ) -> bool:
     """Whether padding on the left changes what real tokens get, where the same padding on the right does not."""
     by_rows = any(table.left_padding_shifts for table in tables)
@@ -65,10 +69,11 @@ def _left_padding_shifts(
     # A decoder's tokens stay unpadded, so that only what it gets from the text can change.
     whole = {**ids, "decoder_input_ids": ids["decoder_input_ids"][:1].repeat(2, 1)}
     _, alone = probe.run(inputs_of({**whole, "input_ids": text[:, :-padding]}))
-    _, padded = probe.run({**inputs_of(whole), **padded_inputs_of({"input_ids": text}, padding, probe.padding_id)})
-    left, right = padded[0], padded[1]
-    if not probe.has_decoder:
-        left, right = left[padding:], right[:-padding]
+    if probe.has_decoder:
+        text_padded = padded_inputs_of({"input_ids": text}, padding, probe.padding_id)
+        left, right = probe.run({**inputs_of(whole), **text_padded})[1]
+    else:
+        left, right = padded[0, padding:], padded[1, :-padding]
     shifts = not close(alone[0], left, probe.is_half)
     # Later rows that change nothing belong to rotary positions; without a table only the two sides tell.
     return shifts and (by_rows or close(alone[0], right, probe.is_half))
