@@ -43,10 +43,11 @@ def find_positions(model: nn.Module) -> Findings:
         looks, out = probe.run({**inputs_of(ids), "position_ids": backwards.repeat(2, 1)})
         takes_position_ids = not same(plain_out, out, probe.is_half)
         tables = tuple(replace(table, offset=_offset(table.tensor, looks, backwards)) for table in tables)
+    before = slice(None, -lengths.padding)  # the tokens in which both rows agree
     return Findings(
         tables=tables,
         not_reached=_not_reached(probe.model, tables),
-        is_causal=not probe.has_decoder and same(*plain_out[:, : -lengths.padding], probe.is_half),
+        is_causal=not probe.has_decoder and same(plain_out[0, before], plain_out[1, before], probe.is_half),
         left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables, padded_out),
         takes_position_ids=takes_position_ids,
     )

@@ -31,7 +31,7 @@ _TINY = Lengths(4, 3, 1)  # for models with room for less than a dozen positions
 
 
 def tokens_for(probe: Probe) -> tuple[Lengths, dict[Counted, torch.Tensor]]:
-    """How many tokens suit a model, and two rows of each sequence, which differ in their last token."""
+    """How many tokens suit a model, and two rows of each sequence, which differ in their last tokens."""
     room, fixed = says_positions(probe.model.config), only_length(probe.model.config)
     lengths = _TINY if room is not None and room < 12 else _USUAL
     if fixed is not None:
@@ -39,7 +39,7 @@ def tokens_for(probe: Probe) -> tuple[Lengths, dict[Counted, torch.Tensor]]:
     counted: tuple[Counted, ...] = ("input_ids", "decoder_input_ids")
     ids = {counts: probe.ids(1, lengths.of(counts), seed).repeat(2, 1) for seed, counts in enumerate(counted)}
     for given in ids.values():
-        given[1, -1] = given[1, 0]
+        given[1, -lengths.padding :] = given[1, 0]  # several, for in half precision one may not be felt
     return lengths, ids
 
 
