@@ -1,0 +1,584 @@
+"""Lengths, the sampler and packed data sets, held against reading row by row and packing by hand.
+
+What Trainer makes of them, alone and in two processes, is in test_sampling_trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from accelerate.state import PartialState
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from hf_posenc import (
+    DataCollatorWithPositionalEncoding,
+    TokenBudgetBatchSampler,
+    lengths_of,
+    pack_dataset,
+    plan_batches,
+)
+from hf_posenc.sampling.widths import PadToShapes
+from hf_posenc.sampling.window import packed_window
+
+LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 400).astype(int), 1, 64)
+BUDGET = 128
+
+
+def documents(lengths: Any = LENGTHS, **more: Any) -> datasets.Dataset:
+    """Documents whose tokens are all different, so that each can be told wherever it stands."""
+    ends = np.cumsum(lengths)
+    ids = [list(range(int(end - length) + 1, int(end) + 1)) for length, end in zip(lengths, ends, strict=True)]
+    return datasets.Dataset.from_dict({"input_ids": ids, **more})
+
+
+# ------------------------------------------------------------------------------------------------------------- lengths
+
+
+def arrow(kind: pa.DataType) -> datasets.Dataset:
+    rows = [[1, 2], [3, 4], [5, 6]] if pa.types.is_fixed_size_list(kind) else [[1, 2, 3], [], [4]]
+    return datasets.Dataset(pa.table({"input_ids": pa.array(rows, type=kind)}))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.large_list(pa.int32()), pa.list_(pa.int64(), 2)])
+def test_lengths_of_every_kind_of_list_column_are_those_of_its_rows(kind: pa.DataType) -> None:
+    dataset = arrow(kind)
+    assert lengths_of(dataset).tolist() == [len(row) for row in dataset["input_ids"]]
+    assert lengths_of(dataset).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.select([5, 1, 1, 7]),
+        lambda rows: rows.select(range(100, 200)),
+        lambda rows: rows.shuffle(seed=1),
+        lambda rows: rows.select(np.argsort(rows["label"][:])),
+        lambda rows: datasets.concatenate_datasets([rows, rows.shuffle(seed=2).select(range(9))]),
+        lambda rows: rows.filter(lambda row: row["label"] % 2, load_from_cache_file=False),
+        lambda rows: rows.with_format("torch"),
+        lambda rows: rows.train_test_split(0.5, seed=0)["test"],
+        lambda rows: rows.shard(3, 1),
+        lambda rows: rows.select([]),
+    ],
+)
+def test_lengths_follow_whatever_was_done_to_the_rows(change: Any) -> None:
+    rows = change(documents(label=[(7 * i) % 11 for i in range(len(LENGTHS))]))
+    assert lengths_of(rows).tolist() == [len(row["input_ids"]) for row in rows]
+
+
+def test_no_row_is_read_for_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = documents().shuffle(seed=0)
+    expected = [len(row["input_ids"]) for row in rows]
+
+    def read(*_: Any) -> None:
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr(datasets.Dataset, "__getitem__", read)
+    monkeypatch.setattr(datasets.Dataset, "__iter__", read)
+    assert lengths_of(rows).tolist() == expected
+    assert len(TokenBudgetBatchSampler(rows, BUDGET)) > 0
+
+
+def test_any_other_data_set_is_read_row_by_row() -> None:
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"tokens": torch.arange(index + 1)}
+
+    assert lengths_of(Rows(), "tokens").tolist() == [1, 2, 3]
+    assert lengths_of([]).tolist() == []
+
+
+NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
+    (
+        lambda: lengths_of(datasets.Dataset.from_dict({"text": ["a"]})),
+        ValueError,
+        ["column 'input_ids' is missing", "['text']", "dataset.map(collate, batched=True)"],
+    ),
+    (lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": ["a"]})), ValueError, ["must hold lists", "string"]),
+    (
+        lambda: lengths_of(datasets.Dataset.from_dict({"input_ids": [[1], None, None]})),
+        ValueError,
+        ["row 1 of column 'input_ids' is None", "2 missing of 3 rows"],
+    ),
+    (
+        lambda: lengths_of(datasets.DatasetDict({"train": documents()})),
+        TypeError,
+        ["here are several", "DatasetDict of ['train']", "dataset['train']"],
+    ),
+    (lambda: lengths_of(documents().to_iterable_dataset()), TypeError, ["without a length", "pack_dataset"]),
+    (lambda: lengths_of([{"input_ids": [1]}, {"ids": [1]}]), ValueError, ["row 1 has no 'input_ids'", "['ids']"]),
+    (lambda: lengths_of([{"input_ids": "abc"}]), ValueError, ["row 0 of column 'input_ids' must be a list", "'abc'"]),
+    (lambda: lengths_of([{"input_ids": 5}]), ValueError, ["row 0 of column 'input_ids' must be a list", "got: 5"]),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), NO_LENGTHS)
+def test_what_has_no_lengths_is_refused_with_the_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------------- sampler
+
+
+def as_list(rows: list[dict[str, list[int]]]) -> list[list[int]]:
+    return [row["input_ids"] for row in rows]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_gives_every_row_once_an_epoch_within_the_budget(workers: int) -> None:
+    rows = documents()
+    sampler = TokenBudgetBatchSampler(rows, BUDGET, window=100, seed=3)
+    loader = DataLoader(rows, batch_sampler=sampler, collate_fn=as_list, num_workers=workers)
+    seen = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        batches = list(loader)
+        assert len(batches) == len(loader) == len(sampler)
+        assert all(len(batch) * max(map(len, batch)) <= BUDGET for batch in batches)
+        assert sorted(row for batch in batches for row in batch) == sorted(rows["input_ids"])
+        seen.append(batches)
+    assert seen[0] != seen[1]
+
+
+def test_a_sampler_of_lengths_follows_the_plan_of_its_epoch() -> None:
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, window=50, seed=5, multiple_of=8)
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        plan = plan_batches(LENGTHS, BUDGET, window=50, seed=5, epoch=epoch, multiple_of=8)
+        assert list(sampler) == [batch.tolist() for batch in plan]
+        assert list(sampler) == [batch.tolist() for batch in plan]  # and again
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
+def test_lengths_may_be_any_sequence_of_whole_numbers(kind: Any) -> None:
+    expected = list(TokenBudgetBatchSampler(LENGTHS, BUDGET))
+    assert list(TokenBudgetBatchSampler(kind(LENGTHS.tolist()), BUDGET)) == expected
+
+
+def test_a_sampler_of_a_plan_follows_it_in_every_epoch() -> None:
+    plan = plan_batches(LENGTHS, BUDGET, world_size=3, rank=2)
+    sampler = TokenBudgetBatchSampler(plan)
+    expected = [batch.tolist() for batch in plan]
+    assert list(sampler) == expected
+    sampler.set_epoch(4)
+    assert list(sampler) == expected
+
+
+def test_ranks_of_a_loop_without_accelerate_share_every_row() -> None:
+    samplers = [TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=4, rank=rank) for rank in range(4)]
+    assert len({len(sampler) for sampler in samplers}) == 1
+    assert sorted(row for sampler in samplers for batch in sampler for row in batch) == list(range(len(LENGTHS)))
+
+
+def test_shapes_are_chosen_once_and_stay_over_epochs() -> None:
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, shapes=4)
+    shapes = sampler.plan.shapes
+    assert shapes is not None
+    assert len(shapes) == 4
+    sampler.set_epoch(1)
+    assert sampler.plan.shapes == shapes
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 5), st.data())
+def test_a_sampler_resumes_wherever_it_was_saved(epoch: int, data: st.DataObject) -> None:
+    world = data.draw(st.sampled_from([1, 4]))
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, seed=1, world_size=world)
+    sampler.set_epoch(epoch)
+    step = data.draw(st.integers(0, sampler.plan.steps))
+    whole = list(sampler)
+    batches = iter(sampler)
+    for _ in range(step * world):
+        next(batches)
+    state = json.loads(json.dumps(sampler.state_dict() if step else sampler.state_dict(0)))
+    assert state == sampler.state_dict(step)
+    fresh = TokenBudgetBatchSampler(LENGTHS, BUDGET, seed=1, world_size=world)
+    fresh.load_state_dict(state)
+    fresh.set_epoch(epoch)  # as a loop does before each epoch
+    assert len(fresh) == len(whole)
+    assert list(fresh) == whole[step * world :]
+    assert list(fresh) == whole  # the next time from the start
+    fresh.load_state_dict(state)
+    fresh.set_epoch(epoch + 1)
+    assert len(list(fresh)) == len(whole)
+
+
+def test_a_sampler_travels_to_another_process() -> None:
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, seed=2)
+    assert list(pickle.loads(pickle.dumps(sampler))) == list(sampler)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets accelerate believe that it has so many processes."""
+
+    def set_number(number: int) -> None:
+        monkeypatch.setattr(PartialState, "_shared_state", {"num_processes": number})
+
+    return set_number
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("number", [2, 3, 8])
+def test_accelerate_deals_every_batch_of_the_global_plan_out_once(processes: Any, number: int, even: bool) -> None:
+    processes(number)
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET)
+    assert sampler.plan.world_size == number
+    assert sampler.plan.rank is None
+    shards = [BatchSamplerShard(sampler, number, index, even_batches=even) for index in range(number)]
+    dealt = [list(shard) for shard in shards]
+    assert {len(batches) for batches in dealt} == {len(sampler) // number} == {len(shards[0])}
+    assert sorted(row for batches in dealt for batch in batches for row in batch) == list(range(len(LENGTHS)))
+    steps = zip(*dealt, strict=True)
+    costs = [[len(batch) * LENGTHS[batch].max() for batch in step] for step in steps]
+    assert sum(map(max, costs)) * number <= 1.1 * sum(map(sum, costs))  # neighbours by length share a step
+
+
+def test_a_sampler_made_before_accelerate_plans_for_its_processes(processes: Any) -> None:
+    sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, shapes=3)
+    assert sampler.plan.world_size == 1
+    processes(8)
+    assert len(BatchSamplerShard(sampler, 8, 0)) * 8 == len(sampler)
+    assert sampler.plan.world_size == 8
+
+
+@pytest.mark.parametrize("from_plan", [True, False])
+def test_the_plan_of_one_rank_is_refused_under_accelerate_which_would_lose_most_documents(
+    processes: Any, from_plan: bool
+) -> None:
+    plan = plan_batches(LENGTHS, BUDGET, world_size=2, rank=1)
+    sampler = (
+        TokenBudgetBatchSampler(plan) if from_plan else TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=2, rank=1)
+    )
+    lost = BatchSamplerShard(list(sampler), 2, 0)  # what would come of it: rank 0 of 2 has a quarter of the documents
+    assert sum(map(len, lost)) < 0.3 * len(LENGTHS)
+    assert BatchSamplerShard(sampler, 2, 0).batch_size is None  # nothing to refuse while there is one process
+    processes(2)
+    with pytest.raises(ValueError, match="needs the global plan") as caught:
+        BatchSamplerShard(sampler, 2, 0)
+    for words in ("the plan of rank 1 alone, on 2 processes", "rank=None", "world_size=2"):
+        assert words in str(caught.value)
+
+
+def test_a_plan_whose_batches_do_not_divide_is_refused_under_accelerate_which_would_repeat_some(processes: Any) -> None:
+    plan = plan_batches(LENGTHS, BUDGET)
+    number = next(number for number in range(2, 9) if len(plan) % number)
+    processes(number)
+    with pytest.raises(ValueError, match=f"{len(plan)} batches cannot be dealt to the {number} processes") as caught:
+        BatchSamplerShard(TokenBudgetBatchSampler(plan), number, 0)
+    assert f"world_size={number}" in str(caught.value)
+
+
+NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
+    (lambda: TokenBudgetBatchSampler(LENGTHS), ValueError, ["needs a token_budget", "8192"]),
+    (
+        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
+        ValueError,
+        ["a plan is made already", "token_budget=99"],
+    ),
+    (
+        lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), world_size=2),
+        ValueError,
+        ["a plan is made already", "world_size=2"],
+    ),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank is one of several", "world_size"]),
+    (
+        lambda: len(TokenBudgetBatchSampler(LENGTHS, 8)),
+        ValueError,
+        [f"document {LENGTHS.argmax()} has {LENGTHS.max()} tokens, a batch may cost 8"],
+    ),
+    (
+        lambda: len(TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=2, rank=2)),
+        ValueError,
+        ["rank must be below world_size", "rank=2"],
+    ),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).set_epoch(-1), ValueError, ["epoch must be at least 0", "-1"]),
+    (
+        lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).load_state_dict(
+            TokenBudgetBatchSampler(LENGTHS, 2 * BUDGET).state_dict()
+        ),
+        ValueError,
+        ["the state belongs to another plan", "400 documents"],
+    ),
+    (
+        lambda: TokenBudgetBatchSampler([5, 3], 8).load_state_dict({"epoch": 0, "step": 9, "steps": 2, "documents": 2}),
+        ValueError,
+        ["the plan has 2 steps", "step 9"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), NO_SAMPLER)
+def test_what_cannot_be_sampled_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------- padded to shapes
+
+
+def test_batches_are_padded_to_the_shapes_of_the_plan_by_the_collators_of_both_packages(wordpiece: Any) -> None:
+    from transformers import DataCollatorForLanguageModeling, DataCollatorForTokenClassification
+
+    rows = [{"input_ids": [1 + i % 900 for i in range(length)]} for length in LENGTHS.tolist()]
+    sampler = TokenBudgetBatchSampler(rows, BUDGET, shapes=4)
+    shapes = sampler.plan.shapes
+    labelled = [{**row, "labels": row["input_ids"]} for row in rows]
+    for collator, data in (
+        (DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False), rows),
+        (DataCollatorForLanguageModeling(wordpiece, mlm=False), rows),
+        (DataCollatorForTokenClassification(wordpiece), labelled),
+    ):
+        collate = PadToShapes(collator, shapes or ())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a fast tokenizer, that it has a faster call
+            batches = list(DataLoader(data, batch_sampler=sampler, collate_fn=collate))  # type: ignore[arg-type]
+        assert [batch["input_ids"].shape[1] for batch in batches] == sampler.plan.widths.tolist()
+        assert {batch["input_ids"].shape[1] for batch in batches} <= set(shapes or ())
+        assert sum(int(batch["attention_mask"].sum()) for batch in batches) == LENGTHS.sum()
+
+
+def test_a_collator_that_cannot_pad_to_a_shape_is_refused(wordpiece: Any) -> None:
+    with pytest.raises(TypeError, match="needs a collator that can pad"):
+        PadToShapes(as_list, (8, 16))
+    collate = PadToShapes(DataCollatorWithPositionalEncoding(wordpiece), (4, 8))
+    with pytest.raises(ValueError, match="row 1 has no 'input_ids', and its length decides"):
+        collate([{"input_ids": [1]}, {"text": "a"}])
+    with pytest.raises(ValueError, match="a row has 9 tokens, and the largest shape is 8"):
+        collate([{"input_ids": [1] * 9}])
+
+
+# ----------------------------------------------------------------------------------------------------- packed data sets
+
+
+def by_hand(rows: Any, capacity: int) -> list[list[int]]:
+    """The documents of packed rows, told by where positions restart; and everything else that a row must keep."""
+    found = []
+    for row in rows:
+        ids, positions, labels = row["input_ids"], row["position_ids"], row["labels"]
+        assert len(ids) == len(positions) == len(labels) == capacity
+        count = sum(token != 0 for token in ids)
+        assert ids[count:] == [0] * (capacity - count)  # padding comes last
+        assert labels[count:] == [-100] * (capacity - count)
+        starts = [place for place in range(count) if positions[place] == 0]
+        assert starts[:1] == [0]
+        for start, stop in zip(starts, [*starts[1:], count], strict=True):
+            assert positions[start:stop] == list(range(stop - start))
+            assert labels[start:stop] == [-100, *ids[start + 1 : stop]]
+            found.append(ids[start:stop])
+    return found
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.integers(12, 20), st.integers(0, 3))
+def test_a_packed_window_holds_every_document_once_with_its_own_positions_and_labels(
+    lengths: list[int], capacity: int, seed: int
+) -> None:
+    table = documents(lengths).data.table
+    if not sum(lengths):
+        table = table.cast(pa.schema([("input_ids", pa.list_(pa.int64()))]))
+    made = packed_window(
+        table,
+        range(len(lengths)),
+        capacity=capacity,
+        column="input_ids",
+        too_long="error",
+        shifted=True,
+        document_ids=False,
+        pad_token_id=0,
+        first_position=0,
+        seed=seed,
+        format_version=1,
+    )
+    kept = [row for row in documents(lengths)["input_ids"] if row]
+    assert sorted(by_hand(made.to_pylist(), capacity)) == sorted(kept)
+
+
+@pytest.mark.parametrize("window", [7, 1000])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_data_set_and_a_stream_are_packed_window_by_window(streams: bool, window: int) -> None:
+    rows = documents(text=[str(i) for i in range(len(LENGTHS))], label=[0] * len(LENGTHS))
+    packed = pack_dataset(rows.to_iterable_dataset(num_shards=2) if streams else rows, 64, window=window)
+    assert isinstance(packed, datasets.IterableDataset if streams else datasets.Dataset)
+    assert packed.column_names == ["input_ids", "position_ids", "labels"]
+    found = list(packed)
+    assert sorted(found[0]) == ["input_ids", "labels", "position_ids"]
+    assert sorted(by_hand(found, 64)) == sorted(rows["input_ids"])
+    if window == 1000 and not streams:
+        assert len(found) == -(-int(LENGTHS.sum()) // 64)  # as few as there can be
+
+
+def test_a_stream_gives_its_first_rows_before_it_is_read_to_the_end() -> None:
+    read = []
+
+    def generate() -> Any:
+        for number in range(10_000):
+            read.append(number)
+            yield {"input_ids": [1 + number % 50] * (1 + number % 9), "text": "x"}
+
+    stream = datasets.IterableDataset.from_generator(generate)
+    packed = pack_dataset(stream, 32, window=100)
+    read.clear()
+    assert len(next(iter(packed))["input_ids"]) == 32
+    assert len(read) <= 201
+
+
+def test_the_rows_of_a_window_come_in_the_order_of_the_seed() -> None:
+    first, again, other = (pack_dataset(documents(), 64, seed=seed)["input_ids"][:] for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_packing_twice_takes_the_cached_rows() -> None:
+    rows = documents()
+    one, two = pack_dataset(rows, 64), pack_dataset(rows, 64)
+    assert one._fingerprint == two._fingerprint
+    assert pack_dataset(rows, 64, first_position=2)._fingerprint != one._fingerprint
+
+
+def test_the_columns_that_were_asked_for_and_no_others_are_there() -> None:
+    rows = documents([3, 2], token_type_ids=[[0, 0, 1], [1, 1]], attention_mask=[[1, 1, 1], [1, 1]], label=[0, 1])
+    packed = pack_dataset(rows, 6, document_ids=True, first_position=2, pad_token_id=9)
+    assert packed.column_names == ["input_ids", "token_type_ids", "position_ids", "document_ids", "labels"]
+    assert packed[0] == {
+        "input_ids": [1, 2, 3, 4, 5, 9],
+        "token_type_ids": [0, 0, 1, 1, 1, 0],
+        "position_ids": [2, 3, 4, 2, 3, 2],
+        "document_ids": [0, 0, 0, 1, 1, -1],
+        "labels": [-100, 2, 3, -100, 5, -100],
+    }
+    assert pack_dataset(rows, 6, labels=None).column_names == ["input_ids", "token_type_ids", "position_ids"]
+
+
+def test_labels_that_come_with_the_documents_are_kept_but_for_boundaries_a_causal_model_would_cross() -> None:
+    rows = documents([3, 2], labels=[[-100, 7, 8], [6, 5]])
+    assert pack_dataset(rows, 5)[0]["labels"] == [-100, 7, 8, -100, 5]
+    assert pack_dataset(rows, 5, labels=None)[0]["labels"] == [-100, 7, 8, 6, 5]
+
+
+def test_padding_inside_documents_and_documents_without_tokens_take_no_room() -> None:
+    rows = datasets.Dataset.from_dict(
+        {"input_ids": [[0, 5, 6], [], [7, 0, 0]], "attention_mask": [[0, 1, 1], [], [1, 0, 0]]}
+    )
+    packed = pack_dataset(rows, 3)
+    assert packed["input_ids"][:] == [[5, 6, 7]]
+    assert packed["position_ids"][:] == [[0, 1, 0]]
+
+
+def test_rows_that_were_selected_and_shuffled_are_the_ones_that_are_packed() -> None:
+    rows = documents().shuffle(seed=0).select(range(50, 120))
+    assert sorted(by_hand(pack_dataset(rows, 64), 64)) == sorted(rows["input_ids"])
+
+
+def test_the_documents_are_those_that_the_collator_packs(word_level: Any) -> None:
+    """The same meaning of positions, document ids and labels at boundaries as `packing=True` gives a batch."""
+    lengths = [5, 3, 6, 2, 4, 1]
+    ids = [[2 + (3 * row + place) % 9 for place in range(length)] for row, length in enumerate(lengths)]
+    collate = DataCollatorWithPositionalEncoding(
+        word_level, packing=True, max_length=8, labels="causal_lm", look_ahead=False, padding="max_length"
+    )
+    batch = collate([{"input_ids": row} for row in ids])
+    packed = pack_dataset(
+        datasets.Dataset.from_dict({"input_ids": ids}), 8, document_ids=True, pad_token_id=word_level.pad_token_id
+    )
+    assert sorted(packed.column_names) == sorted(batch)
+    names = sorted(batch)
+    theirs = sorted(zip(*(batch[name].tolist() for name in names), strict=True))
+    assert sorted(zip(*(packed[name][:] for name in names), strict=True)) == theirs
+
+
+def test_documents_that_are_too_long_are_refused_cut_or_split() -> None:
+    rows = documents([3, 9, 4])
+    with pytest.raises(ValueError, match="document 1 has 9 tokens, a row holds 4") as caught:
+        pack_dataset(rows, 4)
+    assert "1 of 3 documents" in str(caught.value)
+    assert 'too_long="split"' in str(caught.value)
+    with pytest.warns(UserWarning, match="1 of 3 documents were cut to 4 tokens"):
+        cut = pack_dataset(rows, 4, too_long="truncate")
+    assert sorted(by_hand(cut, 4)) == [[1, 2, 3], [4, 5, 6, 7], [13, 14, 15, 16]]
+    split = by_hand(pack_dataset(rows, 4, too_long="split"), 4)
+    assert sorted(split) == [[1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12], [13, 14, 15, 16]]
+
+
+def test_documents_of_a_stream_that_are_too_long_are_refused_by_their_number_cut_or_split() -> None:
+    stream = documents([3, 2, 1, 9, 4]).to_iterable_dataset()
+    with pytest.raises(ValueError, match="document 3 has 9 tokens, a row holds 4"):
+        list(pack_dataset(stream, 4, window=2))
+    with pytest.warns(UserWarning, match="documents of the stream are cut to 4 tokens"):
+        cut = list(pack_dataset(stream, 4, window=2, too_long="truncate"))
+    assert sum(token != 0 for row in cut for token in row["input_ids"]) == 3 + 2 + 1 + 4 + 4
+    split = list(pack_dataset(stream, 4, window=2, too_long="split"))
+    assert sum(token != 0 for row in split for token in row["input_ids"]) == 19
+
+
+def test_padding_does_not_make_a_document_too_long() -> None:
+    rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 0, 0]], "attention_mask": [[1, 1, 0, 0]]})
+    assert pack_dataset(rows, 3)["input_ids"][:] == [[5, 6, 0]]
+
+
+NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
+    (lambda: pack_dataset([{"input_ids": [1]}], 8), TypeError, ["packs a data set of datasets", "list"]),
+    (
+        lambda: pack_dataset(datasets.DatasetDict({"train": documents()}), 64),
+        TypeError,
+        ["here are several", "dataset['train']"],
+    ),
+    (
+        lambda: pack_dataset(datasets.Dataset.from_dict({"text": ["a"]}), 8),
+        ValueError,
+        ["column 'input_ids' is missing", "['text']"],
+    ),
+    (lambda: pack_dataset(documents(), 0), ValueError, ["capacity must be positive", "got: 0"]),
+    (lambda: pack_dataset(documents(), 64, window=0), ValueError, ["window must be positive", "got: 0"]),
+    (lambda: pack_dataset(documents(), 64, seed=-1), ValueError, ["seed must be at least 0", "got: -1"]),
+    (lambda: pack_dataset(documents(), 64, too_long="drop"), ValueError, ["too_long must be one of", "'drop'"]),
+    (lambda: pack_dataset(documents(), 64, labels="mlm"), ValueError, ["labels must be one of", "'mlm'"]),
+    (
+        lambda: pack_dataset(documents([3, 2], labels=[0, 1]), 8),
+        ValueError,
+        ["one label a row has no place", "int64", "2 documents"],
+    ),
+    (
+        lambda: pack_dataset(documents([3, 2], labels=[[1, 2], [1, 2]]), 8),
+        ValueError,
+        ["4 values in 'labels' for 5 tokens"],
+    ),
+    (
+        lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1], None]}), 8),
+        ValueError,
+        ["row 1 of column 'input_ids' is None"],
+    ),
+    (
+        lambda: list(
+            pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1], [2], None]}).to_iterable_dataset(), 8, window=2)
+        ),
+        ValueError,
+        ["row 2 of column 'input_ids' is None", "1 missing of 1 rows"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), NOT_PACKED)
+def test_what_cannot_be_packed_is_refused_with_the_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,468 @@
+"""`transformers.Trainer` and accelerate with batches by tokens and packed rows, alone and in two processes.
+
+Weights are held against one step of plain gradient descent on the mean over all labels, worked out by hand.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_readme import REPO
+from torch.utils.data import DataLoader
+from transformers import BertConfig, GPT2Config, LlamaConfig, Trainer, TrainingArguments
+
+from hf_posenc import TokenBudgetBatchSampler, TokenBudgetMixin, pack_dataset, plan_batches
+
+COUNT, FIRST, ROOM = 60, 10, 128  # documents; the token that names the first of them; tokens there are
+RATE = 0.5  # of the learning, large enough that weights move visibly
+DRAW = np.random.default_rng(0)
+LENGTHS = DRAW.integers(2, 13, COUNT)
+DOCUMENTS = [
+    [FIRST + number, *DRAW.integers(FIRST + COUNT, ROOM, length - 1).tolist()] for number, length in enumerate(LENGTHS)
+]
+
+
+def rows(labelled: bool = True) -> datasets.Dataset:
+    """Documents whose first token says which they are; of every third one only the end is to be learnt."""
+    labels = [
+        [-100] * (len(ids) - 1) + ids[-1:] if number % 3 == 0 else list(ids) for number, ids in enumerate(DOCUMENTS)
+    ]
+    return datasets.Dataset.from_dict({"input_ids": DOCUMENTS} | ({"labels": labels} if labelled else {}))
+
+
+class Padded:
+    """Rows filled up with zeros; as a collator of one's own would do it."""
+
+    def __call__(self, features: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        width = max(len(row["input_ids"]) for row in features)
+
+        def fill(name: str, value: int) -> torch.Tensor:
+            return torch.tensor([row[name] + [value] * (width - len(row[name])) for row in features])
+
+        batch = {"input_ids": fill("input_ids", 0), "labels": fill("labels", -100)}
+        return batch | {"attention_mask": (batch["input_ids"] != 0).long()}
+
+
+def build(family: str) -> Any:
+    """A tiny model, the same numbers every time, without dropout."""
+    small = {"vocab_size": ROOM, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        if family == "gpt2":
+            sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+            still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+            return transformers.GPT2LMHeadModel(GPT2Config(**small, **sizes, **still))
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+        if family == "llama":
+            return transformers.LlamaForCausalLM(LlamaConfig(**small, **sizes, max_position_embeddings=64))
+        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return transformers.BertForMaskedLM(BertConfig(**small, **sizes, **still, max_position_embeddings=64))
+
+
+def arguments(folder: Path, **more: Any) -> TrainingArguments:
+    """Plain gradient descent, quietly, on the CPU."""
+    return TrainingArguments(
+        output_dir=str(folder),
+        **{
+            "num_train_epochs": 1,
+            "learning_rate": RATE,
+            "lr_scheduler_type": "constant",
+            "optim": "sgd",
+            "max_grad_norm": 0.0,
+            "report_to": [],
+            "disable_tqdm": True,
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "dataloader_pin_memory": False,
+            "use_cpu": True,
+            "seed": 0,
+            **more,
+        },
+    )
+
+
+class Watched(Trainer):
+    """Keeps what each step was fed."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.fed: list[dict[str, torch.Tensor]] = []
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **settings: Any) -> Any:
+        self.fed.append({name: value.clone() for name, value in inputs.items()})
+        return super().training_step(model, inputs, *args, **settings)
+
+    def documents(self) -> list[list[int]]:
+        """The numbers of the documents of each batch."""
+        return [(fed["input_ids"][:, 0] - FIRST).tolist() for fed in self.fed]
+
+
+class Budgeted(TokenBudgetMixin, Watched, token_budget=64): ...
+
+
+class Roomy(TokenBudgetMixin, Watched, token_budget=600): ...
+
+
+def run(kind: type[Any], folder: Path, family: str = "gpt2", data: Any = None, **settings: Any) -> Any:
+    trainer = kind(
+        model=build(family),
+        args=arguments(folder, **settings),
+        train_dataset=rows() if data is None else data,
+        data_collator=Padded(),
+    )
+    trainer.train()
+    return trainer
+
+
+def one_step_by_hand(family: str) -> tuple[Any, float]:
+    """The model after one step on all documents, each looked at alone; and the mean loss over all their labels."""
+    model = build(family).train()
+    losses, count = [], 0
+    for row in rows():
+        labels = torch.tensor(row["labels"])
+        logits = (
+            model(input_ids=torch.tensor([row["input_ids"]]), use_cache=False).logits[0]
+            if family != "bert"
+            else (model(input_ids=torch.tensor([row["input_ids"]])).logits[0])
+        )
+        if family != "bert":
+            logits, labels = logits[:-1], labels[1:]
+        losses.append(torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum"))
+        count += int((labels != -100).sum())
+    loss = sum(losses) / count
+    loss.backward()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.sub_(RATE * weight.grad)
+    return model, float(loss.detach())
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    """The documents of all batches, sorted."""
+    return sorted(document for batch in batches for document in batch)
+
+
+def assert_same_weights(model: Any, expected: Any) -> None:
+    for name, weight in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], weight, rtol=1e-4, atol=2e-6, msg=name)
+
+
+# ---------------------------------------------------------------------------------------------------------- one process
+
+
+def test_two_lines_make_a_trainer_see_every_document_once_an_epoch_within_the_budget(tmp_path: Path) -> None:
+    trainer = run(Budgeted, tmp_path, num_train_epochs=3)
+    steps = len(plan_batches(LENGTHS, 64))
+    assert trainer.state.global_step == 3 * steps == len(trainer.fed)
+    batches = trainer.documents()
+    for epoch in range(3):
+        seen = batches[epoch * steps : (epoch + 1) * steps]
+        assert flat(seen) == list(range(COUNT))
+    assert batches[:steps] != batches[steps : 2 * steps]
+    assert all(fed["input_ids"].numel() <= 64 for fed in trainer.fed)
+    assert batches == [batch.tolist() for epoch in range(3) for batch in plan_batches(LENGTHS, 64, epoch=epoch)]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_accumulated_batches_count_by_their_labels(tmp_path: Path, family: str) -> None:
+    """BERT's loss takes no number of labels, and GPT-2's does: both have to come out as one mean over all labels."""
+    steps = len(plan_batches(LENGTHS, 64))
+    assert steps > 3
+    trainer = run(
+        Budgeted, tmp_path, family, gradient_accumulation_steps=steps, logging_strategy="steps", logging_steps=1
+    )
+    assert trainer.state.global_step == 1
+    expected, loss = one_step_by_hand(family)
+    assert_same_weights(trainer.model, expected)
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_the_last_step_of_an_epoch_may_have_fewer_batches(tmp_path: Path) -> None:
+    steps = len(plan_batches(LENGTHS, 64))
+    trainer = run(Budgeted, tmp_path, gradient_accumulation_steps=steps - 1, num_train_epochs=2)
+    assert trainer.state.global_step == 4
+    assert flat(trainer.documents()) == sorted([*range(COUNT)] * 2)
+
+
+def test_a_loss_function_of_ones_own_is_told_the_number_of_labels_and_left_alone(tmp_path: Path) -> None:
+    def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        flat = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        return torch.nn.functional.cross_entropy(*flat, ignore_index=-100, reduction="sum") / num_items_in_batch
+
+    steps = len(plan_batches(LENGTHS, 64))
+    trainer = Budgeted(
+        model=build("llama"),
+        args=arguments(tmp_path, gradient_accumulation_steps=steps),
+        train_dataset=rows(),
+        data_collator=Padded(),
+        compute_loss_func=loss,
+    )
+    trainer.train()
+    assert_same_weights(trainer.model, one_step_by_hand("llama")[0])
+
+
+def test_a_run_resumes_in_the_middle_of_its_second_epoch_with_the_documents_that_are_left(tmp_path: Path) -> None:
+    steps = len(plan_batches(LENGTHS, 64))
+    stop = steps + steps // 2
+    whole = run(Budgeted, tmp_path / "whole", num_train_epochs=2)
+    half = run(Budgeted, tmp_path / "half", num_train_epochs=2, save_strategy="steps", save_steps=stop)
+    assert half.documents() == whole.documents()
+    resumed = Budgeted(
+        model=build("gpt2"),
+        args=arguments(tmp_path / "half", num_train_epochs=2),
+        train_dataset=rows(),
+        data_collator=Padded(),
+    )
+    resumed.train(resume_from_checkpoint=str(tmp_path / "half" / f"checkpoint-{stop}"))
+    assert resumed.documents() == whole.documents()[stop:]
+    assert_same_weights(resumed.model, whole.model)
+
+
+def test_a_data_set_of_other_makings_and_workers_do_as_well(tmp_path: Path) -> None:
+    class Listed(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return COUNT
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return rows()[index] | {"unused": 1}
+
+    trainer = run(Budgeted, tmp_path, data=Listed(), dataloader_num_workers=2, dataloader_prefetch_factor=2)
+    assert trainer.documents() == [batch.tolist() for batch in plan_batches(LENGTHS, 64)]
+
+
+def test_the_seed_of_the_arguments_shuffles_and_settings_of_the_class_are_inherited(tmp_path: Path) -> None:
+    class Small(Budgeted, window=20): ...
+
+    assert Small.batch_settings == {"token_budget": 64, "window": 20}
+    assert Budgeted.batch_settings == {"token_budget": 64}
+    for settings, seed in (({"seed": 7}, 7), ({"seed": 7, "data_seed": 3}, 3)):
+        trainer = run(Small, tmp_path, max_steps=2, **settings)
+        plan = plan_batches(LENGTHS, 64, window=20, seed=seed)
+        assert trainer.documents() == [plan[0].tolist(), plan[1].tolist()]
+
+
+def test_batches_are_padded_to_the_shapes_that_were_asked_for(tmp_path: Path, word_level: Any) -> None:
+    class Shaped(Budgeted, shapes=3): ...
+
+    class Eights(Budgeted, multiple_of=8): ...
+
+    data = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "labels": DOCUMENTS})
+    collator = transformers.DataCollatorForSeq2Seq(word_level, padding=True)
+    widths = {}
+    for kind in (Shaped, Eights):
+        trainer = kind(model=build("gpt2"), args=arguments(tmp_path), train_dataset=data, data_collator=collator)
+        trainer.train()
+        widths[kind] = {fed["input_ids"].shape[1] for fed in trainer.fed}
+        assert all(fed["input_ids"].numel() <= 64 for fed in trainer.fed)
+        assert flat(trainer.documents()) == list(range(COUNT))
+    assert widths[Shaped] <= set(plan_batches(LENGTHS, 64, shapes=3).shapes or ())
+    assert widths[Eights] == {8, 16}
+    with pytest.raises(TypeError, match="a plan with shapes needs a collator that can pad"):
+        run(Shaped, tmp_path)
+
+
+def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:
+    trainers = [
+        kind(
+            model=build("gpt2"),
+            args=arguments(tmp_path),
+            train_dataset=rows(),
+            eval_dataset=rows(),
+            data_collator=Padded(),
+        )
+        for kind in (Watched, Budgeted)
+    ]
+    theirs, ours = (trainer.evaluate()["eval_loss"] for trainer in trainers)
+    assert ours == theirs
+
+
+REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
+    (lambda: datasets.Dataset.from_dict({"text": ["a"]}), {}, ValueError, ["'input_ids' is missing", "batched=True"]),
+    (lambda: rows().to_iterable_dataset(), {"max_steps": 2}, TypeError, ["without a length", "pack_dataset"]),
+    (rows, {"train_sampling_strategy": "group_by_length"}, ValueError, ["group_by_length", "so does another argument"]),
+    (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["dealt out whole", "split_batches"]),
+]
+
+
+@pytest.mark.parametrize(("data", "settings", "kind", "words"), REFUSED)
+def test_what_cannot_be_trained_by_tokens_is_refused_with_the_way_out(
+    tmp_path: Path, data: Any, settings: dict[str, Any], kind: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(kind) as caught:
+        run(Budgeted, tmp_path, data=data(), **settings)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(tmp_path: Path) -> None:
+    class Nameless(TokenBudgetMixin, Watched): ...
+
+    with pytest.raises(ValueError, match="the class names no token_budget") as caught:
+        run(Nameless, tmp_path)
+    assert "class Nameless(TokenBudgetMixin, Trainer, token_budget=8192)" in str(caught.value)
+    with pytest.raises(TypeError, match="there is no argument 'max_tokens'"):
+
+        class Wrong(TokenBudgetMixin, Watched, max_tokens=3): ...
+
+    class Tiny(TokenBudgetMixin, Watched, token_budget=8): ...
+
+    with pytest.raises(ValueError, match=r"document \d+ has 12 tokens, a batch may cost 8"):
+        run(Tiny, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- packed rows
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_packed_rows_teach_what_the_documents_alone_teach(tmp_path: Path, family: str) -> None:
+    """With Trainer's own collator and its removal of columns; rows that lost their restarts teach other things."""
+    packed = pack_dataset(rows(), 32)
+    trainer = Watched(
+        model=build(family),
+        args=arguments(tmp_path, per_device_train_batch_size=len(packed)),
+        train_dataset=packed,
+    )
+    trainer.train()
+    assert sorted(trainer.fed[0]) == ["input_ids", "labels", "position_ids"]
+    expected, _ = one_step_by_hand(family)
+    assert_same_weights(trainer.model, expected)
+    mixed = Watched(
+        model=build(family),
+        args=arguments(tmp_path, per_device_train_batch_size=len(packed)),
+        train_dataset=packed.remove_columns("position_ids"),
+    )
+    mixed.train()
+    with pytest.raises(AssertionError):
+        assert_same_weights(mixed.model, expected)
+
+
+def test_packed_rows_of_a_stream_are_taken_as_they_are(tmp_path: Path) -> None:
+    packed = pack_dataset(rows().to_iterable_dataset(), 32, window=20)
+    count = len(list(packed))
+    trainer = Watched(
+        model=build("gpt2"),
+        args=arguments(tmp_path, per_device_train_batch_size=count, max_steps=1),
+        train_dataset=packed,
+    )
+    trainer.train()
+    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
+
+
+# -------------------------------------------------------------------------------------------------------- two processes
+
+
+def work(folder: Path) -> None:
+    """What each of two processes does; it leaves what it saw."""
+    from accelerate import Accelerator, DataLoaderConfiguration
+
+    found: dict[str, Any] = {}
+    for even in (True, False):
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even))
+        loader = DataLoader(
+            rows(),
+            batch_sampler=TokenBudgetBatchSampler(rows(), 64, seed=4),
+            collate_fn=Padded(),  # type: ignore[arg-type]
+        )
+        prepared = accelerator.prepare(loader)
+        for epoch in range(2):
+            prepared.set_epoch(epoch)
+            seen = [(batch["input_ids"][:, 0] - FIRST).tolist() for batch in prepared]
+            found[f"loader, even {even}, epoch {epoch}"] = seen
+    rank = accelerator.process_index
+    wrong = TokenBudgetBatchSampler(LENGTHS, 64, world_size=2, rank=rank)
+    try:
+        accelerator.prepare(DataLoader(rows(), batch_sampler=wrong))  # type: ignore[arg-type]
+    except ValueError as problem:
+        found["refused"] = str(problem)
+    for family in ("gpt2", "bert"):
+        trainer = run(Roomy, folder / family, family, ddp_backend="gloo", logging_strategy="steps", logging_steps=1)
+        found[family] = trainer.documents(), trainer.model.state_dict(), trainer.state.log_history[0]["loss"]
+    steps = len(plan_batches(LENGTHS, 64, world_size=2)) // 2
+    stop = steps + steps // 2
+    saved = {"num_train_epochs": 2, "ddp_backend": "gloo"}
+    whole = run(Budgeted, folder / "saved", save_strategy="steps", save_steps=stop, **saved)
+    resumed = Budgeted(
+        model=build("gpt2"), args=arguments(folder / "saved", **saved), train_dataset=rows(), data_collator=Padded()
+    )
+    resumed.train(resume_from_checkpoint=str(folder / "saved" / f"checkpoint-{stop}"))
+    found["whole"], found["resumed"], found["stop"] = whole.documents(), resumed.documents(), stop
+    torch.save(found, folder / f"rank {rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes saw, started by torchrun."""
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("this torch cannot start two processes: it is built without gloo")
+    folder = tmp_path_factory.mktemp("ranks")
+    script = folder / "work.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            from pathlib import Path
+
+            sys.path[:0] = [{str(REPO)!r}, {str(Path(__file__).parent)!r}]
+            from test_sampling_trainer import work
+
+            if __name__ == "__main__":
+                work(Path({str(folder)!r}))
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [torch.load(folder / f"rank {rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("even", [True, False])
+def test_two_processes_of_accelerate_see_each_document_exactly_once(ranks: Any, even: bool, epoch: int) -> None:
+    one, two = (rank[f"loader, even {even}, epoch {epoch}"] for rank in ranks)
+    assert len(one) == len(two)
+    assert flat(one + two) == list(range(COUNT))
+    plan = plan_batches(LENGTHS, 64, seed=4, epoch=epoch, world_size=2)
+    assert [one, two] == [[batch.tolist() for batch in plan.for_rank(rank)] for rank in range(2)]
+
+
+def test_the_plan_of_one_rank_is_refused_in_two_processes(ranks: Any) -> None:
+    for number, rank in enumerate(ranks):
+        assert "needs the global plan" in rank["refused"]
+        assert f"rank {number} alone, on 2 processes" in rank["refused"]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, family: str) -> None:
+    expected, loss = one_step_by_hand(family)
+    documents = [rank[family][0] for rank in ranks]
+    assert [len(batches) for batches in documents] == [1, 1]
+    assert flat(documents[0] + documents[1]) == list(range(COUNT))
+    for _, weights, logged in (rank[family] for rank in ranks):
+        model = copy.deepcopy(expected)
+        model.load_state_dict(weights)
+        assert_same_weights(model, expected)
+        assert logged == pytest.approx(loss, rel=1e-4)
+
+
+def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: Any) -> None:
+    stop, steps = ranks[0]["stop"], len(ranks[0]["whole"]) // 2
+    assert steps < stop < 2 * steps
+    for rank in ranks:
+        assert rank["resumed"] == rank["whole"][stop:]
+    for epoch in range(2):
+        seen = [rank["whole"][epoch * steps : (epoch + 1) * steps] for rank in ranks]
+        assert flat(seen[0] + seen[1]) == list(range(COUNT))
