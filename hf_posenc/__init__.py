@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .models import use_sinusoidal_positions
     from .packing import BatchPlan, PackingPlan, best_shapes, pack, plan_batches, split_long
     from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
+    from .sampling import TokenBudgetBatchSampler, TokenBudgetMixin, lengths_of, pack_dataset
     from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
     from .tokenization import bpe_merges, train_bpe
 
@@ -30,14 +31,18 @@ __all__ = [
     "PackingPlan",
     "PositionalEmbedding",
     "SinusoidalPositionalEncoding",
+    "TokenBudgetBatchSampler",
+    "TokenBudgetMixin",
     "__version__",
     "additive_mask",
     "best_shapes",
     "bpe_merges",
     "fixed_bases",
     "frequencies",
+    "lengths_of",
     "look_ahead_mask",
     "pack",
+    "pack_dataset",
     "padding_mask",
     "padding_mask_from_ids",
     "plan_batches",
@@ -59,6 +64,7 @@ _ROOMS = {
     "models": ("use_sinusoidal_positions",),
     "packing": ("BatchPlan", "PackingPlan", "best_shapes", "pack", "plan_batches", "split_long"),
     "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
+    "sampling": ("TokenBudgetBatchSampler", "TokenBudgetMixin", "lengths_of", "pack_dataset"),
     "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),
     "tokenization": ("bpe_merges", "train_bpe"),
 }
