@@ -68,6 +68,8 @@ _ROOMS = {
     "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),
     "tokenization": ("bpe_merges", "train_bpe"),
 }
+# Rooms that are spoken of by their own name: `hf_posenc.audit.check(model)`.
+_BY_NAME = ("audit", "plots", "testing")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
@@ -76,6 +78,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("hf-posenc")
+    if name in _BY_NAME:
+        return import_module(f".{name}", __name__)
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)

@@ -376,6 +376,14 @@ def test_constraints_pin_everything_the_test_extra_installs() -> None:
     assert check_constraints(REPO) == []
 
 
+def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
+    said = (
+        "import hf_posenc; print(hf_posenc.audit.check.__name__, hf_posenc.plots.__name__, hf_posenc.testing.__name__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == ["check", "hf_posenc.plots", "hf_posenc.testing"]
+
+
 def test_import_loads_no_heavy_library_and_changes_nothing() -> None:
     assert check_import_is_quiet(REPO / "hf_posenc") == []
 
