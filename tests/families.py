@@ -1,0 +1,483 @@
+"""Tiny models of Hugging Face families, built from their configurations, and the facts that tests hold about them.
+
+One table, `FAMILIES`: what to build, which position tables it has, and the row a first token reads in each. The rows
+are written down by hand, from FACTS and the models' papers and sources, so that no code under test can move them.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+VOCABULARY = 97
+WIDTH = 16
+ROOM = 40  # tokens that a row may have, in every family
+
+# The same few sizes, in the words of each tradition.
+_BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": ROOM,
+}
+_ROBERTA = _BERT | {"max_position_embeddings": ROOM + 2, "pad_token_id": 1}
+_GPT2 = {
+    "vocab_size": VOCABULARY,
+    "pad_token_id": 3,
+    "n_embd": WIDTH,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": ROOM,
+    "n_inner": 24,
+}
+_XLM = {"vocab_size": VOCABULARY, "emb_dim": WIDTH, "n_layers": 2, "n_heads": 2, "max_position_embeddings": ROOM}
+_BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": ROOM,
+}
+_LLAMA = _BERT | {"num_key_value_heads": 2, "head_dim": 8}
+_T5 = {"vocab_size": VOCABULARY, "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+
+_ENCODER = {"encoder.embed_positions.weight": 0, "decoder.embed_positions.weight": 0}
+
+
+def _both(first_row: int) -> dict[str, int]:
+    return dict.fromkeys(_ENCODER, first_row)
+
+
+@dataclass(frozen=True)
+class Family:
+    r"""How to build a tiny model, and what is known about its positions.
+
+    Args:
+        prefix (`str`): of its classes' names in transformers: `BertConfig`, `BertModel`.
+        small (`dict`): arguments of its configuration.
+        tables (`dict`): of each learned position table in the base model, the row that a first token reads.
+        padding (`int`, *optional*): what `position_ids` says of padding, where the family has a number for it.
+        takes_position_ids (`bool`): whether `position_ids` have an effect.
+        is_causal (`bool`): whether it is a decoder alone.
+        left_padding_shifts (`bool`): with an attention mask and no position ids.
+        stays (`tuple` of `str`): kinds of positions that it has beside its tables.
+        unreached (`tuple` of `str`): position tables that a plain sequence of tokens does not read.
+        heads (`tuple` of `str`): endings of its classes with a head.
+        model (`str`): ending of its base class.
+        longer (`bool`): whether its configuration can say more positions, and nothing else with it.
+        ahead (`int`): how many rows further than its tokens a decoder reads.
+    """
+
+    prefix: str
+    small: dict[str, Any]
+    tables: dict[str, int] = field(default_factory=dict)
+    padding: int | None = None
+    takes_position_ids: bool = True
+    is_causal: bool = False
+    left_padding_shifts: bool = True
+    stays: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    model: str = "Model"
+    longer: bool = True
+    ahead: int = 0
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it reads two sequences."""
+        return any(name.startswith("decoder.") for name in self.tables) and len(self.tables) > 1
+
+    def config(self, **more: Any) -> Any:
+        """A new configuration, with what saving a model would add to it."""
+        noted = {"architectures": [f"{self.prefix}{self.model}"], "dtype": "float32"}
+        return getattr(transformers, f"{self.prefix}Config")(**(noted | self.small | more))
+
+    def build(self, head: str | None = None, *, seed: int = 0, **more: Any) -> Any:
+        """A new model in evaluation mode, with random weights; torch's global generator stays where it is."""
+        name = f"{self.prefix}{head or self.model}"
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            return getattr(transformers, name)(self.config(architectures=[name], **more)).eval()
+
+
+_ALONE = {"takes_position_ids": False, "left_padding_shifts": True}
+_DECODER = {"is_causal": True}
+_FROM_IDS = {"padding": 1, "left_padding_shifts": False}  # counts real tokens in its input ids, from padding's row on
+_LM = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+_EMBEDDINGS = "embeddings.position_embeddings.weight"
+_WPE = "wpe.weight"
+
+# The 35 families that issue 3 names.
+NAMED: dict[str, Family] = {
+    "bert": Family("Bert", _BERT, {_EMBEDDINGS: 0}, heads=(*_LM, "ForPreTraining", "LMHeadModel")),
+    "roberta": Family("Roberta", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "xlm-roberta": Family("XLMRoberta", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "electra": Family("Electra", _BERT | {"embedding_size": 12}, {_EMBEDDINGS: 0}, heads=(*_LM, "ForPreTraining")),
+    "albert": Family("Albert", _BERT | {"embedding_size": 12}, {_EMBEDDINGS: 0}, heads=_LM),
+    "distilbert": Family(
+        "DistilBert",
+        {
+            "vocab_size": VOCABULARY,
+            "dim": WIDTH,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 24,
+            "max_position_embeddings": ROOM,
+        },
+        {_EMBEDDINGS: 0},
+        heads=_LM,
+    ),
+    "mobilebert": Family(
+        "MobileBert",
+        _BERT | {"embedding_size": 12, "intra_bottleneck_size": 8, "true_hidden_size": 8},
+        {_EMBEDDINGS: 0},
+        heads=_LM,
+    ),
+    "convbert": Family(
+        "ConvBert", _BERT | {"embedding_size": WIDTH, "num_attention_heads": 4}, {_EMBEDDINGS: 0}, heads=_LM
+    ),
+    "rembert": Family(
+        "RemBert",
+        _BERT | {"input_embedding_size": 12, "output_embedding_size": 12},
+        {_EMBEDDINGS: 0},
+        heads=_LM,
+    ),
+    "ernie": Family("Ernie", _BERT, {_EMBEDDINGS: 0}, heads=_LM),
+    "big_bird": Family("BigBird", _BERT | {"block_size": 4, "num_random_blocks": 1}, {_EMBEDDINGS: 0}, heads=_LM),
+    "camembert": Family("Camembert", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "mpnet": Family("MPNet", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, stays=("relative",), heads=_LM),
+    "longformer": Family("Longformer", _ROBERTA | {"attention_window": 4}, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "luke": Family(
+        "Luke",
+        _ROBERTA | {"entity_vocab_size": 11, "entity_emb_size": 8},
+        {_EMBEDDINGS: 2},
+        **_FROM_IDS,
+        unreached=("entity_embeddings.position_embeddings.weight",),
+        heads=("ForMaskedLM", "ForSequenceClassification"),
+    ),
+    "esm": Family(
+        "Esm",
+        _ROBERTA | {"mask_token_id": 5},
+        {_EMBEDDINGS: 2},
+        **_FROM_IDS,
+        heads=("ForMaskedLM", "ForSequenceClassification"),
+    ),
+    "nystromformer": Family("Nystromformer", _BERT, {_EMBEDDINGS: 2}, heads=_LM),
+    "yoso": Family("Yoso", _BERT, {_EMBEDDINGS: 2}, heads=_LM),
+    "gpt2": Family("GPT2", _GPT2, {_WPE: 0}, **_DECODER, heads=("LMHeadModel", "ForSequenceClassification")),
+    "gpt_bigcode": Family("GPTBigCode", _GPT2, {_WPE: 0}, **_DECODER, heads=("ForCausalLM",)),
+    "gpt_neo": Family(
+        "GPTNeo",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": WIDTH,
+            "num_layers": 2,
+            "num_heads": 2,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 4,
+            "intermediate_size": 24,
+            "max_position_embeddings": ROOM,
+        },
+        {_WPE: 0},
+        **_DECODER,
+        heads=("ForCausalLM",),
+    ),
+    "openai-gpt": Family(
+        "OpenAIGPT",
+        {name: value for name, value in _GPT2.items() if name != "n_inner"},
+        {"positions_embed.weight": 0},
+        **_DECODER,
+        heads=("LMHeadModel",),
+    ),
+    "xlm": Family("XLM", _XLM, {"position_embeddings.weight": 0}, heads=("WithLMHeadModel",)),
+    "flaubert": Family("Flaubert", _XLM, {"position_embeddings.weight": 0}, heads=("WithLMHeadModel",)),
+    "opt": Family(
+        "OPT",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": WIDTH,
+            "word_embed_proj_dim": WIDTH,
+            "ffn_dim": 24,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "max_position_embeddings": ROOM,
+        },
+        {"decoder.embed_positions.weight": 2},
+        left_padding_shifts=False,
+        **_DECODER,
+        heads=("ForCausalLM", "ForSequenceClassification"),
+    ),
+    "biogpt": Family(
+        "BioGpt",
+        _BERT,
+        {"embed_positions.weight": 2},
+        **_DECODER,
+        heads=("ForCausalLM",),
+    ),
+    "bart": Family("Bart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration", "ForSequenceClassification")),
+    "mbart": Family("MBart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration",)),
+    "plbart": Family("PLBart", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration",)),
+    "mvp": Family("Mvp", _BART, _both(2), **_ALONE, heads=("ForConditionalGeneration",)),
+    "blenderbot": Family("Blenderbot", _BART, _both(0), **_ALONE, heads=("ForConditionalGeneration",)),
+    "blenderbot-small": Family("BlenderbotSmall", _BART, _both(0), **_ALONE, heads=("ForConditionalGeneration",)),
+    "prophetnet": Family(
+        "ProphetNet",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": WIDTH,
+            "num_encoder_layers": 2,
+            "num_decoder_layers": 2,
+            "num_encoder_attention_heads": 2,
+            "num_decoder_attention_heads": 2,
+            "encoder_ffn_dim": 24,
+            "decoder_ffn_dim": 24,
+            "max_position_embeddings": ROOM,
+        },
+        {"encoder.position_embeddings.weight": 1, "decoder.position_embeddings.weight": 1},
+        **_ALONE,
+        stays=("relative",),
+        heads=("ForConditionalGeneration",),
+        ahead=1,  # it predicts two tokens at once, and the second has a position of its own
+    ),
+    "led": Family(
+        "LED",
+        {name: value for name, value in _BART.items() if name != "max_position_embeddings"}
+        | {"attention_window": 4, "max_encoder_position_embeddings": ROOM, "max_decoder_position_embeddings": ROOM},
+        _both(0),
+        **_ALONE,
+        heads=("ForConditionalGeneration",),
+    ),
+    "bigbird_pegasus": Family(
+        "BigBirdPegasus",
+        _BART | {"block_size": 4, "num_random_blocks": 1},
+        _both(0),
+        **_ALONE,
+        heads=("ForConditionalGeneration",),
+    ),
+}
+
+# Others that can be done, beyond the list of the issue.
+OTHERS: dict[str, Family] = {
+    "altclip_text": Family(
+        "AltCLIPText", _ROBERTA | {"project_dim": 8}, {"roberta.embeddings.position_embeddings.weight": 2}, **_FROM_IDS
+    ),
+    "bert-generation": Family("BertGeneration", _BERT, {_EMBEDDINGS: 0}, model="Encoder", heads=("Decoder",)),
+    "canine": Family(
+        "Canine",
+        {name: value for name, value in _BERT.items() if name != "vocab_size"}
+        | {"num_hash_buckets": ROOM, "num_hash_functions": 2, "local_transformer_stride": 8},
+        {"char_embeddings.char_position_embeddings.weight": 0},
+        longer=False,  # it has as many positions as hash buckets
+    ),
+    "chinese_clip_text_model": Family("ChineseCLIPText", _BERT, {_EMBEDDINGS: 0}),
+    "clap_text_model": Family("ClapText", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS),
+    "clip_text_model": Family("CLIPText", _BERT, {"embeddings.position_embedding.weight": 0}, **_DECODER),
+    "data2vec-text": Family("Data2VecText", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "deberta": Family(
+        "Deberta",
+        _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        {_EMBEDDINGS: 0},
+        stays=("relative",),
+        heads=_LM,
+        longer=False,  # the table of relative ones would grow along
+    ),
+    "deberta-v2": Family(
+        "DebertaV2",
+        _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        {_EMBEDDINGS: 0},
+        stays=("relative",),
+        heads=_LM,
+        longer=False,
+    ),
+    "fnet": Family("FNet", _BERT | {"pad_token_id": 3}, {_EMBEDDINGS: 0}, heads=("ForMaskedLM",)),
+    "ibert": Family("IBert", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "imagegpt": Family("ImageGPT", _GPT2, {_WPE: 0}, **_DECODER, heads=("ForCausalImageModeling",)),
+    "layoutlm": Family(
+        "LayoutLM",
+        _BERT | {"max_2d_position_embeddings": 20},
+        {_EMBEDDINGS: 0},
+        unreached=tuple(f"embeddings.{each}_position_embeddings.weight" for each in "xyhw"),
+        heads=("ForMaskedLM",),
+    ),
+    "lilt": Family(
+        "Lilt",
+        _ROBERTA | {"channel_shrink_ratio": 2, "hidden_size": 24, "max_2d_position_embeddings": 20},
+        {_EMBEDDINGS: 2, "layout_embeddings.box_position_embeddings.weight": 2},
+        **_FROM_IDS,
+        unreached=tuple(f"layout_embeddings.{each}_position_embeddings.weight" for each in "xyhw"),
+    ),
+    "markuplm": Family(
+        "MarkupLM",
+        _ROBERTA
+        | {"max_depth": 2, "max_xpath_tag_unit_embeddings": 20, "max_xpath_subs_unit_embeddings": 20}
+        | {"tag_pad_id": 18, "subs_pad_id": 19, "xpath_unit_hidden_size": 4},
+        {_EMBEDDINGS: 2},
+        **_FROM_IDS,
+    ),
+    "megatron-bert": Family("MegatronBert", _BERT, {_EMBEDDINGS: 0}, heads=_LM),
+    "mra": Family("Mra", _BERT, {_EMBEDDINGS: 2}, is_causal=True),  # without its CUDA kernels it attends to nothing
+    "roberta-prelayernorm": Family("RobertaPreLayerNorm", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "roc_bert": Family(
+        "RoCBert",
+        _BERT
+        | {
+            "pronunciation_embed_dim": 8,
+            "pronunciation_vocab_size": VOCABULARY,
+            "shape_embed_dim": 8,
+            "shape_vocab_size": VOCABULARY,
+        },
+        {_EMBEDDINGS: 0},
+        heads=("ForMaskedLM",),
+    ),
+    "siglip_text_model": Family("SiglipText", _BERT, {"embeddings.position_embedding.weight": 0}),
+    "splinter": Family("Splinter", _BERT, {_EMBEDDINGS: 0}, heads=("ForQuestionAnswering",)),
+    "squeezebert": Family(
+        "SqueezeBert",
+        _BERT
+        | {"embedding_size": WIDTH}
+        | {f"{each}_groups": 2 for each in ("q", "k", "v", "post_attention", "intermediate", "output")},
+        {_EMBEDDINGS: 0},
+        heads=_LM,
+    ),
+    "tapas": Family("Tapas", _BERT, {_EMBEDDINGS: 0}, heads=("ForMaskedLM",)),
+    "trocr": Family(
+        "TrOCR", _BART, {"model.decoder.embed_positions.weight": 2}, **_ALONE, model="ForCausalLM", is_causal=True
+    ),
+    "visual_bert": Family(
+        "VisualBert",
+        _BERT | {"visual_embedding_dim": 8},
+        {_EMBEDDINGS: 0},
+        unreached=("embeddings.visual_position_embeddings.weight",),
+    ),
+    "xlm-roberta-xl": Family("XLMRobertaXL", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+    "xmod": Family("Xmod", _ROBERTA | {"default_language": "en_XX"}, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
+}
+
+FAMILIES: dict[str, Family] = NAMED | OTHERS
+
+# Models without a learned table of absolute positions: what kind they have, and what builds one.
+REFUSED: dict[str, tuple[str, Family]] = {
+    "llama": ("rotary", Family("Llama", _LLAMA)),
+    "mistral": ("rotary", Family("Mistral", _LLAMA)),
+    "qwen3": ("rotary", Family("Qwen3", _LLAMA)),
+    "gemma": ("rotary", Family("Gemma", _LLAMA)),
+    "gpt_neox": ("rotary", Family("GPTNeoX", _BERT)),
+    "falcon": (
+        "rotary",
+        Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]}),
+    ),
+    "bloom": (
+        "alibi",
+        Family("Bloom", {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "n_layer": 2, "n_head": 2}),
+    ),
+    "t5": ("relative", Family("T5", _T5)),
+    "marian": ("sinusoidal", Family("Marian", _BART | {"pad_token_id": 0, "decoder_start_token_id": 0})),
+    "pegasus": ("sinusoidal", Family("Pegasus", _BART)),
+    "mamba": (
+        "no",
+        Family("Mamba", {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "state_size": 4}),
+    ),
+}
+_GPTJ = {name: value for name, value in _GPT2.items() if name != "n_inner"} | {"rotary_dim": 4}
+_FSMT = {name: value for name, value in _BART.items() if name != "vocab_size"}
+
+MORE_REFUSED: dict[str, tuple[str, Family]] = {
+    "codegen": ("rotary", Family("CodeGen", _GPTJ | {"n_head": 4})),
+    "ctrl": (
+        "sinusoidal",
+        Family("CTRL", {key: _GPT2[key] for key in ("vocab_size", "n_embd", "n_layer", "n_head")} | {"dff": 24}),
+    ),
+    "esm with rotary positions": ("rotary", Family("Esm", _ROBERTA | {"position_embedding_type": "rotary"})),
+    "falcon with alibi": (
+        "alibi",
+        Family("Falcon", {name: _BERT[name] for name in list(_BERT)[:4]} | {"alibi": True}),
+    ),
+    "fsmt": (
+        "sinusoidal",
+        Family("FSMT", _FSMT | {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "langs": ["en", "de"]}),
+    ),
+    "funnel": (
+        "relative",
+        Family(
+            "Funnel",
+            {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_head": 2, "d_head": 8, "d_inner": 24}
+            | {"block_sizes": [1, 1], "num_decoder_layers": 1},
+        ),
+    ),
+    "gptj": ("rotary", Family("GPTJ", _GPTJ)),
+    "longt5": ("relative", Family("LongT5", _T5 | {"local_radius": 4})),
+    "m2m_100": ("sinusoidal", Family("M2M100", _BART)),
+    "mamba2": (
+        "no",
+        Family(
+            "Mamba2",
+            {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "state_size": 4}
+            | {"num_heads": 4, "head_dim": 8, "n_groups": 1, "chunk_size": 4},
+        ),
+    ),
+    "modernbert": (
+        "rotary",
+        Family("ModernBert", _BERT | {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "eos_token_id": 2}),
+    ),
+    "mpt": (
+        "alibi",
+        Family("Mpt", {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layers": 2, "n_heads": 2, "max_seq_len": ROOM}),
+    ),
+    "pegasus_x": ("sinusoidal", Family("PegasusX", _BART | {"block_size": 4, "num_global_tokens": 2})),
+    "roformer": ("rotary", Family("RoFormer", _BERT | {"embedding_size": 12})),
+    "rwkv": (
+        "no",
+        Family(
+            "Rwkv",
+            {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2, "attention_hidden_size": WIDTH}
+            | {"intermediate_size": 24},
+        ),
+    ),
+    "trocr with sinusoids": (
+        "sinusoidal",
+        Family("TrOCR", _BART | {"use_learned_position_embeddings": False}, model="ForCausalLM"),
+    ),
+    "umt5": ("relative", Family("UMT5", _T5)),
+    "xglm": (
+        "sinusoidal",
+        Family(
+            "XGLM",
+            {"vocab_size": VOCABULARY, "d_model": WIDTH, "ffn_dim": 24, "num_layers": 2, "attention_heads": 2}
+            | {"max_position_embeddings": ROOM},
+        ),
+    ),
+    "xlnet": (
+        "relative",
+        Family("XLNet", {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layer": 2, "n_head": 2, "d_inner": 24}),
+    ),
+}
+
+
+def tokens(family: Family, length: int = 7, target_length: int = 5, *, rows: int = 2) -> dict[str, torch.Tensor]:
+    """Random ids `(rows, length)` without special ones, and a mask of ones; the same for a decoder."""
+    generator = torch.Generator().manual_seed(0)
+    wanted = {"input_ids": length} | ({"decoder_input_ids": target_length} if family.has_decoder else {})
+    ids = {name: torch.randint(20, VOCABULARY, (rows, width), generator=generator) for name, width in wanted.items()}
+    masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(given) for name, given in ids.items()}
+    return ids | masks
+
+
+def outputs(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Every floating tensor that a model returns; what it draws at random is fixed, and the model is not touched."""
+    model = copy.deepcopy(model)  # BigBird exchanges its attention for short rows
+    np.random.seed(0)  # noqa: NPY002  (BigBird's)
+    with torch.no_grad(), torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        returned = model(**inputs, **({"use_cache": False} if hasattr(model.config, "use_cache") else {}))
+    return [each for each in returned.to_tuple() if isinstance(each, torch.Tensor) and each.is_floating_point()]

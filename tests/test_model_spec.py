@@ -1,0 +1,445 @@
+"""`ModelSpec.of` held against what tiny models do: numbering, limits, causality, padding, masks; no trace left.
+
+Facts come from `families`; where a fact is a claim about outputs, the model itself is run here to hold it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import logging
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import FAMILIES, MORE_REFUSED, NAMED, REFUSED, ROOM, VOCABULARY, Family, outputs, tokens
+from torch import nn
+
+from hf_posenc import ModelSpec, use_sinusoidal_positions
+
+every_family = pytest.mark.parametrize("family", [pytest.param(each, id=name) for name, each in FAMILIES.items()])
+FAMILIES_WITH_HEADS = [  # of the families beyond the issue's list when asked for
+    pytest.param(each, head, id=f"{name}-{head}", marks=() if name in NAMED else pytest.mark.slow)
+    for name, each in FAMILIES.items()
+    for head in each.heads
+]
+BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
+WITHOUT_TABLES = REFUSED | MORE_REFUSED
+PADDING = 3
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Models of six thousand numbers: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _first_position(family: Family) -> int:
+    """What `position_ids` count from, where the family takes them: OPT and BioGPT add their two rows themselves."""
+    counts_from_zero = {"OPT", "BioGpt"}
+    if not family.takes_position_ids or family.prefix in counts_from_zero:
+        return 0
+    return next(iter(family.tables.values()))
+
+
+# ------------------------------------------------------------------------------------------ every family, held by facts
+
+
+@every_family
+def test_a_familys_spec_says_its_numbering_its_limits_and_its_kind(family: Family) -> None:
+    model = family.build()
+    spec = ModelSpec.of(model)
+    assert spec.name == type(model).__name__
+    assert spec.positions == ("learned", *family.stays)
+    assert spec.first_position == _first_position(family)
+    assert spec.padding_position == family.padding
+    assert spec.max_length == ROOM - (1 if family.prefix == "ProphetNet" else 0)
+    if family.has_decoder:
+        assert spec.max_target_length == ROOM - (2 if family.prefix == "ProphetNet" else 0)
+    else:
+        assert spec.max_target_length is None
+    assert spec.is_encoder_decoder == family.has_decoder
+    assert spec.is_causal == family.is_causal
+    assert spec.left_padding_shifts == family.left_padding_shifts
+    assert ("position_ids" in spec.accepts) == family.takes_position_ids
+    assert "input_ids" in spec.accepts
+    assert "kwargs" not in spec.accepts
+    assert spec.num_embeddings == (None if family.prefix == "Canine" else VOCABULARY)
+    assert spec.dtype == "float32"
+
+
+@every_family
+def test_rows_as_long_as_the_spec_says_run_and_longer_ones_do_not(family: Family) -> None:
+    model = family.build()
+    spec = ModelSpec.of(model)
+    assert spec.max_length is not None
+    target = spec.max_target_length or 5
+    assert outputs(model, tokens(family, spec.max_length, target))
+    if family.prefix != "Tapas":  # which reads its last row again and again
+        for longer in [(spec.max_length + 1, target)] + ([(spec.max_length, target + 1)] if family.has_decoder else []):
+            if family.prefix == "ProphetNet" and longer[1] == target:
+                continue  # its encoder reads the last row twice, without a word
+            with pytest.raises((RuntimeError, IndexError, ValueError), match=r"index|size|length|expand|shape"):
+                outputs(model, tokens(family, *longer))
+
+
+def _padded(family: Family, side: str, **more: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """A row of four tokens alone, and the same with three of padding on one side."""
+    alone = {name: given[:1, :4] for name, given in tokens(family).items() if "decoder" not in name}
+    padding = torch.full((1, PADDING), family.config().pad_token_id or 0)
+    nothing = torch.zeros(1, PADDING, dtype=torch.long)
+    pads = {"input_ids": padding, "attention_mask": nothing}
+    order = (lambda pad, real: [pad, real]) if side == "left" else (lambda pad, real: [real, pad])
+    padded = {name: torch.cat(order(pads[name], real), dim=1) for name, real in alone.items()}
+    return alone, padded | more
+
+
+def _apart(family: Family, model: Any, alone: dict[str, Any], padded: dict[str, Any], side: str) -> float:
+    real = slice(PADDING, None) if side == "left" else slice(None, -PADDING)
+    return float((outputs(model, alone)[0] - outputs(model, padded)[0][:, real]).abs().max())
+
+
+# FNet mixes padding in, MRA's attention is switched off without CUDA, CANINE joins four characters to one.
+_PADDING_IS_SEEN = {"FNet", "Canine", "Mra", "Yoso", "Nystromformer", "ConvBert", "SqueezeBert"}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(each, id=name)
+        for name, each in FAMILIES.items()
+        if not each.has_decoder and each.prefix not in _PADDING_IS_SEEN
+    ],
+)
+def test_left_padding_shifts_exactly_where_the_spec_says_so_and_its_numbering_undoes_it(family: Family) -> None:
+    model = family.build()
+    spec = ModelSpec.of(model)
+    table = model.get_parameter(next(iter(family.tables)))
+    with torch.no_grad():
+        table.mul_(20)  # so that a shift is seen well above rounding
+    for side in ("left", "right"):
+        alone, padded = _padded(family, side)
+        shifted = _apart(family, model, alone, padded, side) > 1e-3
+        assert shifted == (side == "left" and spec.left_padding_shifts)
+        if "position_ids" in spec.accepts:
+            first = spec.first_position
+            pad = first if spec.padding_position is None else spec.padding_position
+            ids = torch.full_like(padded["input_ids"], pad)
+            ids[padded["attention_mask"] == 1] = torch.arange(4) + first
+            own = {**alone, "position_ids": torch.arange(4)[None] + first}
+            assert _apart(family, model, own, {**padded, "position_ids": ids}, side) < 1e-4
+            assert _same(outputs(model, own), outputs(model, alone))
+
+
+def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "shifts"),
+    [
+        ("xglm", True),
+        ("ctrl", True),
+        ("marian", True),
+        ("llama", False),
+        ("bloom", False),
+        ("t5", False),
+        ("gptj", False),
+    ],
+)
+def test_left_padding_shifts_sinusoids_of_their_own_and_no_relative_ones(name: str, shifts: bool) -> None:
+    assert ModelSpec.of(WITHOUT_TABLES[name][1].build()).left_padding_shifts == shifts
+
+
+@pytest.mark.parametrize(("kind", "family"), [pytest.param(*each, id=name) for name, each in WITHOUT_TABLES.items()])
+def test_a_model_without_learned_positions_says_which_it_has(kind: str, family: Family) -> None:
+    model = family.build()
+    spec = ModelSpec.of(model)
+    assert spec.positions == (() if kind == "no" else (kind,))
+    assert spec.first_position == 0
+    assert spec.padding_position is None
+    assert spec.num_embeddings == VOCABULARY
+    assert spec.is_causal == (family.prefix in _CAUSAL)
+    assert spec.is_encoder_decoder == (family.prefix in _TWO_SEQUENCES)
+
+
+_CAUSAL = {
+    *("Llama", "Mistral", "Qwen3", "Gemma", "GPTNeoX", "Falcon", "Bloom", "Mamba", "CodeGen", "CTRL", "GPTJ", "Mamba2"),
+    *("Mpt", "Rwkv", "TrOCR", "XGLM"),
+}
+_TWO_SEQUENCES = {"T5", "Marian", "Pegasus", "FSMT", "LongT5", "M2M100", "PegasusX", "UMT5"}
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *WITHOUT_TABLES])
+def test_causal_means_that_no_later_token_matters(name: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    if family.has_decoder or family.prefix in _TWO_SEQUENCES:
+        pytest.skip("reads two sequences")
+    model = family.build(seed=1)
+    inputs = tokens(family)
+    other = {key: value.clone() for key, value in inputs.items()}
+    other["input_ids"][:, 4] = 20 + (other["input_ids"][:, 4] - 19) % (VOCABULARY - 20)
+    before, after = outputs(model, inputs)[0], outputs(model, other)[0]
+    later_matters = float((before[:, :4] - after[:, :4]).abs().max()) > 1e-6
+    assert later_matters != ModelSpec.of(model).is_causal
+
+
+# ---------------------------------------------------------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "gpt2", "gpt_neo", "opt", "mpnet", "big_bird", "llama", "modernbert"]
+)
+def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attention: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    try:
+        model = family.build(attn_implementation=attention)
+    except ValueError as error:
+        pytest.skip(str(error)[:60])
+    assert ModelSpec.of(model).takes_4d_mask
+
+
+@pytest.mark.parametrize("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
+def test_an_additive_square_mask_is_said_not_to_work_where_it_does_not(name: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    assert not ModelSpec.of(family.build()).takes_4d_mask
+
+
+# -------------------------------------------------------------------------------------------------------- two sequences
+
+
+@pytest.mark.parametrize(
+    "name", ["bart", "mbart", "plbart", "mvp", "blenderbot", "prophetnet", "led", "bigbird_pegasus"]
+)
+def test_models_of_two_sequences_say_who_makes_the_decoders_input(name: str) -> None:
+    family = FAMILIES[name]
+    base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build("ForConditionalGeneration"))
+    assert not base.shifts_labels
+    assert whole.shifts_labels
+    assert whole.decoder_start_token_id == getattr(family.config(), "decoder_start_token_id", None)
+    assert {"decoder_input_ids", "labels"} <= set(whole.accepts)
+    model = family.build("ForConditionalGeneration")
+    inputs = {key: value for key, value in tokens(family).items() if "decoder" not in key}
+    if whole.decoder_start_token_id is not None:  # it keeps its word: labels alone are enough
+        assert torch.isfinite(model(**inputs, labels=tokens(family)["input_ids"][:, :5].clone()).loss)
+
+
+def test_an_encoder_decoder_of_two_models_has_the_numbering_of_neither_and_the_limits_of_both() -> None:
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        ROBERTA.config(),
+        GPT2.config(n_positions=ROOM - 4, is_decoder=True, add_cross_attention=True),
+        decoder_start_token_id=5,
+        pad_token_id=1,
+    )
+    spec = ModelSpec.of(transformers.EncoderDecoderModel(config))
+    assert (spec.max_length, spec.max_target_length) == (ROOM, ROOM - 4)
+    assert spec.is_encoder_decoder
+    assert spec.shifts_labels
+    assert spec.decoder_start_token_id == 5
+
+
+# -------------------------------------------------------------------------------------------------- the model untouched
+
+
+def _everything(model: Any) -> dict[str, Any]:
+    return {
+        "vars": {
+            name: {key: id(value) for key, value in vars(each).items() if key != "training"}
+            for name, each in model.named_modules()
+        },
+        "children": [(name, id(each), each.training) for name, each in model.named_modules()],
+        "hooks": [len(each._forward_hooks) + len(each._forward_pre_hooks) for each in model.modules()],
+        "numbers": {name: tensor.clone() for name, tensor in [*model.named_parameters(), *model.named_buffers()]},
+        "trains": [each.requires_grad for each in model.parameters()],
+        "grads": [each.grad for each in model.parameters()],
+        "config": copy.deepcopy(model.config.to_dict()),
+        "config's own": {key: id(value) for key, value in vars(model.config).items()},
+        "random": (torch.get_rng_state().tolist(), pickle.dumps(np.random.get_state()), random.getstate()),  # noqa: NPY002
+        "logs": logging.getLogger("transformers").level,
+    }
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *WITHOUT_TABLES])
+def test_looking_at_a_model_leaves_no_trace(name: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    model = family.build().train()
+    next(module for module in model.modules() if not list(module.children())).eval()
+    before = _everything(model)
+    ModelSpec.of(model)
+    after = _everything(model)
+    for one, other in zip(before.pop("numbers").items(), after.pop("numbers").items(), strict=True):
+        assert one[0] == other[0]
+        assert torch.equal(one[1], other[1]), one[0]
+    assert before == after
+
+
+def test_a_model_that_changes_itself_in_short_forwards_is_put_back() -> None:
+    """BigBird exchanges its attention for the full one when rows are short, and never goes back by itself."""
+    for name in ("big_bird", "bigbird_pegasus"):
+        model = FAMILIES[name].build()
+        attention = {key: type(each).__name__ for key, each in model.named_modules()}
+        assert any("BlockSparse" in kind for kind in attention.values())
+        ModelSpec.of(model)
+        assert attention == {key: type(each).__name__ for key, each in model.named_modules()}
+        again = copy.deepcopy(model)
+        again(**tokens(FAMILIES[name]))
+        assert attention != {
+            key: type(each).__name__ for key, each in again.named_modules()
+        }  # or this test would hold nothing
+
+
+def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -> None:
+    model = GPT2.build("LMHeadModel").train()
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
+    checkpointing = [getattr(each, "gradient_checkpointing", None) for each in model.modules()]
+    assert True in checkpointing
+    inputs = tokens(GPT2)
+    model(**inputs, labels=inputs["input_ids"]).loss.backward()
+    before = [each.grad.clone() for each in model.parameters()]
+    ModelSpec.of(model)
+    assert all(torch.equal(one, each.grad) for one, each in zip(before, model.parameters(), strict=True))
+    assert checkpointing == [getattr(each, "gradient_checkpointing", None) for each in model.modules()]
+    assert all(each.training for each in model.modules())
+
+
+def test_looking_needs_no_more_than_a_few_tokens_worth_of_time() -> None:
+    model = BERT.build()
+    lengths: list[int] = []
+    model.register_forward_pre_hook(
+        lambda _module, _args, kwargs: lengths.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    ModelSpec.of(model)
+    assert len(lengths) <= 8
+    assert max(lengths) <= 20
+
+
+# ---------------------------------------------------------------------------------------------- dtypes, heads, wrappers
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"]
+)
+def test_half_precision_says_the_same(name: str, dtype: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    full = ModelSpec.of(family.build())
+    half = ModelSpec.of(family.build().to(getattr(torch, dtype)))
+    assert half == dataclasses.replace(full, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    FAMILIES_WITH_HEADS,
+)
+def test_a_head_changes_names_only(family: Family, head: str) -> None:
+    base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build(head))
+    same = {"accepts": (), "name": "", "shifts_labels": False, "is_encoder_decoder": False}
+    assert dataclasses.replace(whole, **same) == dataclasses.replace(base, **same)
+
+
+def test_wrappers_are_opened(tmp_path: Path) -> None:
+    plain = ModelSpec.of(ROBERTA.build())
+    assert ModelSpec.of(nn.DataParallel(ROBERTA.build())) == plain
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        assert ModelSpec.of(nn.parallel.DistributedDataParallel(ROBERTA.build())) == plain
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch.compile's own
+def test_a_compiled_model_is_opened_and_not_compiled_for_it() -> None:
+    assert ModelSpec.of(torch.compile(ROBERTA.build())) == ModelSpec.of(ROBERTA.build())
+    model = ROBERTA.build()
+    model.compile()
+    compiled = model._compiled_call_impl
+    assert ModelSpec.of(model) == ModelSpec.of(ROBERTA.build())
+    assert model._compiled_call_impl is compiled
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_adapters_are_opened() -> None:
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(
+        GPT2.build("LMHeadModel"), peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True)
+    )
+    assert ModelSpec.of(wrapped) == ModelSpec.of(GPT2.build("LMHeadModel"))
+
+
+def test_a_model_with_sinusoids_and_more_room_says_so() -> None:
+    for name in ("bert", "roberta", "bart"):
+        model = FAMILIES[name].build()
+        before = ModelSpec.of(model)
+        use_sinusoidal_positions(model, max_positions=ROOM + 9)
+        targets = {"max_target_length": ROOM + 9} if name == "bart" else {}
+        assert ModelSpec.of(model) == dataclasses.replace(before, max_length=ROOM + 9, **targets)
+
+
+# ------------------------------------------------------------------------------------------------- modules of one's own
+
+
+class Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 4, dtype=torch.float64)
+        self.ran = False
+
+    def forward(self, input_ids: Any, *args: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
+        self.ran = True
+        return self.embedding(input_ids)
+
+
+def test_a_module_of_ones_own_is_taken_by_the_names_of_its_forward_and_never_run() -> None:
+    for wrap in (lambda model: model, nn.DataParallel):
+        model = Reader()
+        spec = ModelSpec.of(wrap(model))
+        assert spec == ModelSpec(name="Reader", accepts=("input_ids", "attention_mask"), dtype="float64")
+        assert not model.ran
+
+
+@pytest.mark.parametrize("wrong", ["bert-base-uncased", None, 3, BERT.config(), {"name": "BertModel"}])
+def test_what_is_no_model_is_refused_naming_what_is(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="model= takes the model itself") as said:
+        ModelSpec.of(wrong)
+    assert "AutoModel.from_pretrained" in str(said.value)
+
+
+def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:
+    with torch.device("meta"):
+        model = transformers.GPT2Model(GPT2.config())
+    with pytest.raises(ValueError, match=r"its numbers are not at hand\n  got: wte.weight is on the meta device"):
+        ModelSpec.of(model)
+
+
+# ----------------------------------------------------------------------------------------------------------- as a value
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "bart", "xglm"])
+def test_a_spec_is_a_value_that_goes_to_json_and_pickles_and_stays_light(name: str) -> None:
+    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    spec = ModelSpec.of(family.build())
+    assert ModelSpec.of(spec) is spec
+    assert ModelSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert hash(spec) == hash(ModelSpec.of(family.build(seed=5)))
+    assert len(pickle.dumps(spec)) < 2000
+    assert eval(repr(spec)) == spec
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.name = "other"  # type: ignore[misc]
+
+
+def test_a_misspelt_field_is_named() -> None:
+    with pytest.raises(ValueError, match="max_lenght"):
+        ModelSpec.from_dict({"max_lenght": 5})

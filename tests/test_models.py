@@ -1,0 +1,928 @@
+"""`use_sinusoidal_positions` on tiny models of some sixty Hugging Face families, held against facts written by hand.
+
+What is expected comes from `families`, `sinusoidal_encoding` and transformers' own classes; probing is not asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import random
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import FAMILIES, MORE_REFUSED, NAMED, REFUSED, ROOM, VOCABULARY, WIDTH, Family, outputs, tokens
+from torch import nn
+
+from hf_posenc import (
+    SinusoidalPositionalEncoding,
+    fixed_bases,
+    sinusoidal_encoding,
+    use_sinusoidal_positions,
+)
+from hf_posenc.models.held import looks_trained
+from hf_posenc.models.kept import Kept
+from hf_posenc.sinusoid import CONVENTIONS, resolve_convention
+
+every_family = pytest.mark.parametrize("family", [pytest.param(each, id=name) for name, each in FAMILIES.items()])
+FAMILIES_WITH_HEADS = [  # of the families beyond the issue's list when asked for
+    pytest.param(each, head, id=f"{name}-{head}", marks=() if name in NAMED else pytest.mark.slow)
+    for name, each in FAMILIES.items()
+    for head in each.heads
+]
+BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Models of six thousand numbers: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# -------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _rows(first_row: int, rows: int, width: int, convention: Any = "vaswani") -> torch.Tensor:
+    """What a table must hold: zeros, then the encoding of one position after the other."""
+    start = resolve_convention(convention).first_position
+    exact = sinusoidal_encoding(torch.arange(rows - first_row) + start, width, convention=convention)
+    return torch.cat([torch.zeros(first_row, width), exact])
+
+
+def _expected(family: Family, model: nn.Module) -> dict[str, int]:
+    """The family's tables by the names that they have in this model, perhaps behind a head."""
+    return {
+        full: first
+        for name, first in family.tables.items()
+        for full, _ in model.named_parameters()
+        if f".{full}".endswith(f".{name}")
+        and not any(f".{full}".endswith(f".{other}") for other in family.tables if len(other) > len(name))
+        and not any(f".{full}".endswith(f".{other}") for other in family.unreached)
+    }
+
+
+def _whole(model: Any) -> dict[str, Any]:
+    """Everything that a model is: numbers, which train, buffers saved or not, modes, configuration."""
+    return {
+        "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "buffers": {name: tensor.clone() for name, tensor in model.named_buffers()},
+        "trains": {name: each.requires_grad for name, each in model.named_parameters()},
+        "modes": {name: each.training for name, each in model.named_modules()},
+        "config": copy.deepcopy(model.config.to_dict()),
+    }
+
+
+def _assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for kind, values in before.items():
+        assert list(values) == list(after[kind]), kind
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                assert value.dtype == after[kind][name].dtype
+                assert torch.equal(value, after[kind][name]), name
+            else:
+                assert value == after[kind][name], (kind, name)
+
+
+def _traces(model: Any) -> dict[str, Any]:
+    """What a call could leave behind without changing a number: attributes, hooks, random states, global settings."""
+    modules = dict(model.named_modules())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
+    return {
+        "attributes": {
+            name: {key: id(value) for key, value in vars(each).items() if key != "training"}
+            for name, each in modules.items()
+        },
+        "children": {name: {key: id(value) for key, value in each._modules.items()} for name, each in modules.items()},
+        "parameters": {name: id(each) for name, each in model.named_parameters(remove_duplicate=False)},
+        "buffers": {name: id(each) for name, each in model.named_buffers(remove_duplicate=False)},
+        "hooks": {name: [len(getattr(each, kind)) for kind in hooks] for name, each in modules.items()},
+        "config": {name: id(value) for name, value in vars(model.config).items() if name != "sinusoidal_positions"},
+        "torch's random state": torch.get_rng_state().tolist(),
+        "numpy's random state": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+        "python's random state": random.getstate(),
+        "gradient": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "log level": logging.getLogger("transformers").level,
+    }
+
+
+def _same_outputs(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) > 0 and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _reloaded(model: Any, folder: Path) -> Any:
+    model.save_pretrained(folder)
+    return type(model).from_pretrained(folder).eval()
+
+
+# --------------------------------------------------------------------------------------------------------- the families
+
+
+def test_there_are_the_families_that_were_promised() -> None:
+    assert len(NAMED) == 35
+    assert len(FAMILIES) > 60
+
+
+@every_family
+def test_the_facts_about_a_family_are_true(family: Family) -> None:
+    """Held by what a model does: exactly those rows matter that the facts say a sequence reads, and each of them."""
+    model = family.build()
+    inputs = tokens(family)
+    for name, first in family.tables.items():
+        table = model.get_parameter(name)
+        in_decoder = family.has_decoder and "decoder" in name
+        length = inputs["decoder_input_ids"].shape[1] + family.ahead if in_decoder else inputs["input_ids"].shape[1]
+        every = torch.arange(len(table))
+        read = (every >= first) & (every < first + length)
+        plain, before = outputs(model, inputs), table.detach().clone()
+        for rows, matters in [(~read, False), *((every == row, True) for row in range(first, first + length))]:
+            with torch.no_grad():
+                table[rows] += 1.0 + torch.rand(int(rows.sum()), table.shape[1])
+            changed = [float((a - b).abs().max()) for a, b in zip(plain, outputs(model, inputs), strict=True)]
+            assert (max(changed) > 1e-5) == matters, (name, rows.nonzero().flatten().tolist(), changed)
+            with torch.no_grad():
+                table.copy_(before)
+
+
+@every_family
+def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_changes(family: Family) -> None:
+    model = family.build().train()
+    next(module for module in model.modules() if not list(module.children())).eval()  # modes need not be one
+    expected = _expected(family, model)
+    assert len(expected) == len(family.tables)
+    before, traces = _whole(model), _traces(model)
+
+    report = use_sinusoidal_positions(model)
+
+    after = _whole(model)
+    for name, first in expected.items():
+        table = model.get_parameter(name)
+        assert torch.equal(table, _rows(first, *table.shape)), name
+        assert not table.requires_grad
+        assert not torch.equal(before["state"].pop(name), after["state"].pop(name))
+        assert before["trains"].pop(name)
+        assert not after["trains"].pop(name)
+        for alias, parameter in model.named_parameters(remove_duplicate=False):
+            if parameter is table and alias != name:
+                del before["state"][alias], after["state"][alias]
+    noted = after["config"].pop("sinusoidal_positions")
+    assert noted["convention"]["name"] == "vaswani"
+    assert sorted(noted["tables"]) == sorted(expected)
+    json.dumps(noted)
+    _assert_same(before, after)
+    assert _traces(model) == traces
+
+    assert {table.name: table.first_row for table in report.tables} == expected
+    for written in report.tables:
+        assert (written.rows, written.d_model) == tuple(model.get_parameter(written.name).shape)
+        assert written.was == "random"
+    assert sorted(report.frozen) == sorted(expected)
+    assert report.largest_difference == 0.0
+    assert report.not_reached == family.unreached
+    assert report.kept_positions == family.stays
+    assert report.left_padding_shifts == family.left_padding_shifts
+    said = str(report)
+    assert said.splitlines()[0] == f"{type(model).__name__}: sinusoidal positions (vaswani)"
+    for name in (*expected, *family.unreached):
+        assert name in said
+    for kind in family.stays:
+        assert f"{kind} positions stay" in said
+
+
+@every_family
+def test_a_saved_family_gives_the_same_outputs_in_its_stock_class_and_a_second_call_freezes_again(
+    family: Family, tmp_path: Path
+) -> None:
+    model, inputs = family.build(), tokens(family)
+    learned = outputs(model, inputs)
+    use_sinusoidal_positions(model)
+    ours = outputs(model, inputs)
+    assert not _same_outputs(learned, ours)
+
+    again = _reloaded(model, tmp_path)
+
+    assert _same_outputs(outputs(again, inputs), ours)
+    assert again.config.sinusoidal_positions == model.config.sinusoidal_positions
+    names = _expected(family, again)
+    assert all(again.get_parameter(name).requires_grad for name in names)
+    before = _whole(again)
+    report = use_sinusoidal_positions(again)
+    after = _whole(again)
+    assert not any(after["trains"].pop(name) for name in names)
+    assert all(before["trains"].pop(name) for name in names)
+    _assert_same(before, after)
+    assert {table.was for table in report.tables} == {"vaswani sinusoids"}
+    with pytest.raises(RuntimeError, match="the learned rows are gone"):
+        report.remove()
+    _assert_same(after | {"trains": {}}, _whole(again) | {"trains": {}})
+
+
+@every_family
+def test_remove_puts_a_family_back_bit_for_bit(family: Family) -> None:
+    model, inputs = family.build(), tokens(family)
+    model.get_parameter(next(iter(family.tables))).requires_grad_(False)  # that one was not trained before either
+    before, learned = _whole(model), outputs(model, inputs)
+    traces = _traces(model)
+    report = use_sinusoidal_positions(model)
+    report.remove()
+    _assert_same(before, _whole(model))
+    assert _traces(model) == traces
+    assert _same_outputs(outputs(model, inputs), learned)
+    with pytest.raises(RuntimeError, match="put back already"):
+        report.remove()
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    FAMILIES_WITH_HEADS,
+)
+def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
+    family: Family, head: str, tmp_path: Path
+) -> None:
+    model = family.build(head)
+    expected = _expected(family, model)
+    assert len(expected) == len(family.tables)
+    inputs = _for_head(model, tokens(family))
+    before = _whole(model)
+
+    report = use_sinusoidal_positions(model)
+
+    assert {table.name: table.first_row for table in report.tables} == expected
+    for name, first in expected.items():
+        table = model.get_parameter(name)
+        assert torch.equal(table, _rows(first, *table.shape))
+        assert not table.requires_grad
+    again = _reloaded(model, tmp_path)
+    assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
+    use_sinusoidal_positions(again, verify=False)
+    assert not any(again.get_parameter(name).requires_grad for name in expected)
+    report.remove()
+    _assert_same(before, _whole(model))
+
+
+def _for_head(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What two heads cannot do without."""
+    name = type(model).__name__
+    if name == "BartForSequenceClassification":  # reads the last end-of-sequence token, and makes the second sequence
+        inputs = {key: value for key, value in inputs.items() if "decoder" not in key}
+        inputs["input_ids"][:, -1] = model.config.eos_token_id
+    if name == "LongformerForQuestionAnswering":  # finds the question by three separators
+        inputs["input_ids"][:, [2, 3, 6]] = model.config.sep_token_id
+    return inputs
+
+
+# ---------------------------------------------------------------------------------------------------------- longer rows
+
+
+@pytest.mark.parametrize("family", [pytest.param(each, id=name) for name, each in FAMILIES.items() if each.longer])
+def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_run(
+    family: Family, tmp_path: Path
+) -> None:
+    model, inputs = family.build(), tokens(family)
+    before = _whole(model)
+    use_sinusoidal_positions(model).remove()
+    short = outputs(model, inputs)
+    wanted = ROOM + 24
+    report = use_sinusoidal_positions(model, max_positions=wanted)
+
+    for name, first in _expected(family, model).items():
+        table = model.get_parameter(name)
+        assert torch.equal(table, _rows(first, first + wanted + family.ahead, table.shape[1])), name
+        assert not table.requires_grad
+    assert min(table.max_positions for table in report.tables) == wanted
+    long = tokens(family, wanted, wanted)
+    if family.prefix != "Tapas":  # which reads its last row again and again
+        with pytest.raises((RuntimeError, IndexError, ValueError), match=r"index|size|length|expand|shape"):
+            outputs(family.build(), long)
+    ours = outputs(model, long)
+    again = _reloaded(model, tmp_path)  # by its configuration: sizes that differ would raise
+    assert {name: tuple(each.shape) for name, each in again.named_buffers()} == {
+        name: tuple(each.shape) for name, each in model.named_buffers()
+    }
+    assert _same_outputs(outputs(again, long), ours)
+    report.remove()
+    _assert_same(before, _whole(model))
+    assert _same_outputs(outputs(model, inputs), short)
+
+
+def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_may_lengthen() -> None:
+    model = BERT.build()
+    before = _whole(model)
+    with pytest.raises(
+        ValueError, match=f"max_positions lengthens a table, and this one is longer\n.*{ROOM - 1}.*{ROOM}"
+    ):
+        use_sinusoidal_positions(model, max_positions=ROOM - 1)
+    _assert_same(before, _whole(model))
+    report = use_sinusoidal_positions(model, max_positions=ROOM)
+    assert report.tables[0].rows == ROOM
+    longer = use_sinusoidal_positions(model, max_positions=ROOM + 1)
+    assert longer.tables[0].rows == ROOM + 1
+    assert model.config.max_position_embeddings == ROOM + 1
+    assert model.embeddings.position_ids.shape == (1, ROOM + 1)
+
+
+def test_lengthening_is_refused_where_the_configuration_says_something_else_by_the_same_number() -> None:
+    for name, family in FAMILIES.items():
+        if not family.longer:
+            model = family.build()
+            before = _whole(model)
+            with pytest.raises(
+                ValueError, match=f"the configuration of {type(model).__name__} cannot say that it has 64"
+            ):
+                use_sinusoidal_positions(model, max_positions=64)
+            _assert_same(before, _whole(model))
+            assert name in {"canine", "deberta", "deberta-v2"}
+
+
+def test_a_lengthened_model_can_still_be_trained_and_its_new_rows_are_the_parameter_that_the_optimizer_must_see() -> (
+    None
+):
+    model = FAMILIES["gpt2"].build("LMHeadModel")
+    use_sinusoidal_positions(model, max_positions=ROOM + 8)
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
+    inputs = tokens(GPT2, ROOM + 8)
+    before = model.transformer.wte.weight.detach().clone()
+    model(**inputs, labels=inputs["input_ids"]).loss.backward()
+    optimizer.step()
+    assert not torch.equal(model.transformer.wte.weight, before)
+    assert model.transformer.wpe.weight.grad is None
+    assert torch.equal(model.transformer.wpe.weight, _rows(0, ROOM + 8, WIDTH))
+
+
+# ------------------------------------------------------------------------------------------------------- refused models
+
+
+@pytest.mark.parametrize(
+    ("kind", "family"), [pytest.param(*each, id=name) for name, each in (REFUSED | MORE_REFUSED).items()]
+)
+def test_a_model_without_a_learned_table_is_refused_saying_which_positions_it_has_and_what_to_do(
+    kind: str, family: Family
+) -> None:
+    model = family.build().train()
+    before, traces = _whole(model), _traces(model)
+    with pytest.raises(ValueError, match=r".+\n  got: .+\n  fix: ") as raised:
+        use_sinusoidal_positions(model)
+    said = str(raised.value)
+    rule, got, fix = said.split("\n")
+    assert rule.startswith(f"ValueError: {type(model).__name__} has ") or rule.startswith(
+        f"{type(model).__name__} has "
+    )
+    others = {"rotary", "relative", "alibi", "sinusoidal"} - {kind}
+    if kind == "no":
+        assert "no table of positions" in rule
+        assert "embedding=model.get_input_embeddings()" in fix
+    else:
+        assert f" has {kind} positions" in rule
+        assert not [other for other in others if other in rule + got]
+        assert "leave it as it is" in fix
+        assert "DataCollatorWithPositionalEncoding(tokenizer, model=model)" in fix
+    _assert_same(before, _whole(model))
+    assert _traces(model) == traces
+
+
+def _reformer() -> Any:
+    sizes = {"attention_head_size": 8, "hidden_size": WIDTH, "num_attention_heads": 2, "feed_forward_size": 24}
+    chunks = {"local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "num_buckets": 2, "attn_layers": ["local"]}
+    axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
+    return transformers.ReformerModel(transformers.ReformerConfig(vocab_size=VOCABULARY, **sizes, **chunks, **axes))
+
+
+def _whisper() -> Any:
+    small = {name: value for name, value in BART.small.items() if name != "max_position_embeddings"}
+    heard = {"num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": ROOM}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    return transformers.WhisperModel(transformers.WhisperConfig(**small, **heard, **special))
+
+
+def _vision(prefix: str) -> dict[str, Any]:
+    small = {name: BERT.small[name] for name in list(BERT.small)[1:5]}
+    return getattr(transformers, f"{prefix}Config")(**small, image_size=8, patch_size=4).to_dict()
+
+
+def _clip() -> Any:
+    text, image = FAMILIES["clip_text_model"].config().to_dict(), _vision("CLIPVision")
+    return transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=image, projection_dim=8))
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        pytest.param(_reformer, r"ReformerModel .* positions", id="reformer, axial"),
+        pytest.param(_whisper, "WhisperModel reads no token ids.*\n.*input_features", id="whisper, speech"),
+        pytest.param(
+            lambda: transformers.ViTModel(transformers.ViTConfig(**_vision("ViT"))),
+            "ViTModel reads no token ids.*\n.*pixel_values",
+            id="vit, images",
+        ),
+        pytest.param(_clip, "CLIPModel did not run on 7 token ids alone", id="clip, two towers"),
+        pytest.param(
+            lambda: transformers.BrosModel(transformers.BrosConfig(**BERT.small)),
+            "BrosModel did not run on 7 token ids alone.*\n.*You have to specify bbox",
+            id="bros, boxes",
+        ),
+    ],
+)
+def test_a_model_that_reads_more_than_text_is_refused_in_words(build: Any, says: str) -> None:
+    model = build().eval()
+    before, traces = _whole(model), _traces(model)
+    with pytest.raises(ValueError, match=says) as raised:
+        use_sinusoidal_positions(model)
+    assert "fix: give the part that reads text alone, e.g. model.text_model" in str(raised.value)
+    _assert_same(before, _whole(model))
+    assert _traces(model) == traces
+
+
+def test_the_part_of_a_larger_model_that_reads_text_can_be_given() -> None:
+    clip, whisper = _clip(), _whisper()
+    for part, name, first in [
+        (clip.text_model, "embeddings.position_embedding.weight", 0),
+        (whisper.get_decoder(), "embed_positions.weight", 0),
+    ]:
+        use_sinusoidal_positions(part)
+        assert torch.equal(part.get_parameter(name), _rows(first, ROOM, WIDTH))
+
+
+class Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 6)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(input_ids)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel], ids=["alone", "wrapped"])
+def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_two_lines_work(wrap: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"a Hugging Face model\n  got: '.*Reader'\n  fix: in a module of your own"
+    ) as said:
+        use_sinusoidal_positions(wrap(Reader()))
+    init, forward = (line.partition("#")[0].strip() for line in str(said.value).splitlines()[-2:])
+    assert init == "self.positions = SinusoidalPositionalEncoding(d_model)"
+    assert forward == "x = self.positions(x, position_ids)"
+    scope: dict[str, Any] = {"nn": nn, "SinusoidalPositionalEncoding": SinusoidalPositionalEncoding}
+    exec(
+        "class Mine(nn.Module):\n"
+        "    def __init__(self, d_model):\n        super().__init__()\n"
+        f"        {init}\n"
+        f"    def forward(self, x, position_ids):\n        {forward}\n        return x",
+        scope,
+    )
+    positions = torch.tensor([[0, 1, 2]])
+    x = scope["Mine"](6)(torch.zeros(1, 3, 6), positions)
+    assert torch.equal(x, sinusoidal_encoding(positions, 6))
+
+
+@pytest.mark.parametrize("wrong", ["bert-base-uncased", None, BERT.config()])
+def test_what_is_no_model_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="Hugging Face model"):
+        use_sinusoidal_positions(wrong)
+
+
+def test_a_wrong_keyword_convention_or_length_raises_before_anything_is_changed() -> None:
+    model = BERT.build()
+    before = _whole(model)
+    with pytest.raises(ValueError, match="sinusoids"):
+        use_sinusoidal_positions(model, convention="sinusoids")
+    with pytest.raises(ValueError, match="3 fixed bases make 6 columns"):
+        use_sinusoidal_positions(model, convention=fixed_bases(4, 5, 7))
+    for wrong in (0, -1, 2.5, "64", True):
+        with pytest.raises((ValueError, TypeError), match="max_positions"):
+            use_sinusoidal_positions(model, max_positions=wrong)  # type: ignore[arg-type]
+    _assert_same(before, _whole(model))
+
+
+# ----------------------------------------------------------------------------------------------------- what was trained
+
+
+def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp_path: Path) -> None:
+    model = transformers.AutoModel.from_pretrained(bert_folder).eval()
+    before, traces = _whole(model), _traces(model)
+    with pytest.raises(
+        ValueError, match=r"this replaces 512 trained positions of embeddings\.position_embeddings"
+    ) as said:
+        use_sinusoidal_positions(model)
+    assert "mean cosine of 0.85" in str(said.value)
+    assert "replace_trained=True" in str(said.value)
+    with pytest.raises(ValueError, match="replaces 512 trained positions"):
+        use_sinusoidal_positions(model, max_positions=600)
+    _assert_same(before, _whole(model))
+    assert _traces(model) == traces
+
+    report = use_sinusoidal_positions(model, replace_trained=True)
+    assert report.tables[0].was == "trained"
+    assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, 512, 384))
+    report.remove()
+    _assert_same(before, _whole(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_trained_table_in_half_precision_is_seen_too(bert_folder: Path, dtype: torch.dtype) -> None:
+    model = transformers.AutoModel.from_pretrained(bert_folder, dtype=dtype)
+    with pytest.raises(ValueError, match="replaces 512 trained positions"):
+        use_sinusoidal_positions(model)
+
+
+def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_never_does() -> None:
+    """Trained to say whether a token is in the second half of its row; half a thousand fresh tables beside it."""
+    model = FAMILIES["bert"].build("ForTokenClassification", num_labels=2).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(60):
+        inputs = tokens(BERT, ROOM, rows=4)
+        inputs["input_ids"] = inputs["input_ids"].roll(step, 0)
+        labels = (torch.arange(ROOM) >= ROOM // 2).long().repeat(4, 1)
+        model(**inputs, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with pytest.raises(ValueError, match=f"this replaces {ROOM} trained positions"):
+        use_sinusoidal_positions(model)
+    assert use_sinusoidal_positions(model, replace_trained=True).tables[0].was == "trained"
+
+    model = BERT.build()
+    table = model.embeddings.position_embeddings.weight
+    for seed in range(500):
+        table.data.normal_(std=0.02, generator=torch.Generator().manual_seed(seed))
+        if seed % 50 == 0:
+            report = use_sinusoidal_positions(model, verify=False)
+            assert report.tables[0].was == "random"
+            report.remove()
+        else:
+            assert not looks_trained(table)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
+def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is_seen(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    family = FAMILIES[name]
+    model = family.build().to(dtype)
+    model.config.dtype = str(dtype).removeprefix("torch.")
+    before = _whole(model)
+    report = use_sinusoidal_positions(model)
+    for table, first in _expected(family, model).items():
+        written = model.get_parameter(table)
+        positions = torch.arange(len(written) - first)
+        assert written.dtype == dtype
+        assert torch.equal(written[first:], sinusoidal_encoding(positions, WIDTH, dtype=dtype))
+    again = _reloaded(model, tmp_path)
+    assert next(again.parameters()).dtype == dtype
+    assert use_sinusoidal_positions(again).tables[0].was == "vaswani sinusoids"
+    # written in float32, read back in half precision: the same rows
+    full = family.build()
+    use_sinusoidal_positions(full)
+    assert use_sinusoidal_positions(full.to(dtype)).tables[0].was == "vaswani sinusoids"
+    for table in _expected(family, model):
+        assert torch.equal(full.get_parameter(table), model.get_parameter(table))
+    report.remove()
+    _assert_same(before, _whole(model))
+
+
+# ---------------------------------------------------------------------------------------------------------- conventions
+
+
+@pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9, 11, 13, 17, 19)], ids=str)
+@pytest.mark.parametrize("name", ["bert", "roberta", "bart"])
+def test_every_convention_is_written_from_its_first_position_and_known_again(
+    name: str, convention: Any, tmp_path: Path
+) -> None:
+    family = FAMILIES[name]
+    model, inputs = family.build(), tokens(family)
+    report = use_sinusoidal_positions(model, convention=convention)
+    assert report.convention == resolve_convention(convention)
+    for table, first in _expected(family, model).items():
+        assert torch.equal(model.get_parameter(table), _rows(first, ROOM + first, WIDTH, convention))
+    again = _reloaded(model, tmp_path)
+    assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
+    repeated = use_sinusoidal_positions(again, convention=convention)
+    assert {table.was for table in repeated.tables} == {f"{resolve_convention(convention).name} sinusoids"}
+    with pytest.raises(RuntimeError, match="learned rows are gone"):
+        repeated.remove()
+
+
+def test_another_convention_than_the_recorded_one_may_follow_and_one_of_unknown_origin_is_asked_about(
+    tmp_path: Path,
+) -> None:
+    model = BERT.build()
+    use_sinusoidal_positions(model)
+    report = use_sinusoidal_positions(model, convention="tensor2tensor")
+    assert report.tables[0].was == "vaswani sinusoids"
+    assert model.config.sinusoidal_positions["convention"]["name"] == "tensor2tensor"
+    other = BERT.build()
+    with torch.no_grad():
+        other.embeddings.position_embeddings.weight.copy_(_rows(0, ROOM, WIDTH, "tensor2tensor"))
+    with pytest.raises(ValueError, match="holds sinusoids already, of another formula") as said:
+        use_sinusoidal_positions(other)
+    assert re.search(r"convention='vaswani'.*tensor2tensor", str(said.value))
+    assert use_sinusoidal_positions(other, convention="tensor2tensor").tables[0].was == "tensor2tensor sinusoids"
+
+
+@pytest.mark.parametrize(("width", "heads"), [(1, 1), (2, 1), (3, 1), (9, 3), (15, 5)])
+def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> None:
+    model = BERT.build(hidden_size=width, num_attention_heads=heads)
+    report = use_sinusoidal_positions(model)
+    assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, width))
+    assert report.tables[0].d_model == width
+    assert use_sinusoidal_positions(_reloaded(model, tmp_path)).tables[0].was == "vaswani sinusoids"
+
+
+# -------------------------------------------------------------------------------------------- wrapped and shared models
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch.compile's own
+def test_a_model_may_be_wrapped_in_data_parallel_or_compiled() -> None:
+    for wrap in (nn.DataParallel, torch.compile, lambda model: nn.DataParallel(nn.DataParallel(model))):
+        model = BERT.build()
+        report = use_sinusoidal_positions(wrap(model))
+        assert report.model == "BertModel"
+        assert report.tables[0].name == "embeddings.position_embeddings.weight"
+        assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
+        assert "sinusoidal_positions" in vars(model.config)
+        report.remove()
+
+
+def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        for family in (BERT, BART):
+            model = family.build()
+            report = use_sinusoidal_positions(nn.parallel.DistributedDataParallel(model))
+            for name, first in family.tables.items():
+                assert torch.equal(model.get_parameter(name), _rows(first, ROOM + first, WIDTH))
+            report.remove()
+            use_sinusoidal_positions(model)
+            wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+            inputs = tokens(family)
+            wrapped(**inputs).last_hidden_state.sum().backward()
+            assert all(model.get_parameter(name).grad is None for name in family.tables)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
+    peft = pytest.importorskip("peft")
+    base = FAMILIES["gpt2"].build("LMHeadModel")
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True))
+    trains = {name for name, each in wrapped.named_parameters() if each.requires_grad}
+    report = use_sinusoidal_positions(wrapped)
+    assert report.model == "GPT2LMHeadModel"
+    assert torch.equal(base.transformer.wpe.weight, _rows(0, ROOM, WIDTH))
+    assert {name for name, each in wrapped.named_parameters() if each.requires_grad} == trains
+    report.remove()
+    assert not base.transformer.wpe.weight.requires_grad  # as the adapters left it
+
+
+def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
+    with torch.device("meta"):
+        model = transformers.BertModel(BERT.config())
+    with pytest.raises(
+        ValueError, match=r"its numbers are not at hand\n  got: .* is on the meta device\n  fix: .*after its"
+    ):
+        use_sinusoidal_positions(model)
+    assert not hasattr(model.config, "sinusoidal_positions")
+
+
+def test_an_encoder_decoder_of_two_models_gets_both_tables_each_from_its_own_first_row(tmp_path: Path) -> None:
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        ROBERTA.config(),
+        BERT.config(is_decoder=True, add_cross_attention=True),
+        decoder_start_token_id=5,
+        pad_token_id=1,
+    )
+    model = transformers.EncoderDecoderModel(config).eval()
+    report = use_sinusoidal_positions(model)
+    assert {(table.name, table.first_row, table.counts) for table in report.tables} == {
+        ("encoder.embeddings.position_embeddings.weight", 2, "input_ids"),
+        ("decoder.bert.embeddings.position_embeddings.weight", 0, "decoder_input_ids"),
+    }
+    inputs = tokens(BART)
+    again = _reloaded(model, tmp_path)
+    assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
+    assert not [table for table in use_sinusoidal_positions(again).tables if table.was != "vaswani sinusoids"]
+
+
+def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_put_back() -> None:
+    model = BART.build()
+    model.decoder.embed_positions.weight = model.encoder.embed_positions.weight
+    before = _whole(model)
+    report = use_sinusoidal_positions(model)
+    assert [table.name for table in report.tables] == ["encoder.embed_positions.weight"]
+    assert torch.equal(model.decoder.embed_positions.weight, _rows(2, ROOM + 2, WIDTH))
+    report.remove()
+    _assert_same(before, _whole(model))
+    report = use_sinusoidal_positions(model, max_positions=ROOM + 8)
+    assert model.decoder.embed_positions.weight is model.encoder.embed_positions.weight
+    assert torch.equal(model.decoder.embed_positions.weight, _rows(2, ROOM + 10, WIDTH))
+    report.remove()
+    assert model.decoder.embed_positions.weight is model.encoder.embed_positions.weight
+    _assert_same(before, _whole(model))
+
+
+def test_the_decoder_half_of_an_encoder_decoder_alone_works(tmp_path: Path) -> None:
+    for name, first in [("bart", 2), ("mbart", 2), ("blenderbot", 0), ("prophetnet", 1)]:
+        model = FAMILIES[name].build("ForCausalLM")
+        report = use_sinusoidal_positions(model)
+        (table,) = report.tables
+        assert table.first_row == first
+        assert torch.equal(model.get_parameter(table.name), _rows(first, table.rows, WIDTH))
+        inputs = tokens(GPT2)
+        assert _same_outputs(outputs(_reloaded(model, tmp_path / name), inputs), outputs(model, inputs))
+
+
+# --------------------------------------------------------------------------------------------- what is verified, really
+
+
+def test_verification_sees_a_table_that_returns_something_else_and_the_model_is_put_back() -> None:
+    class Louder(nn.Embedding):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * (1 + 2**-20)
+
+    class Skewed(nn.Embedding):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            rows = nn.functional.embedding(input, self.weight)
+            return torch.where(input[..., None] == 3, rows + 1e-6, rows)
+
+    for corrupt in (Louder, Skewed):
+        model = BERT.build()
+        model.embeddings.position_embeddings.__class__ = corrupt
+        before, traces = _whole(model), _traces(model)
+        with pytest.raises(ValueError, match=r"does not return what was written into it\n  got: a difference of \d"):
+            use_sinusoidal_positions(model)
+        _assert_same(before, _whole(model))
+        assert _traces(model) == traces
+        with pytest.raises(ValueError, match="does not return what was written"):
+            use_sinusoidal_positions(model, max_positions=ROOM + 5)
+        _assert_same(before, _whole(model))
+        assert model.embeddings.position_ids.shape == (1, ROOM)
+        report = use_sinusoidal_positions(model, verify=False)
+        assert report.largest_difference is None
+        assert "not verified" in str(report)
+
+
+def test_verification_sees_numbers_that_did_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that rounds wrongly in one place of the second table."""
+    real = Kept.write
+
+    def careless(self: Any, parameter: nn.Parameter, rows: torch.Tensor) -> None:
+        real(self, parameter, rows)
+        with torch.no_grad():
+            parameter[4, 1] += 1e-7
+
+    model = BART.build()
+    before = _whole(model)
+    monkeypatch.setattr(Kept, "write", careless)
+    with pytest.raises(ValueError, match="does not return what was written into it"):
+        use_sinusoidal_positions(model)
+    _assert_same(before, _whole(model))
+
+
+# --------------------------------------------------------------------------------------------- after it, a model trains
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "bart"])
+def test_training_moves_everything_but_the_positions_and_remove_leaves_what_was_learnt(name: str) -> None:
+    family = FAMILIES[name]
+    model = family.build(family.heads[0]).train()
+    learned = {table: model.get_parameter(table).detach().clone() for table in _expected(family, model)}
+    report = use_sinusoidal_positions(model)
+    exact = {table: model.get_parameter(table).detach().clone() for table in learned}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    inputs = tokens(family)
+    labels = inputs["decoder_input_ids" if family.has_decoder else "input_ids"]
+    model(**inputs, labels=labels).loss.backward()
+    assert all(model.get_parameter(table).grad is None for table in learned)
+    optimizer.step()
+    for table in learned:
+        assert torch.equal(model.get_parameter(table), exact[table])
+    after = {key: each.detach().clone() for key, each in model.named_parameters() if key not in learned}
+    report.remove()
+    for table, rows in learned.items():
+        assert torch.equal(model.get_parameter(table), rows)
+        assert model.get_parameter(table).requires_grad
+    assert all(torch.equal(each, after[key]) for key, each in model.named_parameters() if key in after)
+
+
+def test_a_gradient_from_before_the_call_cannot_move_the_rows() -> None:
+    model = BERT.build().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model(**tokens(BERT)).last_hidden_state.sum().backward()
+    use_sinusoidal_positions(model)
+    optimizer.step()
+    assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
+
+
+def test_remove_follows_a_model_that_was_moved_to_another_dtype() -> None:
+    model = ROBERTA.build()
+    learned = model.embeddings.position_embeddings.weight.detach().clone()
+    report = use_sinusoidal_positions(model, max_positions=ROOM + 6)
+    model.to(torch.bfloat16)
+    report.remove()
+    assert torch.equal(model.embeddings.position_embeddings.weight, learned.bfloat16())
+    assert outputs(model, tokens(ROBERTA))[0].dtype == torch.bfloat16
+
+
+# ---------------------------------------------------------------------------------------- a reload without this package
+
+
+def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_this_package(tmp_path: Path) -> None:
+    built = {
+        "bert": BERT.build("ForSequenceClassification"),
+        "roberta": ROBERTA.build("ForMaskedLM"),
+        "gpt2": GPT2.build("LMHeadModel"),
+        "bart": BART.build("ForConditionalGeneration"),
+    }
+    inputs, expected = {}, {}
+    for name, model in built.items():
+        use_sinusoidal_positions(model, max_positions=ROOM + 7)
+        model.save_pretrained(tmp_path / name)
+        inputs[name] = tokens(FAMILIES[name], ROOM + 7)
+        with torch.no_grad():
+            expected[name] = model(**inputs[name]).logits
+    torch.save(inputs, tmp_path / "inputs.pt")
+    script = f"""
+        import sys
+        sys.modules["hf_posenc"] = None  # any import of it raises
+        import torch, transformers
+        torch.set_num_threads(1)
+        found = {{}}
+        for name, inputs in torch.load({str(tmp_path / "inputs.pt")!r}).items():
+            cls = {{"bert": "BertForSequenceClassification", "roberta": "RobertaForMaskedLM", "gpt2": "GPT2LMHeadModel",
+                   "bart": "BartForConditionalGeneration"}}[name]
+            model = getattr(transformers, cls).from_pretrained({str(tmp_path)!r} + "/" + name).eval()
+            with torch.no_grad():
+                found[name] = model(**inputs).logits
+        torch.save(found, {str(tmp_path / "found.pt")!r})
+        try:
+            import hf_posenc
+        except ImportError:
+            print("cannot import hf_posenc")
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert ran.stdout.strip() == "cannot import hf_posenc"
+    found = torch.load(tmp_path / "found.pt")
+    assert all(torch.equal(found[name], expected[name]) for name in built)
+
+
+# ----------------------------------------------------------------------------------------------------------- the report
+
+
+def test_the_report_reads_as_it_does_in_the_documentation() -> None:
+    assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines() == [
+        "LukeModel: sinusoidal positions (vaswani)",
+        f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
+        "  frozen; verified, largest difference 0.0",
+        "  not reached by a plain sequence of tokens, and left as it was: entity_embeddings.position_embeddings.weight",
+        "  positions are 30 times as large as token embeddings; see the README on scale",
+    ]
+    lines = str(use_sinusoidal_positions(BART.build())).splitlines()
+    assert any(line.strip().startswith("decoder.embed_positions") and "of the decoder" in line for line in lines)
+    assert "  left padding shifts positions: pad on the right" in lines
+    assert (
+        "  left padding shifts positions unless position_ids are given"
+        in str(use_sinusoidal_positions(BERT.build())).splitlines()
+    )
+
+
+def test_the_report_says_when_positions_drown_tokens_and_is_quiet_otherwise() -> None:
+    model = BERT.build()
+    model.embeddings.word_embeddings.weight.data.normal_(std=1.0)
+    assert "times as large" not in str(use_sinusoidal_positions(model))
+    model = BERT.build()
+    spread = use_sinusoidal_positions(model).spread
+    table, words = (getattr(model.embeddings, f"{each}_embeddings").weight.detach() for each in ("position", "word"))
+    assert spread == pytest.approx(float(table.std() / words.std()), rel=1e-5)
+
+
+def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it_cannot() -> None:
+    model = BERT.build()
+    before = _whole(model)
+    first = use_sinusoidal_positions(model)
+    second = use_sinusoidal_positions(model, convention="tensor2tensor")
+    with pytest.raises(RuntimeError, match="learned rows are gone"):
+        second.remove()
+    first.remove()
+    _assert_same(before, _whole(model))
+
+    first = use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, max_positions=ROOM + 4)
+    with pytest.raises(RuntimeError, match="other tables now than those that were written"):
+        first.remove()
+    assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM + 4, WIDTH))
+    assert model.config.sinusoidal_positions["convention"]["name"] == "vaswani"
