@@ -5,12 +5,15 @@ The only forms of size T×T per row that are made from scratch; torch's and Hugg
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 
 from .._explain import explain, shorten
 from .description import Description
 from .layout import band, numbers_of, sees_nothing, visible_keys
-from .plain import additive_mask
+from .plain import additive_mask, negative_number
 
 
 class DenseForms(Description):
@@ -42,7 +45,7 @@ class DenseForms(Description):
             >>> AttentionMask.from_lengths([1], 2).dense(out=buffer).data_ptr() == buffer.data_ptr()
             True
         """
-        return self._dense(_memory(out, self._shape, torch.bool, self.documents.device))
+        return self._fill(_memory(out, self._shape, torch.bool, self.documents.device), _BOOL)
 
     def additive(
         self, dtype: torch.dtype = torch.float32, value: float | None = None, *, out: torch.Tensor | None = None
@@ -66,40 +69,41 @@ class DenseForms(Description):
             tensor([[[[ 0.0000e+00, -1.0000e+09],
                       [ 0.0000e+00, -1.0000e+09]]]])
         """
-        memory = None if out is None else _memory(out, self._shape, dtype, self.documents.device)
-        return additive_mask(self.dense(), dtype, value=value, out=memory)
+        low = negative_number(dtype, value)
+        as_numbers = _Logic(lambda sees: additive_mask(sees, dtype, value=low), torch.minimum, torch.maximum)
+        return self._fill(_memory(out, self._shape, dtype, self.documents.device), as_numbers)
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
         looking = self.documents if self.queries is None else self.queries
         return len(looking), 1, looking.shape[1], self.documents.shape[1]
 
-    def _dense(self, out: torch.Tensor) -> torch.Tensor:
+    def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
         """Fills `out`. As few passes over it as there can be: they are what a dense mask costs."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)
         if not layout.one_document:
-            self._same_document(keys, keys, matrix)
+            self._same_document(keys, keys, matrix, logic)
             if seen is not None:
-                matrix.logical_and_(seen)
+                logic.both(matrix, logic.said(seen), out=matrix)
         elif seen is None:
-            matrix.copy_(keys[:, None, :].expand_as(matrix))
+            matrix.copy_(logic.said(keys)[:, None, :].expand_as(matrix))
         else:
-            torch.logical_and(keys[:, None, :], seen, out=matrix)
+            logic.both(logic.said(keys)[:, None, :], logic.said(seen), out=matrix)
         if layout.prefix:
             assert self.prefix is not None  # or it would show nothing
-            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix))
-            if layout.window is not None:
-                near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
-                assert near is not None  # there is a window
-                shown.logical_and_(near)
-            matrix.logical_or_(shown)
+            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
+            near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
+            logic.either(matrix, shown if near is None else logic.both(shown, logic.said(near), out=shown), out=matrix)
         if self.queries is None and (nothing := sees_nothing(self.documents, layout)) is not None:
-            matrix.diagonal(dim1=-2, dim2=-1).logical_or_(nothing)
+            diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+            logic.either(diagonal, logic.said(nothing), out=diagonal)
         return out
 
-    def _same_document(self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def _same_document(
+        self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
+    ) -> torch.Tensor:
         """`out[b, i, j]`: is j one of `keys` and in the document of i; for a query at padding, one of `at_padding`.
 
         Whole lines are copied from a table with one for each document, which is many times faster than comparing.
@@ -112,8 +116,20 @@ class DenseForms(Description):
         if self.queries is not None:  # where there is nothing but padding to look at, everyone looks at it
             lines.logical_or_((self.documents < 0).all(dim=1)[:, None, None])
         index = numbers.queries + torch.arange(rows, device=keys.device)[:, None] * numbers.total  # (B, Q)
-        torch.index_select(lines.flatten(0, 1), 0, index.flatten(), out=out.view(-1, out.shape[-1]))
+        lines = logic.said(lines).flatten(0, 1)
+        torch.index_select(lines, 0, index.flatten(), out=out.view(-1, out.shape[-1]))
         return out
+
+
+class _Logic(NamedTuple):
+    """Bools, and the numbers that stand for them, so that each form is written in one go and not made from another."""
+
+    said: Callable[[torch.Tensor], torch.Tensor]  # a few bools in this form
+    both: Callable[..., torch.Tensor]
+    either: Callable[..., torch.Tensor]
+
+
+_BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -152,7 +152,13 @@ def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, l
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
-    # torch 2.5 rounds lengths up to whole blocks and has no name for them.
+    # torch 2.5 rounds lengths up to whole blocks and has no name for them; later ones can leave the transpose to us,
+    # which is many times faster here.
     known = inspect.signature(BlockMask.from_kv_blocks).parameters
-    named: dict[str, Any] = {"seq_lengths": lengths} if "seq_lengths" in known else {}
-    return BlockMask.from_kv_blocks(*ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, **named)
+    named: dict[str, Any] = {"seq_lengths": lengths, "compute_q_blocks": False}
+    named = {name: value for name, value in named.items() if name in known}
+    made = BlockMask.from_kv_blocks(*ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, **named)
+    if made.q_indices is None:
+        made.q_num_blocks, made.q_indices = ordered(some.transpose(-1, -2))
+        made.full_q_num_blocks, made.full_q_indices = ordered(whole.transpose(-1, -2))
+    return made

@@ -26,7 +26,7 @@ import transformers
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import standard_library_docstrings
 
-from . import plans
+from . import masks, plans
 from .measuring import Measured, Target, must_equal, show, take_turns
 
 LIMIT = 512  # tokens a row, BERT's own
@@ -138,6 +138,7 @@ def main() -> None:
         targets=[Target(line, "import torch", "≤", 1.2) for line in ("import hf_posenc", "from hf_posenc import *")],
     )
     plans.run(rounds)
+    masks.run(rounds)
 
 
 if __name__ == "__main__":
