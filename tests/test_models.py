@@ -673,6 +673,21 @@ def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_a_model_that_was_sharded_is_refused_in_words(tmp_path: Path) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        model = BERT.build()
+        fully_shard(model)
+        with pytest.raises(
+            ValueError, match=r"its numbers are not at hand\n.*sharded over processes\n.*before the model is"
+        ):
+            use_sinusoidal_positions(model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
 def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
     peft = pytest.importorskip("peft")

@@ -166,7 +166,7 @@ def _hidden(out: Any) -> torch.Tensor:
 
 def _check_numbers(model: nn.Module) -> None:
     for name, tensor in model.named_parameters():
-        if tensor.is_meta or tensor.numel() == 0 or type(tensor).__name__ == "DTensor":
+        if tensor.is_meta or tensor.numel() == 0 or type(tensor).__name__ == "DTensor" or "_flat_param" in name:
             where = "on the meta device" if tensor.is_meta else "sharded over processes"
             raise ValueError(
                 explain(
