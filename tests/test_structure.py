@@ -377,11 +377,10 @@ def test_constraints_pin_everything_the_test_extra_installs() -> None:
 
 
 def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
-    said = (
-        "import hf_posenc; print(hf_posenc.audit.check.__name__, hf_posenc.plots.__name__, hf_posenc.testing.__name__)"
-    )
+    said = "import hf_posenc; print(hf_posenc.audit.check, hf_posenc.plots.__name__, hf_posenc.testing.__name__)"
     ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
-    assert ran.stdout.split() == ["check", "hf_posenc.plots", "hf_posenc.testing"]
+    assert "function check" in ran.stdout
+    assert "hf_posenc.plots hf_posenc.testing" in ran.stdout
 
 
 def test_import_loads_no_heavy_library_and_changes_nothing() -> None:
