@@ -360,7 +360,34 @@ def test_packed_rows_of_a_stream_are_taken_as_they_are(tmp_path: Path) -> None:
     assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
 
 
+def test_a_collator_that_adds_a_mask_of_ones_lets_packed_documents_see_each_other(
+    tmp_path: Path, word_level: Any
+) -> None:
+    """Why `pack_dataset` says which collator to give: transformers' own for a tokenizer adds the mask."""
+    packed = pack_dataset(rows(), 32)
+    trainer = Watched(
+        model=build("gpt2"),
+        args=arguments(tmp_path, per_device_train_batch_size=len(packed)),
+        train_dataset=packed,
+        data_collator=transformers.DataCollatorWithPadding(word_level),
+    )
+    trainer.train()
+    assert bool(trainer.fed[0]["attention_mask"].all())
+    with pytest.raises(AssertionError):
+        assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
+
+
 # -------------------------------------------------------------------------------------------------------- two processes
+
+
+STREAM = 40  # tokens of a packed row; the rows are then even in number
+
+
+def stream_arguments(folder: Path, world: int) -> TrainingArguments:
+    """One step on all packed rows of a stream, which has no length of its own."""
+    count = len(list(pack_dataset(rows().to_iterable_dataset(), STREAM, window=20)))
+    assert count % world == 0
+    return arguments(folder, max_steps=1, per_device_train_batch_size=count // world, ddp_backend="gloo")
 
 
 def work(folder: Path) -> None:
@@ -389,6 +416,10 @@ def work(folder: Path) -> None:
     for family in ("gpt2", "bert"):
         trainer = run(Roomy, folder / family, family, ddp_backend="gloo", logging_strategy="steps", logging_steps=1)
         found[family] = trainer.documents(), trainer.model.state_dict(), trainer.state.log_history[0]["loss"]
+    packed = pack_dataset(rows().to_iterable_dataset(), STREAM, window=20)
+    trainer = Watched(model=build("gpt2"), args=stream_arguments(folder / "stream", 2), train_dataset=packed)
+    trainer.train()
+    found["stream"] = [fed["input_ids"] for fed in trainer.fed], trainer.model.state_dict()
     steps = len(plan_batches(LENGTHS, 64, world_size=2)) // 2
     stop = steps + steps // 2
     saved = {"num_train_epochs": 2, "ddp_backend": "gloo"}
@@ -456,6 +487,18 @@ def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, fam
         model.load_state_dict(weights)
         assert_same_weights(model, expected)
         assert logged == pytest.approx(loss, rel=1e-4)
+
+
+def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
+    expected, _ = one_step_by_hand("gpt2")
+    seen = []
+    for rank in ranks:
+        [batch], weights = rank["stream"]
+        seen += [token - FIRST for token in batch.flatten().tolist() if FIRST <= token < FIRST + COUNT]
+        model = copy.deepcopy(expected)
+        model.load_state_dict(weights)
+        assert_same_weights(model, expected)
+    assert sorted(seen) == list(range(COUNT))
 
 
 def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: Any) -> None:
