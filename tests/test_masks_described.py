@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mask_reference import any_description, crossed, real_queries, reference, to_itself
+from mask_reference import any_description, crossed, packed, padded, real_queries, reference, to_itself
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -249,6 +249,18 @@ def test_a_description_that_moves_takes_all_of_itself_along(device: torch.device
     assert torch.equal(across.to(device).dense().cpu(), across.dense())
 
 
+@settings(deadline=None)
+@given(st.one_of(padded(), packed(), crossed()))
+def test_rendering_on_an_accelerator_waits_for_no_number_from_it(mask: AttentionMask) -> None:
+    there = mask.to("meta")  # where there is no number to wait for
+    assert there.dense().shape == mask.dense().shape
+    assert there.additive(torch.bfloat16).device.type == "meta"
+    assert list(there.for_sdpa()) == list(mask.for_sdpa())
+    assert list(there.for_multihead_attention(HEADS)) == list(mask.for_multihead_attention(HEADS))
+    if not mask.is_cross:
+        assert list(there.for_transformer_encoder(HEADS)) == list(mask.for_transformer_encoder(HEADS))
+
+
 # ------------------------------------------------------------------------------------------------------------- refusal
 
 _mask = AttentionMask.from_lengths([3, 2], look_ahead=True)
@@ -256,6 +268,23 @@ _cross = AttentionMask.cross(_mask, AttentionMask.from_lengths([4, 4]))
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: AttentionMask.from_lengths([3], window=0), ValueError, ["window must be", "at least 1", "0"]),
     (lambda: AttentionMask.from_lengths([3], window=1.5), ValueError, ["window must be", "1.5"]),
+    (lambda: AttentionMask.from_lengths([3], window=True), ValueError, ["window must be", "True"]),
+    (
+        lambda: AttentionMask(_mask.documents, look_ahead=True, prefix=torch.ones(2, 2, dtype=torch.bool)),
+        ValueError,
+        ["bool marks in the shape of documents"],
+    ),
+    (
+        lambda: AttentionMask(_mask.documents, look_ahead=True, queries=_mask.documents),
+        ValueError,
+        ["look_ahead=True", "AttentionMask.cross"],
+    ),
+    (lambda: AttentionMask(_mask.documents, queries=_mask.documents[:1]), ValueError, ["number of rows", "1 and 2"]),
+    (
+        lambda: AttentionMask.from_lengths([3, 2], look_ahead=True, prefix=[[1], [2, 3]]),
+        ValueError,
+        ["one for each row", "[[1], [2, 3]]"],
+    ),
     (lambda: AttentionMask.from_lengths([3], prefix=2), ValueError, ["prefix without look_ahead=True"]),
     (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=-2), ValueError, ["not be negative", "-2"]),
     (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=[1, 2]), ValueError, ["each row", "2 for 1"]),

@@ -5,7 +5,7 @@ It is made and moved here; nothing of size T×T is held, and the renderings are 
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from .crossing import check_crossing
+from .checks import check_fields
 from .layout import Layout, layout_of
-from .plain import PaddingSide, as_integers, padding_mask
+from .plain import PaddingSide, padding_mask
 from .prefixes import prefix_marks, prefix_marks_of_lengths
 from .reading import documents_of_batch, documents_of_lengths
 
@@ -34,26 +34,7 @@ class Description:
     queries: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        example = "AttentionMask.from_documents([[5, 9], [11]])"
-        as_integers(self.documents, "documents", dims=2, example=example)
-        if self.queries is not None:
-            as_integers(self.queries, "queries", dims=2, example=example)
-        if self.window is not None and (not isinstance(self.window, int | np.integer) or self.window < 1):
-            raise ValueError(
-                explain(
-                    "window must be a whole number of at least 1: a token sees itself and window - 1 before it",
-                    got=shorten(self.window),
-                    fix="window=None for no limit",
-                )
-            )
-        if self.prefix is not None and not self.look_ahead:
-            raise ValueError(
-                explain(
-                    "a prefix is what everyone may see although they look ahead of nothing else",
-                    got="prefix without look_ahead=True",
-                    fix="look_ahead=True, or prefix=None, because nothing is hidden",
-                )
-            )
+        check_fields(self.documents, self.look_ahead, self.window, self.prefix, self.queries)
 
     @classmethod
     def from_batch(
@@ -206,7 +187,6 @@ class Description:
                     )
                 )
         looking = queries.documents.to(keys.documents.device)
-        check_crossing(looking, keys.documents)
         return cls(keys.documents, queries=looking)
 
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
@@ -221,10 +201,11 @@ class Description:
         """
         if device is None or self.documents.device == torch.device(device):
             return self
-        held = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        there: dict[str, Any] = {name: value.to(device, non_blocking=non_blocking) for name, value in held.items()}
-        moved = dataclasses.replace(self, **there)
+        moved = copy.copy(self)  # not a new one: what is checked once need not be waited for again
         moved.__dict__["_layout"] = self._layout
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                moved.__dict__[name] = value.to(device, non_blocking=non_blocking)
         return moved
 
     @property

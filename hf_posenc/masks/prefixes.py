@@ -39,7 +39,7 @@ def prefix_marks(documents: torch.Tensor, prefix: Any) -> torch.Tensor | None:
     if prefix is None:
         return None
     rows = documents.shape[0]
-    marks = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
+    marks = prefix if isinstance(prefix, torch.Tensor) else _array(prefix)
     if marks.dtype in (torch.bool, np.bool_):
         marks = torch.as_tensor(marks).to(documents.device)
         if marks.shape != documents.shape:
@@ -58,6 +58,16 @@ def prefix_marks(documents: torch.Tensor, prefix: Any) -> torch.Tensor | None:
     if len(counts) and int(counts.min()) < 0:
         raise ValueError(explain("a prefix must not be negative", got=int(counts.min()), fix=_EXAMPLE))
     return (rank_in_document(documents) < counts[:, None]) & (documents >= 0)
+
+
+def _array(prefix: Any) -> Any:
+    try:
+        return np.asarray(prefix)
+    except ValueError:  # rows of unequal lengths
+        fix = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True), which takes one for each document"
+        raise ValueError(
+            explain("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix)
+        ) from None
 
 
 def prefix_marks_of_lengths(documents: Sequence[Sequence[int]], table: torch.Tensor, prefix: Any) -> Any:
