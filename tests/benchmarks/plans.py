@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import torch
@@ -22,7 +23,7 @@ from rich.table import Table
 from torch.utils.data import BatchSampler, RandomSampler
 from transformers import trainer_pt_utils
 
-from hf_posenc import pack, plan_batches
+from hf_posenc import lengths_of, pack, pack_dataset, plan_batches
 
 from .measuring import Measured, Target, must_equal, show, take_turns
 
@@ -40,8 +41,9 @@ def packing(count: int, rounds: int) -> None:
     plan = pack(lengths, CAPACITY)
     beyond = len(plan) / plan.lower_bound - 1
     contenders = {"hf_posenc": lambda: pack(lengths, CAPACITY)}
-    bfd = _trl()
-    if bfd is not None:
+    trl = _trl()
+    if trl is not None:
+        bfd = trl._pack_bfd
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         tokens = pa.array(np.zeros(int(offsets[-1]), dtype=np.int8))
         documents = pa.table({"input_ids": pa.ListArray.from_arrays(offsets, tokens)})
@@ -52,19 +54,42 @@ def packing(count: int, rounds: int) -> None:
         f"{100 * beyond:.4f} % beyond it (promised ≤ 0.05 %: {_met(beyond <= 0.0005)})",
         take_turns(contenders, rounds),
         per_second=(count, "documents"),
-        targets=[Target("hf_posenc", "TRL", "≥", 100)] if bfd is not None else [],
+        targets=[Target("hf_posenc", "TRL", "≥", 100)] if trl is not None else [],
     )
-    if bfd is None:
+    if trl is None:
         Console().print("  TRL is not installed: not measured\n")
 
 
+def data_sets(count: int, rounds: int) -> None:
+    """A whole data set packed, tokens and all, in windows of the same size; and how long its lengths take."""
+    lengths = log_normal(count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    tokens = pa.array(np.random.default_rng(0).integers(1, 30_000, int(offsets[-1]), dtype=np.int32))
+    dataset = datasets.Dataset(pa.table({"input_ids": pa.ListArray.from_arrays(offsets, tokens)}))
+    must_equal("the lengths", lengths_of(dataset), lengths)
+    contenders: dict[str, Callable[[], Any]] = {
+        "hf_posenc": lambda: pack_dataset(dataset, CAPACITY, window=10_000),
+        "lengths_of": lambda: lengths_of(dataset),
+    }
+    trl = _trl()
+    if trl is not None:
+        contenders["TRL"] = lambda: trl.pack_dataset(dataset, CAPACITY, map_kwargs={"batch_size": 10_000})
+        must_equal("the number of TRL's rows", len(contenders["hf_posenc"]()), len(contenders["TRL"]()))
+    show(
+        f"pack_dataset: {count:,} documents, {len(tokens):,} tokens, ids, positions, labels; TRL has ids and lengths",
+        take_turns(contenders, rounds),
+        per_second=(len(tokens), "tokens"),
+        targets=[Target("hf_posenc", "TRL", "≥", 1)] if trl is not None else [],
+    )
+
+
 def _trl() -> Any:
-    """TRL's best-fit decreasing, or `None` where it is not there."""
+    """TRL's `data_utils`, or `None` where it is not there."""
     try:
         from trl import data_utils
     except ImportError:
         return None
-    return getattr(data_utils, "_pack_bfd", None)
+    return data_utils if hasattr(data_utils, "_pack_bfd") else None
 
 
 def budgets(count: int, rounds: int) -> None:
@@ -92,13 +117,13 @@ def budgets(count: int, rounds: int) -> None:
         f"HF batch_rebalance, {ROWS} rows": rebalanced,
         f"budget {BUDGET:,}": planned,
         f"budget {BUDGET:,}, {RANKS} ranks": lambda: planned(world_size=RANKS),
-        f"budget {BUDGET:,}, 16 multiples of 128": lambda: planned(shapes=range(128, CAPACITY + 1, 128)),
+        f"budget {BUDGET:,}, 16 × 128": lambda: planned(shapes=range(128, CAPACITY + 1, 128)),
         f"budget {BUDGET:,}, shapes=16": lambda: planned(shapes=16),
     }
     if not hasattr(trainer_pt_utils, "BatchRebalanceSampler"):  # younger than the oldest transformers we take
         del kinds[f"HF batch_rebalance, {ROWS} rows"]
     table = Table()
-    for column in ("", "padding %", f"straggler of {RANKS}", "median ms", "fastest ms"):
+    for column in ("", "padding", "straggler", "median ms", "fastest ms"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     found: dict[str, tuple[float, float, Measured]] = {}
     for name, make in kinds.items():
@@ -109,13 +134,13 @@ def budgets(count: int, rounds: int) -> None:
         found[name] = waste, straggler, measured
         table.add_row(
             name,
-            f"{100 * waste:.2f}",
+            f"{100 * waste:.2f} %",
             f"{straggler:.3f}",
             f"{1e3 * measured.median:.1f}",
             f"{1e3 * min(measured.seconds):.1f}",
         )
     console = Console()
-    console.print(f"Batches: {count:,} log-normal lengths, window {WINDOW:,}")
+    console.print(f"Batches: {count:,} log-normal lengths, window {WINDOW:,}; straggler over {RANKS} ranks")
     console.print(table)
     one = found[f"budget {BUDGET:,}"]
     many, few = found[f"budget {BUDGET:,}, {RANKS} ranks"], found[f"budget {BUDGET:,}, shapes=16"]
@@ -151,7 +176,9 @@ def _met(yes: bool) -> str:
 
 def run(rounds: int) -> None:
     """Everything about plans."""
+    datasets.disable_progress_bars()
     packing(1_000_000, min(rounds, 2))  # TRL takes its time
+    data_sets(100_000, min(rounds, 3))
     budgets(100_000, rounds)
 
 
