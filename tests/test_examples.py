@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import os
 import re
 import subprocess
@@ -79,6 +81,22 @@ def test_03_learns_word_order_with_positions_and_guesses_without(tmp_path: Path)
     assert "both orders have the same tokens: True" in out
     assert float(re.findall(r"with positions: ([\d.]+)", out)[0]) >= 0.98
     assert float(re.findall(r"without positions: ([\d.]+)", out)[0]) == pytest.approx(0.5, abs=0.02)
+
+
+def test_04_reads_no_order_without_positions_and_some_with_sinusoids(tmp_path: Path) -> None:
+    out = run("04_bert_from_scratch.py", tmp_path, "--short")
+    assert re.search(r"position_embeddings.weight: 32 positions of width 128 from row 0, were random", out)
+    table = re.findall(r"^(after 0|after 100|every row shuffled).*?((?: +\d\.\d{4}){4})$", out, re.MULTILINE)
+    began, ended, shuffled = ([float(loss) for loss in losses.split()] for _, losses in table)
+    frequencies = float(re.findall(r"token frequencies alone: ([\d.]+)", out)[0])
+    assert all(loss > math.log(400) for loss in began)  # no better than chance before training
+    assert all(loss < frequencies for loss in ended)  # and already better than knowing how frequent each token is
+    *others, none = (after - before for before, after in zip(ended, shuffled, strict=True))
+    assert none == pytest.approx(0, abs=2e-4)  # the same in whatever order, but for the last digit printed
+    assert len(others) == 3
+    assert all(loss > 5e-4 for loss in others)
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "bert_from_scratch.png").stat().st_size > 10_000
 
 
 def test_05_begins_to_write_held_out_dates_in_their_form(tmp_path: Path) -> None:
