@@ -393,11 +393,8 @@ def by_hand(rows: Any, capacity: int) -> list[list[int]]:
 def test_a_packed_window_holds_every_document_once_with_its_own_positions_and_labels(
     lengths: list[int], capacity: int, seed: int
 ) -> None:
-    table = documents(lengths).data.table
-    if not sum(lengths):
-        table = table.cast(pa.schema([("input_ids", pa.list_(pa.int64()))]))
     made = packed_window(
-        table,
+        documents(lengths).data.table,
         range(len(lengths)),
         capacity=capacity,
         column="input_ids",
@@ -559,8 +556,29 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(documents([3, 2], labels=[[1, 2], [1, 2]]), 8),
         ValueError,
-        ["4 values in 'labels' for 5 tokens"],
+        ["row 0: 2 values in 'labels' for 3 tokens", "1 such rows of 2"],
     ),
+    (
+        lambda: pack_dataset(documents([3, 2], labels=[[1, 2], [1, 2, 3]]), 8),  # as many in all
+        ValueError,
+        ["row 0: 2 values in 'labels' for 3 tokens", "2 such rows of 2"],
+    ),
+    (
+        lambda: pack_dataset(documents([3, 2], attention_mask=[[1, 1, 1], [1]]), 8),
+        ValueError,
+        ["row 1: 1 values in 'attention_mask' for 2 tokens"],
+    ),
+    (
+        lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1.5, 2.0]]}), 8),
+        TypeError,
+        ["column 'input_ids' must hold lists of whole numbers", "lists of double"],
+    ),
+    (
+        lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1, None]]}), 8),
+        TypeError,
+        ["column 'input_ids' must hold lists of whole numbers", "1 of 2 values are None"],
+    ),
+    (lambda: pack_dataset(documents([3, 2]), 2**31), ValueError, ["more than Arrow's lists hold", "2147483648 tokens"]),
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1], None]}), 8),
         ValueError,

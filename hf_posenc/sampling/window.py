@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..packing import pack, split_long
-from ..packing.runs import gathered
 
 TooLong = Literal["error", "truncate", "split"]
 
@@ -46,31 +45,7 @@ def packed_window(
     Returns:
         `pyarrow.Table` of the rows.
     """
-    import pyarrow as pa
-
-    tokens = _flat(table, column)
-    lengths = _lengths(table, column, indices)
-    columns = {"input_ids": tokens}
-    if "labels" in table.column_names or shifted:
-        columns["labels"] = _labels(table, lengths) if "labels" in table.column_names else tokens
-    if "token_type_ids" in table.column_names:
-        columns["token_type_ids"] = _flat(table, "token_type_ids")
-    for name, values in columns.items():
-        if len(values) != len(tokens):
-            raise ValueError(
-                explain(
-                    f"{len(values)} values in '{name}' for {len(tokens)} tokens in '{column}'",
-                    got=f"documents {indices[0]} to {indices[-1]}",
-                    fix=f"one value a token, or dataset.remove_columns('{name}')",
-                )
-            )
-    if "attention_mask" in table.column_names:
-        real = _flat(table, "attention_mask") != 0
-        if not real.all():  # padding takes no room
-            before = np.concatenate([[0], np.cumsum(real)])
-            ends = np.cumsum(lengths)
-            lengths = before[ends] - before[ends - lengths]
-            columns = {name: values[real] for name, values in columns.items()}
+    columns, lengths = _documents(table, column, indices, with_labels=shifted)
     if not known and int(lengths.max(initial=0)) > capacity:
         tell_long(lengths, capacity, too_long, indices, counted=False)
     # Which run of tokens each piece is: a document, or a part of one.
@@ -83,22 +58,74 @@ def packed_window(
         begins, sizes = begins[kept], np.minimum(lengths[kept], capacity)
     plan = pack(sizes, capacity, seed=seed)
     sizes, begins = sizes[plan.order], begins[plan.order]
-    made = {name: gathered(values, begins, sizes)[0] for name, values in columns.items()}
     within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # 0, 1, … in every piece
+    at = within + np.repeat(begins, sizes)
+    made = {name: values[at] for name, values in columns.items()}
     if shifted:
         made["labels"][within == 0] = IGNORED
     made["position_ids"] = within + first_position
-    number = np.arange(len(sizes)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
     if document_ids:
+        number = np.arange(len(sizes)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
         made["document_ids"] = np.repeat(number, sizes)
     fills = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": first_position, "document_ids": -1}
-    inside = np.arange(capacity) < plan.row_lengths[:, None]  # (R, capacity)
-    offsets = np.arange(len(plan) + 1, dtype=np.int32) * capacity
+    return _rows(made, fills, plan.row_lengths, capacity)
+
+
+def _documents(
+    table: Any, column: str, indices: Sequence[int], *, with_labels: bool
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """The columns of a window with one value a token, flat and without padding, and the documents' lengths."""
+    lengths = _lengths(table, column, indices)
+    columns = {"input_ids": _flat(table, column)}
+    for name in ("labels", "token_type_ids", "attention_mask"):
+        if name not in table.column_names:
+            continue
+        if name == "labels":
+            _check_labels(table)
+        theirs = _lengths(table, name, indices)
+        if not np.array_equal(theirs, lengths):
+            wrong = int(np.flatnonzero(theirs != lengths)[0])
+            raise ValueError(
+                explain(
+                    f"row {indices[wrong]}: {theirs[wrong]} values in '{name}' for {lengths[wrong]} tokens",
+                    got=f"{int((theirs != lengths).sum())} such rows of {len(lengths)}",
+                    fix=f"one value a token, or dataset.remove_columns('{name}')",
+                )
+            )
+        columns[name] = _flat(table, name)
+    if with_labels:
+        columns.setdefault("labels", columns["input_ids"])
+    real = columns.pop("attention_mask", np.ones(0)) != 0
+    if not real.all():  # padding takes no room
+        before = np.concatenate([[0], np.cumsum(real)])
+        ends = np.cumsum(lengths)
+        lengths = before[ends] - before[ends - lengths]
+        columns = {name: values[real] for name, values in columns.items()}
+    return columns, lengths
+
+
+def _rows(
+    columns: dict[str, NDArray[Any]], fills: dict[str, int], row_lengths: NDArray[np.int64], capacity: int
+) -> Any:
+    """Rows of equal length as Arrow lists, filled up at their ends."""
+    import pyarrow as pa
+
+    places = len(row_lengths) * capacity
+    if places > np.iinfo(np.int32).max:  # of Arrow's offsets
+        raise ValueError(
+            explain(
+                f"a window of {len(row_lengths)} rows of {capacity} tokens is more than Arrow's lists hold",
+                got=f"{places} tokens",
+                fix="a smaller window=10_000",
+            )
+        )
+    inside = np.arange(capacity) < row_lengths[:, None]  # (R, capacity)
+    offsets = np.arange(len(row_lengths) + 1, dtype=np.int32) * capacity
     arrays = {}
     for name in COLUMNS:
-        if name in made:
+        if name in columns:
             row = np.full(inside.shape, fills.get(name, 0), dtype=np.int32)
-            row[inside] = made[name]
+            row[inside] = columns[name]
             arrays[name] = pa.ListArray.from_arrays(offsets, row.ravel())
     return pa.table(arrays)
 
@@ -124,9 +151,19 @@ def tell_long(
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
     """The values of a column of lists, one after the other."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    values: NDArray[Any] = pc.list_flatten(table.column(name)).to_numpy()
+    flat = pc.list_flatten(table.column(name))
+    if len(flat) and (flat.null_count or not (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))):
+        raise TypeError(
+            explain(
+                f"column '{name}' must hold lists of whole numbers",
+                got=f"{flat.null_count} of {len(flat)} values are None" if flat.null_count else f"lists of {flat.type}",
+                fix="tokenise first: dataset.map(collate, batched=True)",
+            )
+        )
+    values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
     return values
 
 
@@ -147,7 +184,7 @@ def _lengths(table: Any, name: str, indices: Sequence[int]) -> NDArray[np.int64]
     return counted
 
 
-def _labels(table: Any, lengths: NDArray[np.int64]) -> NDArray[Any]:
+def _check_labels(table: Any) -> None:
     import pyarrow as pa
 
     kind = table.column("labels").type
@@ -155,8 +192,7 @@ def _labels(table: Any, lengths: NDArray[np.int64]) -> NDArray[Any]:
         raise ValueError(
             explain(
                 "packed rows hold several documents, so one label a row has no place in them",
-                got=f"column 'labels' of type {kind}, {len(lengths)} documents",
+                got=f"column 'labels' of type {kind}, {len(table)} documents",
                 fix="one label a token, or dataset.remove_columns('labels')",
             )
         )
-    return _flat(table, "labels")
