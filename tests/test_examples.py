@@ -110,3 +110,16 @@ def test_05_begins_to_write_held_out_dates_in_their_form(tmp_path: Path) -> None
     assert len({text for text, _ in outputs}) == 19
     assert sum(bool(re.fullmatch(r"\d{4}-\d{2}-\d{2}", date)) for _, date in outputs) >= 15
     assert float(re.findall(r"held-out exact match: ([\d.]+)", out)[0]) > 0.02  # by chance: one in 36,525
+
+
+def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> None:
+    out = run("06_pack_and_budget.py", tmp_path, "--short")
+    numbers = r" +(\d+) +([\d,]+) +([\d.]+)% +([\d,]+) +([\d.]+)$"
+    found = {kind: re.findall(rf"^{kind}{numbers}", out, re.MULTILINE)[0] for kind in ("random", "budget", "packed")}
+    assert len({tokens for _, tokens, *_ in found.values()}) == 1
+    padding = {kind: float(share) for kind, (_, _, share, *_) in found.items()}
+    assert padding["packed"] < padding["budget"] < padding["random"]
+    assert padding["packed"] < 5
+    losses = [float(loss) for *_, loss in found.values()]
+    assert max(losses) < math.log(2000)  # below that of guessing among all tokens
+    assert max(losses) - min(losses) < 0.5
