@@ -109,7 +109,7 @@ class _Runner:
     @classmethod
     def of(cls, model: nn.Module, restart: str) -> _Runner:
         spec, found, probe = ModelSpec.of(model), find_positions(model), Probe(model)
-        if spec.is_encoder_decoder or probe.has_decoder:
+        if probe.has_decoder:
             raise ValueError(
                 explain(
                     f"{spec.name} reads two sequences, and packed rows of one are tried here",

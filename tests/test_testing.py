@@ -13,7 +13,8 @@ import torch
 import transformers
 from torch import nn
 
-from hf_posenc.testing import assert_packed_equals_alone
+from hf_posenc import AttentionMask, position_ids_from_documents
+from hf_posenc.testing import _Rows, assert_packed_equals_alone
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 97,
@@ -88,6 +89,38 @@ def test_documents_come_out_the_same_packed_padded_and_alone(name: str, attentio
 def test_barts_decoder_isolates_by_its_mask_once_its_positions_restart(attention: str) -> None:
     found = assert_packed_equals_alone(bart(attention), DOCUMENTS, restart="tables", atol=1e-5)
     assert sorted(found) == ["packed", "padded left", "padded right"]
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_the_parts_of_an_encoder_decoder_can_be_tried_one_by_one(part: str) -> None:
+    torch.manual_seed(0)
+    model = getattr(transformers.BartModel(transformers.BartConfig(**_BART)), part)
+    assert "packed" in assert_packed_equals_alone(model, DOCUMENTS, restart="tables", atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_barts_decoder_looks_at_its_own_text_alone_where_both_sides_are_packed(attention: str) -> None:
+    torch.manual_seed(0)
+    decoder = transformers.BartModel(transformers.BartConfig(**_BART, attn_implementation=attention)).decoder.eval()
+    table = decoder.embed_positions
+    targets, sources = [4, 7, 2], [6, 3, 5]
+    target, source = (AttentionMask.from_documents([lengths]) for lengths in (targets, sources))
+    ids = torch.from_numpy(np.random.default_rng(0).integers(10, 90, (1, sum(targets))))
+    memory = torch.randn(1, sum(sources), 16, generator=torch.Generator().manual_seed(0))
+    mask = target.for_hf(decoder)
+    with torch.no_grad(), _Rows({id(table.weight): position_ids_from_documents([targets]) + table.offset}):
+        out = decoder(
+            ids,
+            attention_mask=mask,
+            encoder_hidden_states=memory,
+            encoder_attention_mask=AttentionMask.cross(target, source).additive(),
+        ).last_hidden_state
+    places = [np.cumsum([0, *lengths]) for lengths in (targets, sources)]
+    for number in range(3):
+        own, read = (slice(*ends[number : number + 2].tolist()) for ends in places)
+        with torch.no_grad():
+            alone = decoder(ids[:, own], encoder_hidden_states=memory[:, read]).last_hidden_state
+        torch.testing.assert_close(out[:, own], alone, rtol=0, atol=1e-5)
 
 
 def test_a_model_whose_positions_cannot_restart_is_refused_and_not_called_right() -> None:

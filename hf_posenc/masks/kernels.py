@@ -33,7 +33,8 @@ class KernelForms(DenseForms):
     def block_mask(self, block_size: int = 128) -> BlockMask:
         r"""The `block_mask` of `torch.nn.attention.flex_attention.flex_attention`, for all heads alike.
 
-        The same blocks as `create_block_mask` finds by looking at each pair of tokens.
+        The same blocks as `create_block_mask` finds by looking at each pair of tokens. Hugging Face models under
+        `attn_implementation="flex_attention"` take it as `attention_mask`.
 
         Args:
             block_size (`int`, *optional*, defaults to 128): queries, and keys, of a block.
