@@ -17,12 +17,21 @@ import datasets
 import numpy as np
 import pytest
 import torch
+import trainer_runs
 import transformers
 from test_readme import REPO
 from torch.utils.data import DataLoader
+from trainer_runs import TEXTS
 from transformers import BertConfig, GPT2Config, LlamaConfig, Trainer, TrainingArguments
 
-from hf_posenc import TokenBudgetBatchSampler, TokenBudgetMixin, pack_dataset, plan_batches
+from hf_posenc import (
+    DataCollatorWithPositionalEncoding,
+    TokenBudgetBatchSampler,
+    TokenBudgetMixin,
+    pack_dataset,
+    plan_batches,
+    train_bpe,
+)
 
 COUNT, FIRST, ROOM = 60, 10, 128  # documents; the token that names the first of them; tokens there are
 RATE = 0.5  # of the learning, large enough that weights move visibly
@@ -271,6 +280,23 @@ def test_batches_are_padded_to_the_shapes_that_were_asked_for(tmp_path: Path, wo
     assert widths[Eights] == {8, 16}
     with pytest.raises(TypeError, match="a plan with shapes needs a collator that can pad"):
         run(Shaped, tmp_path)
+
+
+def test_texts_mapped_and_collated_by_this_package_train_by_tokens(tmp_path: Path) -> None:
+    """The whole way: texts, `map`, two lines for the budget, the collator fitted to the model."""
+
+    class Shaped(TokenBudgetMixin, Watched, token_budget=96, shapes=3): ...
+
+    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
+    model = trainer_runs.build("gpt2", tokenizer)
+    collate = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm")
+    mapped = datasets.Dataset.from_dict({"text": TEXTS}).map(collate, batched=True)
+    trainer = Shaped(model=model, args=arguments(tmp_path), train_dataset=mapped, data_collator=collate)
+    trainer.train()
+    lengths = [len(ids) for ids in mapped["input_ids"]]
+    assert {fed["input_ids"].shape[1] for fed in trainer.fed} <= set(plan_batches(lengths, 96, shapes=3).shapes or ())
+    assert sum(int(fed["attention_mask"].sum()) for fed in trainer.fed) == sum(lengths)
+    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
 
 
 def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:
