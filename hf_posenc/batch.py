@@ -95,8 +95,11 @@ class Batch(dict[str, Any]):
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        changed = {}
+        changed: dict[str, Any] = {}
         for name, value in self.items():
+            if isinstance(value, dict):  # one mask for each kind of layer
+                changed[name] = type(value)({kind: change(tensor) for kind, tensor in value.items()})
+                continue
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
                     explain(
@@ -165,6 +168,8 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
         tensor([[ True,  True, False]])
     """
     mask = batch.get("attention_mask")
+    if isinstance(mask, dict):  # one for each kind of layer: each shows every token to itself
+        mask = next(iter(mask.values()))
     if mask is not None:
         # In four dimensions nobody may see padding, and somebody may see every token: itself, if nobody else.
         return (mask[:, 0] == 0).any(1) if mask.ndim == 4 else mask != 0

@@ -979,3 +979,60 @@ def test_the_message_of_every_refusal_has_a_way_out(wordpiece) -> None:
     for settings in wrong:
         with pytest.raises(ValueError, match=re.compile("got: .*fix: ", re.DOTALL)):
             C(wordpiece, **settings)
+
+
+# --------------------------------------------------------------------------------------- rows that were packed before
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_that_come_packed_are_never_given_a_mask_that_mixes_their_documents(unigram, side: str) -> None:
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 1, 2, 0, 1]},
+        {"input_ids": [7, 6, 5], "position_ids": [0, 1, 2]},
+    ]
+    bare = C(unigram, padding_side=side, look_ahead=False)(rows)
+    assert "attention_mask" not in bare
+    one, other = [0, 0, 0, 1, 1], [0, 0, 0, -1, -1] if side == "right" else [-1, -1, 0, 0, 0]
+    assert bare["document_ids"].tolist() == [one, other]
+    for name in ("gpt2", "bert"):
+        model = tiny(name).eval()
+        batch = C(unigram, model=model, padding_side=side)(rows)
+        assert batch["attention_mask"].shape == (2, 1, 5, 5)
+        with torch.no_grad():
+            packed = model(**batch)[0]
+            for start, stop in ((0, 3), (3, 5)):
+                alone = model(input_ids=torch.tensor([rows[0]["input_ids"][start:stop]]))[0]
+                torch.testing.assert_close(packed[:1, start:stop], alone, rtol=0, atol=1e-5)
+
+
+def test_positions_that_do_not_restart_are_one_document_a_row(unigram) -> None:
+    rows = [{"input_ids": [5, 6, 7], "position_ids": [4, 5, 9]}, {"input_ids": [7], "position_ids": [0]}]
+    batch = C(unigram, look_ahead=False)(rows)
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert "document_ids" not in batch
+
+
+def test_rows_that_come_packed_are_refused_for_a_model_that_cannot_keep_them_apart(unigram) -> None:
+    collate = C(unigram, model=tiny("bart"))
+    with pytest.raises(ValueError, match="does not take an attention_mask of four dimensions"):
+        collate([{"input_ids": [5, 6, 7, 8], "position_ids": [0, 1, 0, 1]}])
+
+
+def test_packed_documents_longer_than_a_models_window_get_a_mask_for_each_kind_of_layer(unigram) -> None:
+    config = transformers.ModernBertConfig(
+        vocab_size=1200, **SMALL, local_attention=4, global_attn_every_n_layers=2, pad_token_id=1
+    )
+    model = transformers.ModernBertModel(config).eval()
+    collate = C(unigram, model=model, packing=True, max_length=32, add_special_tokens=False)
+    rows = [{"input_ids": list(range(5, 17))}, {"input_ids": list(range(20, 30))}]
+    batch = collate(rows)
+    assert sorted(batch["attention_mask"]) == ["full_attention", "sliding_attention"]
+    assert "attention_mask" in repr(batch.to("cpu"))
+    assert "<table>" in batch._repr_html_()
+    with torch.no_grad():
+        packed = model(**batch.to("cpu"))[0]
+        alone = model(input_ids=torch.tensor([rows[0]["input_ids"]]))[0]
+    start = batch["input_ids"][0].tolist().index(5)
+    torch.testing.assert_close(packed[0, start : start + 12], alone[0], rtol=0, atol=1e-5)
+    arrays = collate.replace(return_tensors="np")(rows)["attention_mask"]
+    assert {type(each).__name__ for each in arrays.values()} == {"ndarray"}

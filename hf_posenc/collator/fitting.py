@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from .._explain import explain
 from ..batch import Batch
@@ -18,7 +19,6 @@ from ..ragged import PaddingSide
 from .warned import beyond
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedTokenizerBase
 
     from ..sinusoid import Convention
@@ -163,8 +163,14 @@ def fitted(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """The additive mask (B, 1, T, T) in the model's dtype; for an array, an array."""
-    mask: torch.Tensor = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
+    """The additive mask (B, 1, T, T) in the model's dtype, or one for each kind of layer; for an array, arrays."""
+    mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask
-    return (mask.float() if spec.dtype == "bfloat16" else mask).numpy()  # NumPy has no bf16
+    if isinstance(mask, dict):
+        return {kind: _array(each) for kind, each in mask.items()}
+    return _array(mask)
+
+
+def _array(mask: torch.Tensor) -> Any:
+    return (mask.float() if mask.dtype == torch.bfloat16 else mask).numpy()  # NumPy has no bf16

@@ -63,6 +63,10 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         out["token_type_ids"] = pad(per_token["token_type_ids"], how.fills["token_type_ids"])
     if "position_ids" in per_token:
         out["position_ids"] = pad(per_token["position_ids"], how.fills["position_ids"])
+        documents = _documents(per_token["position_ids"], pieces.real)
+        if documents is not None:  # rows that came packed: a mask of ones would let their documents see each other
+            out["document_ids"] = pad(documents, -1)
+            del out["attention_mask"]
     elif mask is None:
         out["position_ids"] = _counted(how, ids.lengths, out["attention_mask"])
     else:
@@ -108,6 +112,24 @@ def _targets(how: Arrangement, targets: Ragged) -> Arrays:
     if how.decoder_start is None:
         return {"labels": labels}
     return {**decoder_inputs(labels, how.decoder_start, how.fills["input_ids"], how.side), "labels": labels}
+
+
+def _documents(positions: Ragged, real: NDArray[np.bool_] | None) -> Ragged | None:
+    """Which document of its row each token belongs to, -1 at padding; `None` where no row's positions restart."""
+    values = positions.values
+    if len(values) < 2:
+        return None
+    restarts = np.zeros(len(values), dtype=np.int64)
+    restarts[1:] = values[1:] <= values[:-1]
+    if real is not None:
+        restarts[1:] *= real[1:] & real[:-1]
+    first = positions.offsets[:-1][positions.lengths > 0]
+    restarts[first] = 0
+    if not restarts.any():
+        return None
+    counted = np.cumsum(restarts)
+    counted -= np.repeat(counted[first], positions.lengths[positions.lengths > 0])
+    return Ragged(counted if real is None else np.where(real, counted, -1), positions.lengths)
 
 
 def _padded_vectors(pieces: Pieces, inside: NDArray[np.bool_]) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +46,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
         (vars(each), dict(vars(each)), _contents(vars(each)))
         for each in (configurations(config) if config is not None else ())
     ]
+    python_state = random.getstate()  # dropping layers draws from it in some models
     numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
     logger = logging.getLogger("transformers")
     level = logger.level
@@ -59,6 +61,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+        random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         for module, attributes, dicts in before:
             _put_back(vars(module), attributes)
