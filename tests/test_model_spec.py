@@ -314,6 +314,19 @@ def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -
     assert all(each.training for each in model.modules())
 
 
+def test_what_a_forward_draws_at_random_is_drawn_again_afterwards() -> None:
+    """BigBird draws from NumPy, dropped layers from torch or from Python."""
+    model = BERT.build()
+    drawn: list[float] = []
+    model.register_forward_pre_hook(
+        lambda *_: drawn.append(random.random() + np.random.rand() + float(torch.rand(())))  # noqa: NPY002
+    )
+    before = _everything(model)["random"]
+    ModelSpec.of(model)
+    assert drawn
+    assert _everything(model)["random"] == before
+
+
 def test_looking_needs_no_more_than_a_few_tokens_worth_of_time() -> None:
     model = BERT.build()
     lengths: list[int] = []
