@@ -830,3 +830,16 @@ def test_packing_takes_no_padding_for_tokens(word_level) -> None:
 def test_packing_refuses_one_label_a_row(wordpiece) -> None:
     with pytest.raises(ValueError, match="one label a row has no place"):
         C(wordpiece, packing=True)([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
+
+
+def test_labels_and_what_generate_returns_are_read_back_too(wordpiece) -> None:
+    collate = C(wordpiece)
+    batch = collate(["I ride bike", "a dog"])
+    ids = batch["input_ids"]
+    assert collate.decode(ids) == collate.decode(batch)
+    assert collate.decode(ids.numpy()) == collate.decode(ids.tolist()) == collate.decode(batch)
+    labels = ids.masked_fill(batch["attention_mask"] == 0, -100)
+    assert collate.decode(labels) == collate.decode(batch)
+    assert collate.tokens(labels)[1][-1] == "-100"
+    with pytest.raises(ValueError, match=r"ids to be read come as rows, \(batch, length\)"):
+        collate.decode(ids[0])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .._explain import explain
-from ..batch import Batch, real_tokens
+from ..batch import Batch
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, private_copy, to_files
@@ -25,6 +25,7 @@ from .fitting import fitted, limits_of
 from .inputs import empty_batch, is_columns, is_table
 from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
+from .reading import ids_of, texts_of, tokens_of
 from .refusals import check_fit
 from .settings import Settings
 from .stage import Stage
@@ -251,33 +252,29 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     # -- reading a batch -----------------------------------------------------------------------------------------
 
-    def tokens(self, batch: Mapping[str, Any]) -> list[list[str]]:
+    def tokens(self, batch: Any) -> list[list[str]]:
         r"""The tokens of every row, padding included: one `str` a column.
 
         Args:
-            batch (mapping): with `input_ids` (B, T).
+            batch: with `input_ids` (B, T); or ids (B, T) themselves, such as `batch["labels"]`.
 
         Returns:
-            B lists of T `str`.
+            B lists of T `str`; -100, which is no token, as it is.
         """
-        return [self._tokens_of(row) for row in _ids_of(batch)]
+        return [tokens_of(self.tokenizer, row) for row in ids_of(batch)]
 
-    def decode(self, batch: Mapping[str, Any], *, skip_special_tokens: bool = True) -> list[str]:
+    def decode(self, batch: Any, *, skip_special_tokens: bool = True) -> list[str]:
         r"""The text of every row.
 
         Args:
-            batch (mapping): with `input_ids` (B, T), and `attention_mask` where rows are padded.
+            batch: with `input_ids` (B, T), and `attention_mask` where rows are padded; or ids (B, T) themselves, such
+                as `batch["labels"]` and what `generate` returns.
             skip_special_tokens (`bool`, *optional*, defaults to `True`): leave `[CLS]` and the like out.
 
         Returns:
-            B `str`. Padding is left out by the mask, so that an end-of-sequence token is not taken for it.
+            B `str`. Padding is left out by the mask, so that an end-of-sequence token is not taken for it; so is -100.
         """
-        ids, known = _ids_of(batch), real_tokens(batch)
-        keep = [[True] * len(row) for row in ids] if known is None else known.tolist()
-        real = [
-            [token for token, is_real in zip(*pair, strict=True) if is_real] for pair in zip(ids, keep, strict=True)
-        ]
-        return [str(self.tokenizer.decode(row, skip_special_tokens=skip_special_tokens)) for row in real]
+        return texts_of(self.tokenizer, batch, skip_special_tokens=skip_special_tokens)
 
     def features(self, rows: Any) -> Features:
         r"""The `datasets.Features` of what `columns` gives for such rows, for `dataset.map(collate, features=...)`.
@@ -441,25 +438,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         return fitted(batch, self.model)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
-        return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        return tokens_of(self.tokenizer, list(ids))
 
     def _warn_once(self, what: str, message: str) -> None:
         if what not in self._said:
             self._said.add(what)
             warnings.warn(message, stacklevel=4)
-
-
-def _ids_of(batch: Mapping[str, Any]) -> list[list[int]]:
-    if "input_ids" not in batch:
-        raise ValueError(
-            explain(
-                "a batch of embeddings alone holds no tokens to read",
-                got=f"keys {list(batch)}",
-                fix="collate.replace(embedding=None, model=None)(rows)",
-            )
-        )
-    ids: list[list[int]] = batch["input_ids"].tolist()
-    return ids
 
 
 def _shown(value: Any) -> str:
