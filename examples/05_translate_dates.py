@@ -145,8 +145,8 @@ class Progress(TrainerCallback):
 
 
 def written(collate: DataCollatorWithPositionalEncoding, ids: np.ndarray) -> np.ndarray:
-    """Token ids as texts; Trainer fills rows up with -100."""
-    return np.array(collate.decode({"input_ids": np.where(ids < 0, collate.tokenizer.pad_token_id, ids)}))
+    """Token ids as texts, to be compared at once."""
+    return np.array(collate.decode(ids))
 
 
 def trained(
