@@ -12,9 +12,9 @@ One run does not rank the kinds: in the one drawn here base 100 beats learned po
 Held-out losses after 2,000 steps with SEED = 0, 1, 2, which also chooses the held-out texts: sinusoidal 3.80, 3.83,
 3.96; base 100 3.57, 3.77, 3.56; learned 3.72, 3.50, 3.47; none 4.41, 4.36, 4.38.
 
-Run it with `python examples/04_bert_from_scratch.py`: about seven minutes on one CPU core. `--short` trains for a twentieth
-of the steps, too few for a difference, and draws into the current folder. It downloads nothing: the texts are the
-docstrings of the standard library, and the tokenizer is trained on them.
+Run it with `python examples/04_bert_from_scratch.py`: about seven minutes on one CPU core. `--short` trains for a
+twentieth of the steps, too few for a difference, and draws into the current folder. It downloads nothing: the texts are
+the docstrings of the standard library, and the tokenizer is trained on them.
 """
 
 from __future__ import annotations
