@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+# No tests: `python -m tests.benchmarks` runs them.
+collect_ignore = ["benchmarks"]
+
 # --------------------------------------------------------------------------------------------------------- no network
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "", None}
