@@ -41,7 +41,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_posenc import Convention, DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
+from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 from hf_posenc.corpus import standard_library_docstrings
 
 SEED = 0
@@ -54,8 +54,6 @@ KINDS = {
     "learned": "learned positions",
     "none": "no positions",
 }
-# The paper's formula with 100 in place of 10,000, said in positions per turn of each pair of columns.
-BASE_100 = Convention("base 100", bases=tuple(2 * math.pi * 100 ** (2 * i / D_MODEL) for i in range(D_MODEL // 2)))
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -90,7 +88,7 @@ def new_model(kind: str, tokenizer: PreTrainedTokenizerFast) -> BertForMaskedLM:
         if kind == "none":
             model.bert.embeddings.position_embeddings.weight.zero_().requires_grad_(False)
     if kind in ("sinusoidal", "base 100"):
-        print(use_sinusoidal_positions(model, convention="vaswani" if kind == "sinusoidal" else BASE_100))
+        print(use_sinusoidal_positions(model, base=10_000 if kind == "sinusoidal" else 100))
     return model
 
 

@@ -941,3 +941,26 @@ def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it
         first.remove()
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM + 4, WIDTH))
     assert model.config.sinusoidal_positions["convention"]["name"] == "vaswani"
+
+
+# ------------------------------------------------------------------------------------------------------- another base
+
+
+def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: Path) -> None:
+    model = BERT.build()
+    name, table = next((name, each) for name, each in model.named_parameters() if "position_embeddings" in name)
+    report = use_sinusoidal_positions(model, base=100)
+    rows = sinusoidal_encoding(torch.arange(len(table)), table.shape[1], base=100)
+    assert torch.equal(table, rows)
+    assert "vaswani, base 100" in str(report)
+    assert report.base == 100
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert again.config.sinusoidal_positions["base"] == 100
+    second = use_sinusoidal_positions(again, base=100)
+    assert second.tables[0].was == "vaswani, base 100 sinusoids"
+    assert torch.equal(dict(again.named_parameters())[name], rows)
+    other = use_sinusoidal_positions(again)
+    assert other.tables[0].was == "vaswani, base 100 sinusoids"  # ours, so another formula may take their place
+    with pytest.raises(ValueError, match="base must be finite and larger than 1"):
+        use_sinusoidal_positions(BERT.build(), base=0)

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from ..sinusoid import Convention, sinusoidal_encoding
+from .formula import Formula
 
 # How many standard errors the mean cosine of neighbouring rows must be away from zero.
 _SURE = 6.0
@@ -53,30 +53,28 @@ def looks_trained(rows: torch.Tensor) -> bool:
     return neighbours_alike(rows) > _SURE / math.sqrt(max(rows.numel(), 1))
 
 
-def holds(rows: torch.Tensor, convention: Convention) -> bool:
+def holds(rows: torch.Tensor, formula: Formula) -> bool:
     r"""Whether rows are the encoding of positions that follow each other, rounded once, or once more to half precision.
 
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): without those before a table's first row.
-        convention (`Convention`): layout and spacing; the first row has its first position.
+        formula (`Formula`): of the sinusoids; the first row has its first position.
 
     Returns:
         `bool`.
 
     Example:
-        >>> holds(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]), Convention("vaswani"))
+        >>> from hf_posenc import Convention
+        >>> holds(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]), Formula(Convention("vaswani")))
         True
     """
-    positions = torch.arange(len(rows), device="cpu") + convention.first_position
-    try:
-        convention.check_fit(rows.shape[1])
-    except ValueError:  # as many fixed bases as another width has
+    if not formula.fits(rows.shape[1]):
         return False
     ours = rows.detach().cpu()
+    steps = torch.arange(len(rows), device="cpu")
     for rounded in (rows.dtype, torch.bfloat16, torch.float16, torch.float32):
-        some, all_rows = positions[:4], positions
-        for which in (some, all_rows):  # a table of 8,192 rows is not computed to find that its first ones differ
-            exact = sinusoidal_encoding(which, rows.shape[1], convention=convention, dtype=rounded)
+        for which in (steps[:4], steps):  # a table of 8,192 rows is not computed to find that its first ones differ
+            exact = formula.rows(which, rows.shape[1], rounded)
             if not torch.equal(ours[: len(which)], exact.to(rows.dtype)):
                 break
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .._explain import explain
 from ..sinusoid import Convention
+from .formula import Formula
 from .kept import Kept
 
 
@@ -43,7 +44,7 @@ class SinusoidalPositions:
 
     Args:
         model (`str`): the model's class.
-        convention (`Convention`): what was written.
+        convention (`Convention`), base (`float`, *optional*): what was written.
         tables (`tuple` of `Written`): where. All of them are frozen.
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
         not_reached (`tuple` of `str`): tables that are called positions, and that a plain sequence of tokens does not
@@ -56,6 +57,7 @@ class SinusoidalPositions:
 
     model: str
     convention: Convention
+    base: float | None
     tables: tuple[Written, ...]
     kept_positions: tuple[str, ...]
     not_reached: tuple[str, ...]
@@ -93,7 +95,7 @@ class SinusoidalPositions:
             raise RuntimeError(explain("the model was put back already", fix="use_sinusoidal_positions(model) again"))
 
     def __repr__(self) -> str:
-        lines = [f"{self.model}: sinusoidal positions ({self.convention.name})"]
+        lines = [f"{self.model}: sinusoidal positions ({Formula(self.convention, self.base)})"]
         for table in self.tables:
             whose = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(

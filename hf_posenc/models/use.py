@@ -12,8 +12,9 @@ import torch
 from .._explain import explain, shorten
 from .._huggingface import is_hugging_face, opened
 from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
-from ..sinusoid import Convention, resolve_convention, sinusoidal_encoding
+from ..sinusoid import Convention, resolve_convention
 from ..sinusoid.recognition import identify
+from .formula import Formula
 from .held import holds, looks_trained, neighbours_alike
 from .kept import Kept
 from .lengthen import lengthen
@@ -28,6 +29,7 @@ def use_sinusoidal_positions(
     model: Any,
     *,
     convention: str | Convention = "vaswani",
+    base: float | None = None,
     max_positions: int | None = None,
     replace_trained: bool = False,
     verify: bool = True,
@@ -48,6 +50,7 @@ def use_sinusoidal_positions(
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
             and their relatives. Changed in place.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`; a smaller one suits short rows.
         max_positions (`int`, *optional*): lengthens the tables, with the configuration and the model's buffers, so that
             a row may have so many tokens. A second model is built for a moment to see what depends on the length.
         replace_trained (`bool`, *optional*, defaults to `False`): write over a table that was trained, too. The model
@@ -92,9 +95,10 @@ def use_sinusoidal_positions(
     if not tables:
         raise ValueError(_no_table(model, found))
     for table in tables:
-        chosen.check_fit(table.tensor.shape[1])
+        chosen.check_fit(table.tensor.shape[1], base)
+    formula = Formula(chosen, base)
     recorded = _recorded(model)
-    were = [_held(model, table, chosen, recorded, replace_trained) for table in tables]
+    were = [_held(model, table, formula, recorded, replace_trained) for table in tables]
     kept = Kept(model)
     try:
         if max_positions is not None:
@@ -102,9 +106,10 @@ def use_sinusoidal_positions(
         parameters = dict(model.named_parameters())
         for table in tables:
             parameter = parameters[table.name]
-            kept.write(parameter, rows_of(parameter, table.first_row, chosen))
-        kept.set(model.config, CONFIG_KEY, {"convention": chosen.to_dict(), "tables": [each.name for each in tables]})
-        difference = largest_difference(model, tables, chosen) if verify else None
+            kept.write(parameter, rows_of(parameter, table.first_row, formula))
+        noted = {"convention": chosen.to_dict(), "base": base, "tables": [each.name for each in tables]}
+        kept.set(model.config, CONFIG_KEY, noted)
+        difference = largest_difference(model, tables, formula) if verify else None
     except BaseException:
         kept.put_back()
         raise
@@ -124,6 +129,7 @@ def use_sinusoidal_positions(
     return SinusoidalPositions(
         model=type(model).__name__,
         convention=chosen,
+        base=base,
         tables=tuple(written),
         kept_positions=tuple(kind for kind in kinds_of(model, found.tables) if kind != "learned"),
         not_reached=found.not_reached,
@@ -134,19 +140,18 @@ def use_sinusoidal_positions(
     )
 
 
-def rows_of(parameter: torch.Tensor, first_row: int, convention: Convention) -> torch.Tensor:
+def rows_of(parameter: torch.Tensor, first_row: int, formula: Formula) -> torch.Tensor:
     r"""What belongs into a table: zeros before the first row, then the encoding of one position after the other.
 
     Example:
-        >>> rows_of(torch.empty(3, 2), 1, resolve_convention("vaswani"))
+        >>> rows_of(torch.empty(3, 2), 1, Formula(Convention("vaswani")))
         tensor([[0.0000, 0.0000],
                 [0.0000, 1.0000],
                 [0.8415, 0.5403]])
     """
     length, d_model = parameter.shape
-    positions = torch.arange(length - first_row, device="cpu") + convention.first_position
     rows = torch.zeros(length, d_model, dtype=parameter.dtype, device="cpu")
-    rows[first_row:] = sinusoidal_encoding(positions, d_model, convention=convention, dtype=parameter.dtype)
+    rows[first_row:] = formula.rows(torch.arange(length - first_row, device="cpu"), d_model, parameter.dtype)
     return rows
 
 
@@ -165,25 +170,23 @@ def _opened(model: Any) -> Any:
     return inner
 
 
-def _recorded(model: Any) -> Convention | None:
-    """The convention that an earlier call noted in the configuration."""
+def _recorded(model: Any) -> Formula | None:
+    """The formula that an earlier call noted in the configuration."""
     noted = getattr(model.config, CONFIG_KEY, None)
     try:
-        return Convention.from_dict(noted["convention"]) if noted else None
+        return Formula(Convention.from_dict(noted["convention"]), noted.get("base")) if noted else None
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _held(
-    model: Any, table: PositionTable, chosen: Convention, recorded: Convention | None, replace_trained: bool
-) -> str:
+def _held(model: Any, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool) -> str:
     """What a table holds, in a word; raises where that must not be written over."""
     rows = table.tensor[table.first_row :]
     # Before anything else: forty rows of two columns are too few numbers to tell sinusoids from random ones by.
     if holds(rows, chosen):
-        return f"{chosen.name} sinusoids"
+        return f"{chosen} sinusoids"
     if recorded is not None and holds(rows, recorded):
-        return f"{recorded.name} sinusoids"
+        return f"{recorded} sinusoids"
     if not looks_trained(rows):
         return "random"
     found = identify(rows)
@@ -192,7 +195,7 @@ def _held(
         raise ValueError(
             explain(
                 f"{table.name} of {type(model).__name__} holds sinusoids already, of another formula",
-                got=f"convention={chosen.name!r}; those in the table are of {of}",
+                got=f"convention={chosen.convention.name!r}, base={chosen.base}; those in the table are of {of}",
                 fix="the convention that it has, or replace_trained=True to train from scratch",
             )
         )

@@ -9,16 +9,16 @@ from typing import Any
 
 from .._explain import explain
 from ..model_spec import PositionTable, looks_at_positions
-from ..sinusoid import Convention, sinusoidal_encoding
+from .formula import Formula
 
 
-def largest_difference(model: Any, tables: tuple[PositionTable, ...], convention: Convention) -> float:
+def largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> float:
     r"""Compares what the tables return with `sinusoidal_encoding` at the positions that the model used.
 
     Args:
         model (`PreTrainedModel`): with sinusoids written.
         tables (`tuple` of `PositionTable`): what was found before.
-        convention (`Convention`): what was written.
+        formula (`Formula`): what was written.
 
     Returns:
         The largest difference, 0.0.
@@ -30,8 +30,7 @@ def largest_difference(model: Any, tables: tuple[PositionTable, ...], convention
     seen: dict[str, float] = {}
     for name, rows, values in looks_at_positions(model, first_rows):
         before = rows < first_rows[name]
-        positions = rows - first_rows[name] + convention.first_position
-        exact = sinusoidal_encoding(positions, values.shape[-1], convention=convention, dtype=values.dtype)
+        exact = formula.rows(rows - first_rows[name], values.shape[-1], values.dtype)
         exact[before] = 0
         apart = float((values.cpu() - exact).abs().max())
         seen[name] = max(seen.get(name, 0.0), apart)
