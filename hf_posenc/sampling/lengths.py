@@ -6,7 +6,7 @@ No row is read that need not be; what the lengths are for is decided by the call
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,6 @@ def is_arrow(dataset: Any) -> bool:
 
 def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if column not in dataset.column_names:
         raise ValueError(
@@ -92,19 +91,41 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
                 fix="tokenise first: dataset.map(collate, batched=True)",
             )
         )
+    counted = list_lengths(values, column)
+    indices = dataset._indices  # rows that were selected, shuffled or sorted are told by their numbers
+    return counted if indices is None else counted[indices.column(0).to_numpy()]
+
+
+def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None) -> NDArray[np.int64]:
+    r"""The lengths of an Arrow column of lists.
+
+    Args:
+        values (`pyarrow.ChunkedArray` or `pyarrow.Array`): of lists.
+        column (`str`): its name, for the message.
+        numbers (sequence of `int`, *optional*): what the rows are called there; by default they are counted.
+
+    Returns:
+        `np.ndarray` `(N,)` int64.
+
+    Raises:
+        ValueError: if a row is missing.
+    """
+    import pyarrow.compute as pc
+
     lengths = pc.list_value_length(values)
     if lengths.null_count:
-        found = np.flatnonzero(lengths.is_null().to_numpy())
+        missing = np.flatnonzero(lengths.is_null().to_numpy())
+        first = int(missing[0])
         raise ValueError(
             explain(
-                f"row {found[0]} of column '{column}' is None, expected a list of tokens",
-                got=f"{len(found)} missing of {len(lengths)} rows",
+                f"row {first if numbers is None else numbers[first]} of column '{column}' is None, "
+                "expected a list of tokens",
+                got=f"{len(missing)} missing of {len(lengths)} rows",
                 fix=f'dataset.filter(lambda row: row["{column}"] is not None)',
             )
         )
     counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
-    indices = dataset._indices  # rows that were selected, shuffled or sorted are told by their numbers
-    return counted if indices is None else counted[indices.column(0).to_numpy()]
+    return counted
 
 
 def _is_fixed(kind: Any) -> bool:

@@ -16,11 +16,10 @@ from .._huggingface import opened
 from .lengths import is_arrow
 from .sampler import TokenBudgetBatchSampler
 from .widths import PadToShapes, padding_to
+from .window import IGNORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-IGNORED = -100  # the label of what is not to be learnt, as everywhere in transformers
 
 _SETTINGS = ("token_budget", "column", "window", "seed", "cost", "multiple_of", "shapes")
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..packing import pack, split_long
+from .lengths import list_lengths
 
 TooLong = Literal["error", "truncate", "split"]
 
@@ -75,14 +76,14 @@ def _documents(
     table: Any, column: str, indices: Sequence[int], *, with_labels: bool
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """The columns of a window with one value a token, flat and without padding, and the documents' lengths."""
-    lengths = _lengths(table, column, indices)
+    lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": _flat(table, column)}
     for name in ("labels", "token_type_ids", "attention_mask"):
         if name not in table.column_names:
             continue
         if name == "labels":
             _check_labels(table)
-        theirs = _lengths(table, name, indices)
+        theirs = list_lengths(table.column(name), name, indices)
         if not np.array_equal(theirs, lengths):
             wrong = int(np.flatnonzero(theirs != lengths)[0])
             raise ValueError(
@@ -165,23 +166,6 @@ def _flat(table: Any, name: str) -> NDArray[Any]:
         )
     values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
     return values
-
-
-def _lengths(table: Any, name: str, indices: Sequence[int]) -> NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    lengths = pc.list_value_length(table.column(name))
-    if lengths.null_count:
-        missing = np.flatnonzero(lengths.is_null().to_numpy())
-        raise ValueError(
-            explain(
-                f"row {indices[int(missing[0])]} of column '{name}' is None, expected a list of tokens",
-                got=f"{len(missing)} missing of {len(lengths)} rows",
-                fix=f'dataset.filter(lambda row: row["{name}"] is not None)',
-            )
-        )
-    counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
-    return counted
 
 
 def _check_labels(table: Any) -> None:
