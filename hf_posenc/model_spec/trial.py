@@ -44,6 +44,7 @@ def tokens_for(probe: Probe) -> tuple[Lengths, dict[Counted, torch.Tensor]]:
 
 
 def inputs_of(ids: dict[Counted, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The ids with masks of nothing but ones, as keyword arguments."""
     masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(given) for name, given in ids.items()}
     return {**{str(name): given for name, given in ids.items()}, **masks}
 

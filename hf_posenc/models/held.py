@@ -8,7 +8,11 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import nn
 
+from .._explain import explain
+from ..model_spec import PositionTable
+from ..sinusoid.recognition import identify
 from .formula import Formula
 
 # How many standard errors the mean cosine of neighbouring rows must be away from zero.
@@ -80,3 +84,49 @@ def holds(rows: torch.Tensor, formula: Formula) -> bool:
         else:
             return True
     return False
+
+
+def held_by(
+    model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
+) -> str:
+    r"""What a table holds, in a word.
+
+    Args:
+        model (`nn.Module`): whose table it is, for the message.
+        table (`PositionTable`): before anything is written.
+        chosen (`Formula`), recorded (`Formula`, *optional*): what shall be written, and what an earlier call noted.
+        replace_trained (`bool`): whether anything may be written over.
+
+    Returns:
+        "random", "trained", or which sinusoids.
+
+    Raises:
+        ValueError: if it was trained, or holds sinusoids that are not ours, and must not be written over.
+    """
+    rows = table.tensor[table.first_row :]
+    # Before anything else: forty rows of two columns are too few numbers to tell sinusoids from random ones by.
+    if holds(rows, chosen):
+        return f"{chosen} sinusoids"
+    if recorded is not None and holds(rows, recorded):
+        return f"{recorded} sinusoids"
+    if not looks_trained(rows):
+        return "random"
+    found = identify(rows)
+    if found.is_sinusoidal and not replace_trained:
+        of = ", ".join(found.presets) or "no family known"
+        raise ValueError(
+            explain(
+                f"{table.name} of {type(model).__name__} holds sinusoids already, of another formula",
+                got=f"convention={chosen.convention.name!r}, base={chosen.base}; those in the table are of {of}",
+                fix="the convention that it has, or replace_trained=True to train from scratch",
+            )
+        )
+    if not replace_trained:
+        raise ValueError(
+            explain(
+                f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
+                got=f"neighbouring rows with a mean cosine of {neighbours_alike(rows):.2f}; before training it is 0.00",
+                fix="leave a trained model its positions; to train it from scratch, replace_trained=True",
+            )
+        )
+    return "other sinusoids" if found.is_sinusoidal else "trained"

@@ -11,11 +11,10 @@ import torch
 
 from .._explain import explain, shorten
 from .._huggingface import is_hugging_face, opened
-from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
+from ..model_spec import Findings, find_positions, kinds_of, token_embeddings
 from ..sinusoid import Convention, resolve_convention
-from ..sinusoid.recognition import identify
 from .formula import Formula
-from .held import holds, looks_trained, neighbours_alike
+from .held import held_by
 from .kept import Kept
 from .lengthen import lengthen
 from .report import SinusoidalPositions, Written
@@ -98,7 +97,7 @@ def use_sinusoidal_positions(
         chosen.check_fit(table.tensor.shape[1], base)
     formula = Formula(chosen, base)
     recorded = _recorded(model)
-    were = [_held(model, table, formula, recorded, replace_trained) for table in tables]
+    were = [held_by(model, table, formula, recorded, replace_trained) for table in tables]
     kept = Kept(model)
     try:
         if max_positions is not None:
@@ -177,37 +176,6 @@ def _recorded(model: Any) -> Formula | None:
         return Formula(Convention.from_dict(noted["convention"]), noted.get("base")) if noted else None
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _held(model: Any, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool) -> str:
-    """What a table holds, in a word; raises where that must not be written over."""
-    rows = table.tensor[table.first_row :]
-    # Before anything else: forty rows of two columns are too few numbers to tell sinusoids from random ones by.
-    if holds(rows, chosen):
-        return f"{chosen} sinusoids"
-    if recorded is not None and holds(rows, recorded):
-        return f"{recorded} sinusoids"
-    if not looks_trained(rows):
-        return "random"
-    found = identify(rows)
-    if found.is_sinusoidal and not replace_trained:
-        of = ", ".join(found.presets) or "no family known"
-        raise ValueError(
-            explain(
-                f"{table.name} of {type(model).__name__} holds sinusoids already, of another formula",
-                got=f"convention={chosen.convention.name!r}, base={chosen.base}; those in the table are of {of}",
-                fix="the convention that it has, or replace_trained=True to train from scratch",
-            )
-        )
-    if not replace_trained:
-        raise ValueError(
-            explain(
-                f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
-                got=f"neighbouring rows with a mean cosine of {neighbours_alike(rows):.2f}; before training it is 0.00",
-                fix="leave a trained model its positions; to train it from scratch, replace_trained=True",
-            )
-        )
-    return "other sinusoids" if found.is_sinusoidal else "trained"
 
 
 def _spread(model: Any, rows: torch.Tensor) -> float | None:
