@@ -21,7 +21,7 @@ import trainer_runs
 import transformers
 from test_readme import REPO
 from torch.utils.data import DataLoader
-from trainer_runs import TEXTS
+from trainer_runs import QUIET, TEXTS
 from transformers import BertConfig, GPT2Config, LlamaConfig, Trainer, TrainingArguments
 
 from hf_posenc import (
@@ -89,13 +89,7 @@ def arguments(folder: Path, **more: Any) -> TrainingArguments:
             "lr_scheduler_type": "constant",
             "optim": "sgd",
             "max_grad_norm": 0.0,
-            "report_to": [],
-            "disable_tqdm": True,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "dataloader_pin_memory": False,
-            "use_cpu": True,
-            "seed": 0,
+            **QUIET,
             **more,
         },
     )

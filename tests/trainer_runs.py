@@ -69,6 +69,18 @@ def rows(kind: str = "label") -> datasets.Dataset:
     return datasets.Dataset.from_dict({"text": TEXTS} | (more if kind != "text" else {}))
 
 
+# On the CPU, and nothing written or shown.
+QUIET: dict[str, Any] = {
+    "report_to": [],
+    "disable_tqdm": True,
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "dataloader_pin_memory": False,
+    "use_cpu": True,
+    "seed": 0,
+}
+
+
 def arguments(folder: Path, **settings: Any) -> TrainingArguments:
     """A few quiet steps on the CPU, large enough ones that every weight moves visibly."""
     return TrainingArguments(
@@ -78,13 +90,7 @@ def arguments(folder: Path, **settings: Any) -> TrainingArguments:
             "per_device_train_batch_size": BATCH,
             "per_device_eval_batch_size": BATCH,
             "learning_rate": 1e-2,
-            "report_to": [],
-            "disable_tqdm": True,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "dataloader_pin_memory": False,
-            "use_cpu": True,
-            "seed": 0,
+            **QUIET,
             **settings,
         },
     )
