@@ -385,7 +385,7 @@ def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, fi
     def broken(*_: Any) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(cli, "_trained", broken)
+    monkeypatch.setattr("hf_posenc.cli.demo.trained", broken)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["demo", str(file)])
 
@@ -398,7 +398,7 @@ def in_new_process(*arguments: object, **environment: str) -> subprocess.Complet
         [sys.executable, "-m", "hf_posenc", *map(str, arguments)],
         capture_output=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2]), **environment},
         timeout=300,
     )
 

@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 REPO = Path(__file__).resolve().parent.parent
 
 # A room is a module or folder at the top of the package. Modules that are one room in several files get its name here.
-ROOM_OF = {"_terminal": "cli", "__main__": "cli"}
+ROOM_OF = {"__main__": "cli"}
 FLOORS = {
     "_explain": 0,
     "corpus": 0.5,  # words for its errors, and the standard library

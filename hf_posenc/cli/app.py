@@ -1,0 +1,69 @@
+"""The command line: `hf-posenc show` for a text, `hf-posenc demo` for a corpus, `hf-posenc check` for a model.
+
+A command a file; here they come together, and what they refuse is worded.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from .check import check_model
+from .demo import demo
+from .show import show
+from .terminal import Screen
+
+app = typer.Typer(
+    help="Text in, position-aware model inputs out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(show)
+app.command()(demo)
+app.command("check")(check_model)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    r"""Runs `hf-posenc`, and says in three lines what was wrong with what it was given.
+
+    Args:
+        arguments (sequence of `str`, *optional*): those of the process by default.
+
+    Raises:
+        SystemExit: with 0, or with 2 for wrong arguments, files and texts.
+
+    Example:
+        >>> main(["show"])
+        Traceback (most recent call last):
+        SystemExit: 2
+    """
+    screen = Screen()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
+            app(args=arguments, prog_name="hf-posenc")
+    except (ValueError, TypeError, ImportError, OSError) as error:
+        # What explain() worded is about what the user gave. Anything else is a fault of ours, and needs its traceback.
+        if not isinstance(error, OSError) and "\n  fix: " not in str(error) and "\n  got: " not in str(error):
+            raise
+        screen.complain(str(error))
+        raise SystemExit(2) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hf-posenc {version('hf-posenc')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Holds the options that come before a command."""
