@@ -1,50 +1,106 @@
-"""What every picture needs: a figure that no window or notebook owns, and text that any font can show.
+"""What every picture needs: axes that no window or notebook owns, colours, text that any font can show, refusals.
 
-Nothing here touches `pyplot`, whose state belongs to the user.
+Nothing here touches `pyplot`, whose state belongs to the user; writing files is in `saving`.
 """
 
 from __future__ import annotations
 
 import functools
-import unicodedata
-from typing import TYPE_CHECKING
+import io
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._explain import explain
+from .glyphs import fonts, readable
+from .saving import figure_of, save
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The blue is from Okabe and Ito 2008, "Color Universal Design": with any kind of colour vision, and in print without
-# colour, it stands apart from the grey.
-BLUE, PADDING = "#0072B2", "#DCDCDC"
+_Picture = TypeVar("_Picture", "Figure", "Axes")
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "DIVERGING",
+    "FADED",
+    "GREEN",
+    "GRID",
+    "INK",
+    "LABEL",
+    "LINES",
+    "MOST",
+    "ORANGE",
+    "PADDING",
+    "PURPLE",
+    "SEQUENTIAL",
+    "SKY",
+    "SMALL",
+    "TITLE",
+    "VERMILLION",
+    "YELLOW",
+    "axes",
+    "check_count",
+    "check_finite",
+    "every",
+    "figure_of",
+    "fonts",
+    "heat",
+    "label",
+    "need_matplotlib",
+    "new_figure",
+    "readable",
+    "save",
+]
+
+# Okabe and Ito 2008, "Color Universal Design": these stand apart with any kind of colour vision.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+# For lines, in the order of use: without yellow, which is faint on white.
+LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
+# Amounts grow from dark to bright; numbers with a sign are orange below 0, white at 0 and purple above it.
+SEQUENTIAL, DIVERGING = "cividis", "PuOr"
+PADDING, GRID = "#DCDCDC", "#DCDCDC"
 INK, FADED = "#202020", "#6A6A6A"  # to write with: on white, and on PADDING
 
-# Fonts with other scripts, as the usual systems bring them. None with colour bitmaps: matplotlib cannot draw those.
-_OTHER_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Apple SD Gothic Neo",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Arial Unicode MS",
-    "Noto Sans Arabic",
-    "Noto Sans Devanagari",
-    "Noto Sans Thai",
-    "Nirmala UI",
-    "Leelawadee UI",
-    "Noto Emoji",
-    "Segoe UI Emoji",
-    "Segoe UI Symbol",
-)
+TITLE, LABEL, SMALL = 10, 9, 8  # points
+MOST = 2000  # rows or columns; a picture has fewer pixels than that
+
+
+def axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
+    r"""The axes to draw into: yours, or those of a new figure.
+
+    Args:
+        ax (`matplotlib.axes.Axes`, *optional*): returned as they are.
+        width, height (`float`): of the new figure, in inches; a notebook shows about 6.5.
+
+    Returns:
+        `matplotlib.axes.Axes`
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        TypeError: if `ax` is something else, a whole figure for instance.
+
+    Example:
+        >>> axes(width=4, height=3).figure.get_size_inches()
+        array([4., 3.])
+    """
+    need_matplotlib()
+    if ax is None:
+        made = new_figure(width, height).add_subplot()
+        return _shown_by_notebooks(made)
+    if not hasattr(ax, "imshow"):
+        raise TypeError(
+            explain("ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out")
+        )
+    return ax
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""An empty figure with a canvas of its own, drawn without a display.
+    r"""An empty figure with a canvas of its own, drawn without a display; a notebook shows it all the same.
 
     Args:
         width, height (`float`): in inches.
@@ -65,7 +121,97 @@ def new_figure(width: float, height: float) -> Figure:
 
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
+    return _shown_by_notebooks(figure)
+
+
+def label(ax: Axes, title: str, across: str, down: str) -> None:
+    """Title and names of both axes, in the sizes of every picture."""
+    ax.set_title(title, fontsize=TITLE, loc="left")
+    ax.set_xlabel(across, fontsize=LABEL)
+    ax.set_ylabel(down, fontsize=LABEL)
+    ax.tick_params(labelsize=SMALL)
+
+
+def heat(
+    ax: Axes,
+    values: NDArray[Any],
+    *,
+    extent: tuple[float, float, float, float] | None = None,
+    largest: float | None = None,
+    name: str | None = None,
+) -> Any:
+    r"""Numbers as colours, first row on top, with whole numbers along both axes.
+
+    Args:
+        ax (`Axes`): to draw into.
+        values (`np.ndarray` `(R, C)`): finite, see `check_finite`.
+        extent (four `float`, *optional*): left, right, bottom, top in the numbers of the axes. By default row and
+            column numbers; give it where rows or columns were left out.
+        largest (`float`, *optional*): colours with white at 0, from -`largest` to `largest`. Without it, colours from
+            the smallest to the largest number.
+        name (`str`, *optional*): of the colour bar. Without it there is none.
+
+    Returns:
+        `matplotlib.image.AxesImage`
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    scale = {"cmap": SEQUENTIAL} if largest is None else {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
+    # Where there are more numbers than pixels this averages them; leaving some out would draw waves that are not there.
+    image = ax.imshow(values, aspect="auto", interpolation="antialiased", extent=extent, **scale)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    if name is not None:
+        bar = ax.figure.colorbar(image, ax=ax)
+        bar.ax.tick_params(labelsize=SMALL)
+        bar.set_label(name, fontsize=LABEL)
+    return image
+
+
+def every(count: int, most: int = MOST) -> int:
+    r"""How many neighbours share one row or column of a picture, so that at most `most` are drawn.
+
+    Example:
+        >>> every(2000), every(100_000)
+        (1, 50)
+    """
+    return max(-(-count // most), 1)
+
+
+def check_finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    r"""The values, if all of them can be drawn.
+
+    Raises:
+        ValueError: if one is NaN or infinite; the message says where.
+
+    Example:
+        >>> check_finite("attention", np.ones(2))
+        array([1., 1.])
+    """
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            explain(
+                f"NaN or infinity in the data: '{name}' must be finite to be drawn",
+                got=f"{values[first]} at {name}{list(first)}; {int(wrong.sum()):,} of {values.size:,} numbers",
+                fix=f"np.isfinite({name}) finds them all",
+            )
+        )
+    return values
+
+
+def check_count(what: str, count: int, most: int, fix: str) -> None:
+    r"""Refuses more things than can be labelled and told apart.
+
+    Raises:
+        ValueError: if `count` is more than `most`.
+
+    Example:
+        >>> check_count("columns", 3, 7, "columns=[0, 1]")
+    """
+    if count > most:
+        raise ValueError(explain(f"at most {most} {what} can be labelled in one picture", got=count, fix=fix))
 
 
 def need_matplotlib() -> None:
@@ -78,40 +224,14 @@ def need_matplotlib() -> None:
         ) from error
 
 
-def readable(text: str, longest: int = 12) -> str:
-    r"""The text as a picture can show it: what has no glyph becomes its code point, what is too long is cut.
-
-    Example:
-        >>> readable("ride\n"), readable("internationalisation")
-        ('ride\\n', 'internation…')
-    """
-    shown = "".join(_shown(character) for character in text)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+def _shown_by_notebooks(picture: _Picture) -> _Picture:
+    """A notebook shows by itself what pyplot knows; anything else, figures and axes alike, it asks for this method."""
+    asked: Any = picture
+    asked._repr_png_ = functools.partial(_png, picture)
+    return picture
 
 
-def fonts() -> list[str]:
-    r"""The font families to write with, first choice first.
-
-    Example:
-        >>> fonts()[0]
-        'DejaVu Sans'
-    """
-    return list(_glyphs())
-
-
-def _shown(character: str) -> str:
-    if unicodedata.category(character)[0] in "CZ" and character != " ":  # control, format and separator characters
-        return character.encode("unicode_escape").decode()
-    if any(ord(character) in glyphs for glyphs in _glyphs().values()):
-        return character
-    return f"U+{ord(character):04X}"
-
-
-@functools.cache
-def _glyphs() -> dict[str, frozenset[int]]:
-    """The characters that each usable font has; DejaVu Sans comes with matplotlib."""
-    from matplotlib import font_manager
-
-    installed = {font.name for font in font_manager.fontManager.ttflist}
-    families = ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)]
-    return {name: frozenset(font_manager.get_font(font_manager.findfont(name)).get_charmap()) for name in families}
+def _png(picture: Figure | Axes) -> bytes:
+    file = io.BytesIO()
+    figure_of(picture).savefig(file, format="png")
+    return file.getvalue()
