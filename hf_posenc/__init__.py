@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from .packing import BatchPlan, PackingPlan, best_shapes, pack, plan_batches, split_long
     from .positions import position_ids_from_documents, position_ids_from_lengths, position_ids_from_mask
     from .sampling import TokenBudgetBatchSampler, TokenBudgetMixin, lengths_of, pack_dataset
-    from .sinusoid import Convention, SinusoidalPositionalEncoding, fixed_bases, frequencies, sinusoidal_encoding
+    from .sinusoid import (
+        Convention,
+        SinusoidalPositionalEncoding,
+        convert,
+        fixed_bases,
+        frequencies,
+        sinusoidal_encoding,
+    )
     from .tokenization import bpe_merges, train_bpe
 
 __all__ = [
@@ -37,6 +44,7 @@ __all__ = [
     "additive_mask",
     "best_shapes",
     "bpe_merges",
+    "convert",
     "fixed_bases",
     "frequencies",
     "lengths_of",
@@ -65,7 +73,14 @@ _ROOMS = {
     "packing": ("BatchPlan", "PackingPlan", "best_shapes", "pack", "plan_batches", "split_long"),
     "positions": ("position_ids_from_documents", "position_ids_from_lengths", "position_ids_from_mask"),
     "sampling": ("TokenBudgetBatchSampler", "TokenBudgetMixin", "lengths_of", "pack_dataset"),
-    "sinusoid": ("Convention", "SinusoidalPositionalEncoding", "fixed_bases", "frequencies", "sinusoidal_encoding"),
+    "sinusoid": (
+        "Convention",
+        "SinusoidalPositionalEncoding",
+        "convert",
+        "fixed_bases",
+        "frequencies",
+        "sinusoidal_encoding",
+    ),
     "tokenization": ("bpe_merges", "train_bpe"),
 }
 # Rooms that are spoken of by their own name: `hf_posenc.audit.check(model)`.

@@ -1,10 +1,11 @@
-"""Conventions held against the tables of transformers and the formula of tensor2tensor, and against JSON."""
+"""Conventions held against the tables of transformers and tensor2tensor's formula, each other, and JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import pickle
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,
+    convert,
     fixed_bases,
     frequencies,
     resolve_convention,
@@ -94,6 +96,8 @@ def test_fixed_bases_turn_once_in_as_many_positions() -> None:
         fixed_bases(2.5),
         Convention("mine", layout="interleaved", spacing="ends", first_position=3),
         Convention("bases in halves", layout="halves", bases=(4, 9)),
+        Convention("seconds", wavelengths=(0.01, 60)),
+        Convention("slow", cosine_first=True, base=1e6),
     ],
     ids=lambda convention: convention.name,
 )
@@ -118,19 +122,157 @@ def test_a_convention_of_another_layout_may_not_pass_for_a_preset_in_a_file() ->
     assert Convention.from_dict(impostor.to_dict()) == impostor
 
 
+@pytest.mark.parametrize("spacing", ["width", "ends"])
+@pytest.mark.parametrize("width", [2, 7, 8])
+def test_wavelengths_of_a_base_are_that_base(spacing: Any, width: int) -> None:
+    positions = torch.tensor([0.0, 1.0, 5.5, 1e4], dtype=torch.float64)
+    by_base = Convention("by base", spacing=spacing, base=500.0)
+    by_length = Convention("by length", spacing=spacing, wavelengths=(2 * math.pi, 2 * math.pi * 500))
+    made = [
+        sinusoidal_encoding(positions, width, convention=each, dtype=torch.float64) for each in (by_base, by_length)
+    ]
+    torch.testing.assert_close(*made, rtol=0, atol=1e-11)
+
+
+def test_wavelengths_run_from_the_shortest_to_the_longest() -> None:
+    lengths = 2 * math.pi / frequencies(10, convention=Convention("x", spacing="ends", wavelengths=(0.5, 8)))
+    torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0, 8.0])
+    lengths = 2 * math.pi / frequencies(8, convention=Convention("x", wavelengths=(0.5, 8)))
+    torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0])  # as with a base, the last one is one step short
+
+
+def test_many_turns_a_position_are_as_exact() -> None:
+    mpmath = pytest.importorskip("mpmath")
+    milliseconds = Convention("x", spacing="ends", wavelengths=(0.001, 10))
+    positions = torch.tensor([1.0, 0.37, 86_400.25, 2.0**31 - 1], dtype=torch.float64)
+    ours = sinusoidal_encoding(positions, 6, convention=milliseconds)
+    with mpmath.workdps(50):
+        lengths = [mpmath.mpf(0.001), mpmath.sqrt(mpmath.mpf(0.001) * 10), mpmath.mpf(10)]
+        theirs = [
+            [float(f(2 * mpmath.pi * mpmath.mpf(p) / each)) for each in lengths for f in (mpmath.sin, mpmath.cos)]
+            for p in positions.tolist()
+        ]
+    assert torch.equal(ours, torch.tensor(theirs, dtype=torch.float64).float())
+
+
+def test_a_base_that_is_hardly_off_a_round_number_turns_as_slowly_away_from_it() -> None:
+    position, base = 2.0**21, 4 + 1e-9
+    ours = sinusoidal_encoding([position], 2, convention=fixed_bases(base), dtype=torch.float64)[0]
+    away = float(-2 * math.pi * position * (Fraction(base) - 4) / (4 * Fraction(base)))  # after 2**19 whole turns
+    torch.testing.assert_close(ours.tolist(), [math.sin(away), math.cos(away)], rtol=0, atol=2**-52)
+
+
+@pytest.mark.parametrize("spacing", ["width", "ends"])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
+def test_with_the_cosine_first_sine_and_cosine_change_places(width: int, layout: Any, spacing: Any) -> None:
+    plain = Convention("plain", layout, spacing)
+    turned = Convention("turned", layout, spacing, cosine_first=True)
+    rates = frequencies(width, convention=plain).tolist()
+    assert frequencies(width, convention=turned).tolist() == rates
+    for convention, (first, second) in ((plain, (math.sin, math.cos)), (turned, (math.cos, math.sin))):
+        if layout == "interleaved":
+            row = [f(3 * rate) for rate in rates for f in (first, second)][:width]
+        else:
+            pairs = [*(first(3 * rate) for rate in rates), *(second(3 * rate) for rate in rates)]
+            row = [*pairs, 0.0][:width]
+        made = sinusoidal_encoding([3], width, convention=convention, dtype=torch.float64)[0]
+        torch.testing.assert_close(made.tolist(), row, rtol=0, atol=1e-14)
+
+
+def test_a_convention_has_its_base_and_another_may_be_asked_for() -> None:
+    slow = Convention("slow", base=1e6)
+    positions = torch.arange(9)
+    assert torch.equal(sinusoidal_encoding(positions, 8, convention=slow), sinusoidal_encoding(positions, 8, base=1e6))
+    assert torch.equal(
+        sinusoidal_encoding(positions, 8, convention=slow, base=10000), sinusoidal_encoding(positions, 8)
+    )
+
+
+def test_m2m100_is_fairseq_and_whisper_is_tensor2tensor_by_other_names() -> None:
+    assert CONVENTIONS["m2m100"].values()[1:] == CONVENTIONS["fairseq"].values()[1:]
+    assert CONVENTIONS["whisper"].values()[1:] == CONVENTIONS["tensor2tensor"].values()[1:]
+    assert CONVENTIONS["fairseq"].formula == CONVENTIONS["tensor2tensor"].formula != CONVENTIONS["musicgen"].formula
+
+
+# --------------------------------------------------------------------------------------------------------- conversion
+
+ORDERED = [
+    ("vaswani", "marian"),
+    ("marian", "vaswani"),
+    ("fairseq", "musicgen"),
+    ("musicgen", "whisper"),
+    ("m2m100", "tensor2tensor"),
+    ("marian", Convention("turned", cosine_first=True)),  # but for odd widths, whose last column is a cosine there
+]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "width"),
+    [(a, b, width) for a, b in ORDERED for width in (2, 3, 8, 64, 65) if width % 2 == 0 or isinstance(b, str)],
+)
+def test_the_order_turns_rows_of_one_convention_into_rows_of_the_other(a: Any, b: Any, width: int) -> None:
+    order = convert(a, b, width)
+    assert order.dtype == torch.int64
+    assert sorted(order.tolist()) == list(range(width))
+    rows, wanted = (sinusoidal_encoding(torch.arange(300), width, convention=each) for each in (a, b))
+    assert torch.equal(rows[:, order], wanted)
+    assert torch.equal(convert(b, a, width), order.argsort())
+
+
+def test_fixed_bases_are_put_in_another_order_equal_ones_too() -> None:
+    a, b = fixed_bases(4, 7, 4, 5), Convention("b", layout="halves", bases=(5, 4, 4, 7))
+    rows, wanted = (sinusoidal_encoding(torch.arange(30), 8, convention=each) for each in (a, b))
+    assert torch.equal(rows[:, convert(a, b, 8)], wanted)
+    assert sorted(convert(a, b, 8).tolist()) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "width", "words"),
+    [
+        (
+            "vaswani",
+            "fairseq",
+            8,
+            r"'vaswani' into 'fairseq': its column 1 is a sine of one turn in 135\.367 pos",
+        ),
+        ("vaswani", "tensor2tensor", 3, r"column 2 is zeros"),
+        ("marian", Convention("turned", cosine_first=True), 3, r"column 2 is a cosine of one turn in"),
+        ("vaswani", Convention("slow", base=1e6), 8, r"into 'slow': its column 2[\s\S]*1000000\^\(2i/D\)"),
+        ("vaswani", fixed_bases(4, 5), 4, r"column 0 is a sine of one turn in 4 positions[\s\S]*fix: rows made anew"),
+    ],
+)
+def test_where_no_order_does_it_the_reason_is_given(a: Any, b: Any, width: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        convert(a, b, width)
+
+
 # ------------------------------------------------------------------------------------------------------------ refusal
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: resolve_convention("vaswanni"), ValueError, r"'vaswani', 'marian'[\s\S]*fix: convention='vaswani'"),
+        (
+            lambda: resolve_convention("vaswanni"),
+            ValueError,
+            r"'vaswani', 'tensor2t[\s\S]*fix: convention='vaswani'",
+        ),
         (lambda: resolve_convention(3), TypeError, "a name or a Convention"),
         (lambda: Convention("x", layout="columns"), ValueError, "'interleaved', 'halves'"),
         (lambda: Convention("x", spacing="log"), ValueError, "'width', 'ends'"),
         (lambda: Convention.from_dict({"name": "vaswani", "lay_out": 1}), ValueError, r"'lay_out'[\s\S]*layout"),
         (lambda: Convention.from_dict({"layout": "halves"}), ValueError, "needs a name"),
         (lambda: Convention.from_dict({"name": "alibi"}), ValueError, "'alibi'"),
+        (lambda: Convention("x", base=0), ValueError, r"larger than 1[\s\S]*got: 0\b"),
+        (lambda: Convention("x", base="10000"), TypeError, "'10000'"),
+        (lambda: Convention("x", wavelengths=(60, 0.01)), ValueError, r"shortest and the longest[\s\S]*\(60, 0.01\)"),
+        (lambda: Convention("x", wavelengths=(4, 5, 7)), ValueError, "shortest and the longest"),
+        (lambda: Convention("x", wavelengths=(4, None)), TypeError, "a number of positions"),
+        (lambda: Convention("x", wavelengths=(4, 9), bases=(4, 9)), ValueError, "one of the two"),
+        (lambda: Convention("x", wavelengths=(4, 9), base=100), ValueError, "take no base"),
+        (lambda: Convention("x", bases=(4, 9), base=100), ValueError, "take no base"),
+        (lambda: frequencies(8, convention=Convention("x", wavelengths=(4, 9)), base=100), ValueError, "take no base"),
         (fixed_bases, ValueError, "at least one"),
         (lambda: fixed_bases(4, 1), ValueError, r"more than 1[\s\S]*got: 1\b"),
         (lambda: fixed_bases(float("nan")), ValueError, "nan"),

@@ -23,7 +23,6 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 def largest_error(table: torch.Tensor, found: Identified) -> float:
     """The definition, in plain float64, of what `largest_error` says."""
-    assert found.convention is not None
     rows = torch.arange(found.rows) + found.first_position
     made = sinusoidal_encoding(rows, found.d_model, convention=found.convention, base=found.base, dtype=torch.float64)
     made[list(found.zero_rows)] = 0
@@ -45,7 +44,7 @@ def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int,
     assert name in found.presets
     if name != "vaswani" or width != 5:  # what else gives the same table is named first there, or beside it
         assert (found.layout, found.spacing, found.base) == (convention.layout, convention.spacing, 10000)
-    assert (found.first_position, found.amplitude, found.cosine_first) == (0, 1, False)
+    assert (found.first_position, found.amplitude, found.cosine_first) == (0, 1, convention.cosine_first)
     assert found.zero_rows == (() if convention.padding_position is None else (1,))
     assert found.largest_error == pytest.approx(largest_error(table, found), abs=1e-15)
 
@@ -175,7 +174,7 @@ def test_a_table_that_was_multiplied_is_recognised_with_its_amplitude(factor: fl
 def test_a_width_of_2_is_every_formula_at_once() -> None:
     found = identify(sinusoidal_encoding(torch.arange(20), 2))
     assert found.is_exact
-    assert found.presets[:4] == ("vaswani", "marian", "tensor2tensor", "fairseq")
+    assert found.presets[:6] == ("vaswani", "marian", "tensor2tensor", "whisper", "fairseq", "m2m100")
     assert len(found.others) == 3
     assert "or             sines, then cosines, of p / 10000^(2i/D);" in str(found)
 
@@ -238,7 +237,7 @@ def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: 
     assert found.is_sinusoidal
     assert (found.layout, found.spacing, found.base, found.cosine_first) == ("halves", "ends", 10000, False)
     assert (found.first_position, found.zero_rows, found.amplitude) == (0, (1,), 1)
-    assert found.presets[:2] == ("fairseq", "tensor2tensor")
+    assert found.presets[:4] == ("fairseq", "m2m100", "tensor2tensor", "whisper")
     assert preset in found.presets
     assert 5e-8 < found.largest_error < 5e-7 * rows  # theirs has float32 angles
 
@@ -263,16 +262,16 @@ def test_interleaved_tables_are_vaswanis(module: str, preset: str) -> None:
 def test_whisper_qwen_musicgen_videomae_and_ctrl_are_told_apart() -> None:
     assert identify(of_transformers("whisper", "sinusoids")(1500, 384)).presets[:3] == (
         "tensor2tensor",
+        "whisper",
         "fairseq",
-        "Whisper",
     )
     qwen = of_transformers("qwen2_5_omni", "SinusoidsPositionEmbedding")(100, 64)
     assert "Qwen2.5-Omni" in identify(qwen).presets
     for module, name in (("musicgen", "Musicgen"), ("musicgen_melody", "MusicgenMelody")):
         found = identify(of_transformers(module, f"{name}SinusoidalPositionalEmbedding")(300, 64))
         assert (found.cosine_first, found.layout, found.spacing) == (True, "halves", "ends")
-        assert found.presets == ("MusicGen", "MusicGen Melody")
-        assert found.convention is None
+        assert found.presets == ("musicgen", "MusicGen", "MusicGen Melody")
+        assert found.convention.formula == CONVENTIONS["musicgen"].formula
     assert "VideoMAE" in identify(of_transformers("videomae", "get_sinusoid_encoding_table")(100, 64)[0]).presets
     ctrl = of_transformers("ctrl", "positional_encoding")(256, 64, torch.float)
     assert "CTRL" in identify(ctrl).presets

@@ -67,6 +67,7 @@ PUBLIC = [
     "additive_mask",
     "best_shapes",
     "bpe_merges",
+    "convert",
     "fixed_bases",
     "frequencies",
     "lengths_of",

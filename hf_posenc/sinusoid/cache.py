@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .._explain import explain
-from .conventions import Convention, check_width, resolve_convention
+from .checks import check_width
+from .conventions import Convention, resolve_convention
 from .exact import Waves, encode, encode_in_graph, waves
 
 # Longer tables are not kept: 2**18 rows of width 768 are 768 MiB in float32, and longer rows of tokens are rare.
@@ -35,7 +36,7 @@ class Encoding(NamedTuple):
 
     convention: Convention
     d_model: int
-    base: float | None  # None for fixed bases, never for "the usual one": equal encodings are equal keys
+    base: float | None  # None where there is none, never for "the usual one": equal encodings are equal keys
     spelled: str  # convention and base for a registered operator: a float would become an input of the graph
 
     @classmethod
@@ -44,7 +45,8 @@ class Encoding(NamedTuple):
         resolved = resolve_convention(convention)
         width = check_width(d_model)
         number = resolved.check_fit(width, base)
-        return cls(resolved, width, number, repr((resolved.values(), number)))
+        own = base is None or number == resolved.base
+        return cls(resolved, width, number, f"({resolved.spelled}, {None if own else number!r})")
 
     @property
     def waves(self) -> Waves:
@@ -152,8 +154,13 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
 
 
 def without_values(tensor: torch.Tensor) -> bool:
-    """Whether there is nothing to compute with yet: under a compiler or export, in a fake mode, on the meta device."""
-    return torch.compiler.is_compiling() or isinstance(tensor, FakeTensor) or tensor.is_meta
+    """Whether there is nothing to look at: under a compiler or export, in a fake mode or torch.func, on meta."""
+    return (
+        torch.compiler.is_compiling()
+        or isinstance(tensor, FakeTensor)
+        or tensor.is_meta
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
 
 
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
@@ -189,10 +196,16 @@ def _(positions: torch.Tensor, spelled: str, d_model: int, dtype: torch.dtype, b
     return positions.new_empty((*positions.shape, d_model), dtype=dtype)
 
 
+@_rows.register_vmap
+def _(_: Any, where: tuple[Any, ...], positions: torch.Tensor, *settings: Any) -> tuple[torch.Tensor, int]:
+    # Positions are what is mapped over: nothing else is a tensor. A row depends on its own position alone.
+    return _rows(positions.movedim(where[0], 0), *settings), 0
+
+
 @lru_cache(maxsize=64)
 def _read(spelled: str, d_model: int) -> Encoding:
     values, base = ast.literal_eval(spelled)
-    return Encoding(Convention(*values), d_model, base, spelled)
+    return Encoding.of(Convention(*values), d_model, base)
 
 
 def clear() -> None:

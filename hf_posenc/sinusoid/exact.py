@@ -44,9 +44,8 @@ class Waves(NamedTuple):
     because a tensor made under a fake mode, or inference mode, must not live on in a cache.
     """
 
+    convention: Convention
     d_model: int
-    interleaved: bool
-    cosines: int
     head: NDArray[np.float64]  # (F,), as all below
     rest: NDArray[np.float64]
     whole: NDArray[np.float64]
@@ -55,7 +54,7 @@ class Waves(NamedTuple):
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
-    r"""Turns per position of each sine column, to 55 digits or more.
+    r"""Turns per position of each pair of columns, to 55 digits or more.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -64,15 +63,16 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
     """
     number = convention.check_fit(d_model, base)
     with localcontext(DIGITS):
-        if number is None:
-            return [1 / Decimal(turn) for turn in convention.bases or ()]
-        sines, _ = convention.counts(d_model)
-        steps = Decimal(max(sines - 1, 1)) if convention.spacing == "ends" else Decimal(d_model) / 2
-        ratio = (-Decimal(number).ln() / steps).exp()
-        turns = [1 / TWO_PI]
-        while len(turns) < sines:
+        if convention.bases is not None:
+            return [1 / Decimal(turn) for turn in convention.bases]
+        count = max(convention.counts(d_model))
+        steps = Decimal(max(count - 1, 1)) if convention.spacing == "ends" else Decimal(d_model) / 2
+        shortest, longest = map(Decimal, convention.wavelengths or (1, number or 1))  # all a base needs is their ratio
+        ratio = ((shortest / longest).ln() / steps).exp()
+        turns = [1 / (TWO_PI if convention.wavelengths is None else shortest)]
+        while len(turns) < count:
             turns.append(turns[-1] * ratio)
-        return turns[:sines]
+        return turns[:count]
 
 
 @lru_cache(maxsize=64)
@@ -85,9 +85,8 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
         rest = [float(turns - Decimal(part)) for turns, part in zip(exact, head.tolist(), strict=True)]
         low = [float(turns - Decimal(part)) for turns, part in zip(exact, whole.tolist(), strict=True)]
     return Waves(
+        convention,
         d_model,
-        convention.layout == "interleaved",
-        convention.counts(d_model)[1],
         head,
         np.array(rest, dtype=np.float64),
         whole,
@@ -115,8 +114,9 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
     """
     whole = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
     positions, out = positions.reshape(-1), whole.view(-1, waves.d_model)  # (N,), (N, D)
-    # Whole numbers up to the limit have few bits, and so have most fractions: one exact product is enough for them.
-    short = (positions.abs() <= _SHORT) & (positions == _upper_half(positions))
+    # Whole numbers up to the limit have few bits, and so have most fractions: one exact product is enough for them. Not
+    # so where columns turn faster than once a position, and may come near zero at the first of them.
+    short = (positions.abs() <= _SHORT) & (positions == _upper_half(positions)) & bool((waves.whole <= 1).all())
     for rows, turned in ((short, _turn_short), (~short, _turn_long)):
         where = rows.nonzero().squeeze(1)
         everything = len(where) == len(positions)
@@ -125,9 +125,9 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
             some = slice(start, start + step)
             sine, cosine = _sine_and_cosine(*turned(positions[some if everything else where[some]], waves))
             block = out[some] if everything else out.new_zeros(len(sine), waves.d_model)
-            sines, cosines = _columns(block, waves)
-            sines.copy_(round_once(sine, dtype))
-            cosines.copy_(round_once(cosine[:, : waves.cosines], dtype))
+            for place, values in zip(waves.convention.columns(waves.d_model), (sine, cosine), strict=True):
+                column = block[:, place]
+                column.copy_(round_once(values[:, : column.shape[1]], dtype))
             if not everything:
                 out[where[some]] = block
     return whole
@@ -137,12 +137,17 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
     """As `encode`, for positions `(...)`, in operations that do not depend on values: what `torch.export` can hold."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     sine, cosine = _sine_and_cosine(*_turn_long(flat, waves))
-    sine, cosine = round_once(sine, dtype), round_once(cosine[:, : waves.cosines], dtype)
-    if waves.interleaved:
-        paired = torch.stack([sine[:, : waves.cosines], cosine], dim=-1).flatten(1)  # (N, 2 * cosines)
-        columns = [paired, sine[:, waves.cosines :]]
+    parts = [
+        round_once(values[:, :count], dtype)
+        for values, count in zip((sine, cosine), waves.convention.counts(waves.d_model), strict=True)
+    ]
+    first, second = reversed(parts) if waves.convention.cosine_first else parts
+    pairs, zeros = second.shape[1], first.new_zeros(flat.shape[0], waves.d_model - first.shape[1] - second.shape[1])
+    if waves.convention.layout == "interleaved":
+        paired = torch.stack([first[:, :pairs], second], dim=-1).flatten(1)  # (N, 2 * pairs)
+        columns = [paired, first[:, pairs:], zeros]
     else:
-        columns = [sine, cosine, sine.new_zeros(flat.shape[0], waves.d_model - sine.shape[1] - cosine.shape[1])]
+        columns = [first, second, zeros]
     return torch.cat(columns, dim=1).reshape(*positions.shape, waves.d_model)
 
 
@@ -204,17 +209,11 @@ def _sine_and_cosine(
     are exact where they come close to zero.
     """
     radians = halves.remainder(2).mul_(-4 * math.pi).add_(2 * math.pi)  # 2π, or -2π after an odd number of half turns
-    missing = (0.25 - left.abs()).addcmul_(left.sign(), small, value=-1)
+    # A sign of 0 would lose `small` where nothing is left: after whole half turns, far out or of round frequencies.
+    side = torch.copysign(left.new_ones(()), left)
+    missing = (0.25 - left.abs()).addcmul_(side, small, value=-1)
     zero = left.new_zeros(())  # 0 + x·y is never -0.0
     return torch.addcmul(zero, left + small, radians).sin_(), torch.addcmul(zero, missing, radians).sin_()
-
-
-def _columns(block: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sine and the cosine columns of `block` (N, D), as views."""
-    sines = len(waves.head)
-    if waves.interleaved:
-        return block[:, 0 : 2 * sines : 2], block[:, 1 : 2 * waves.cosines : 2]
-    return block[:, :sines], block[:, sines : sines + waves.cosines]
 
 
 @overload

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from .formulas import SHAPES, Formula
+from .conventions import Convention
+from .formulas import rates_of, shapes_of, steps_of
 
 _HEAD, _SPREAD = 48, 16  # rows looked at: the first ones, and some of the others
 _FEW_PAIRS, _MOST_PAIRS = 8, 64
@@ -50,7 +52,7 @@ class Sample(NamedTuple):
 class Fit(NamedTuple):
     """A formula held against a sample: `ratio` is the worst error over what may be; `error` the root mean square."""
 
-    formula: Formula
+    formula: Convention
     first_position: int
     amplitude: float
     error: float
@@ -81,7 +83,7 @@ def allowed(
     )
 
 
-def fit(sample: Sample, formula: Formula, *, is_thorough: bool = False) -> Fit:
+def fit(sample: Sample, formula: Convention, *, is_thorough: bool = False) -> Fit:
     """The formula with the first position and amplitude that suit a sample best.
 
     Thoroughly: also positions beyond half a turn of the slowest pair, and negative amplitudes.
@@ -89,7 +91,7 @@ def fit(sample: Sample, formula: Formula, *, is_thorough: bool = False) -> Fit:
     rows, values = sample.head
     pairs = _some_pairs(formula, values.shape[1])
     turning = _as_complex(values, formula)[:, pairs]
-    rates = formula.rates(values.shape[1])[pairs]
+    rates = rates_of(formula, values.shape[1])[pairs]
     # Turned back by its own row, every row of a column is at the angle of row 0.
     start = (turning * _turn(-rows.unsqueeze(1) * rates)).mean(0)
     is_coherent = float(start.abs().square().mean()) > 0.5 * float(turning.abs().square().mean())
@@ -102,26 +104,28 @@ def fit(sample: Sample, formula: Formula, *, is_thorough: bool = False) -> Fit:
     return min(found, key=lambda each: (each.ratio > 1, each.error))
 
 
-def judge(sample: Sample, formula: Formula, first_position: int) -> Fit:
+def judge(sample: Sample, formula: Convention, first_position: int) -> Fit:
     """How well a formula that starts at that position fits, by some of the columns."""
     d_model = sample.values.shape[1]
     pairs = _some_pairs(formula, d_model, alone=True)
-    rates = formula.rates(d_model)[pairs]
+    rates = rates_of(formula, d_model)[pairs]
     positions = (sample.rows + first_position).double()
     angles = positions.unsqueeze(1) * rates  # (R, P)
-    paired = int((pairs < formula.counts(d_model)[1]).sum())
-    sines, cosines = formula.columns(d_model)
-    given = torch.cat([sample.values[:, sines][:, pairs], sample.values[:, cosines][:, pairs[:paired]]], 1)
-    expected = torch.cat([angles.sin(), angles[:, :paired].cos()], 1)
+    # How many of these pairs have a sine, and how many a cosine: the last may be without a partner.
+    counts = [int((pairs < count).sum()) for count in formula.counts(d_model)]
+    places = zip(formula.columns(d_model), counts, strict=True)
+    given = torch.cat([sample.values[:, place][:, pairs[:some]] for place, some in places], 1)
+    expected = torch.cat([angles[:, : counts[0]].sin(), angles[:, : counts[1]].cos()], 1)
     amplitude = _amplitude(given[:_HEAD], expected[:_HEAD], sample.precision)
-    limits = allowed(expected, positions, torch.cat([rates, rates[:paired]]), abs(amplitude), sample.precision)
-    unused = sample.values[:, formula.unused(d_model)].abs()
+    turning = torch.cat([rates[:some] for some in counts])
+    limits = allowed(expected, positions, turning, abs(amplitude), sample.precision)
+    unused = sample.values[:, sum(formula.counts(d_model)) :].abs()  # a column of zeros, or none
     error = torch.cat([(given - amplitude * expected).abs(), unused], 1)
     ratio = (error / torch.cat([limits, torch.full_like(unused, sample.precision.tiny)], 1)).max()
     return Fit(formula, first_position, amplitude, float(error.square().mean().sqrt()), float(ratio))
 
 
-def unusual(table: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Formula]]:
+def unusual(table: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Convention]]:
     r"""Formulas with bases of their own that a table may have, read off how its columns turn from row to row.
 
     Args:
@@ -133,10 +137,10 @@ def unusual(table: torch.Tensor, present: torch.Tensor, precision: Precision) ->
         Lists of formulas to try, one list after the other; in each, those with rounder numbers first.
     """
     d_model = table.shape[1]
-    shapes = [shape for shape in SHAPES if shape.fits(d_model)]
+    shapes = shapes_of(d_model)
     turned: dict[str, tuple[torch.Tensor, float]] = {}
-    spaced: list[Formula] = []
-    fixed: list[Formula] = []
+    spaced: list[Convention] = []
+    fixed: list[Convention] = []
     for shape in shapes:
         key = str(shape.columns(d_model))
         if key not in turned:
@@ -167,9 +171,9 @@ def _spread(first: int, last: int, count: int) -> torch.Tensor:
     return torch.linspace(first, last, count, dtype=torch.float64, device="cpu").round().long()
 
 
-def _some_pairs(formula: Formula, d_model: int, *, alone: bool = False) -> torch.Tensor:
-    """Numbers of pairs from the fastest to the slowest, few enough to be quick; a sine may stand `alone`."""
-    count = formula.counts(d_model)[0 if alone else 1]
+def _some_pairs(formula: Convention, d_model: int, *, alone: bool = False) -> torch.Tensor:
+    """Numbers of pairs from the fastest to the slowest, few enough to be quick; one may stand `alone`."""
+    count = (max if alone else min)(formula.counts(d_model))
     return _spread(0, count - 1, min(count, _MOST_PAIRS))
 
 
@@ -177,10 +181,11 @@ def _turn(angles: torch.Tensor) -> torch.Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
-def _as_complex(values: torch.Tensor, formula: Formula) -> torch.Tensor:
+def _as_complex(values: torch.Tensor, formula: Convention) -> torch.Tensor:
     """Cosine + i·sine of each pair of columns."""
     sines, cosines = (values[:, columns] for columns in formula.columns(values.shape[1]))
-    return torch.complex(cosines.contiguous(), sines[:, : cosines.shape[1]].contiguous())
+    count = min(formula.counts(values.shape[1]))
+    return torch.complex(cosines[:, :count].contiguous(), sines[:, :count].contiguous())
 
 
 def _amplitude(values: torch.Tensor, expected: torch.Tensor, precision: Precision) -> float:
@@ -225,10 +230,10 @@ def _by_vernier(start: torch.Tensor, rates: torch.Tensor, turns: torch.Tensor) -
 
 
 def _turned(
-    table: torch.Tensor, present: torch.Tensor, shape: Formula, precision: Precision
+    table: torch.Tensor, present: torch.Tensor, shape: Convention, precision: Precision
 ) -> tuple[torch.Tensor, float]:
     """By how many radians each pair turns a row `(F,)`, and how sure that is; rows farther apart refine it."""
-    rates = torch.zeros(shape.counts(table.shape[1])[1], dtype=torch.float64, device="cpu")
+    rates = torch.zeros(min(shape.counts(table.shape[1])), dtype=torch.float64, device="cpu")
     sure, lag = math.inf, 1
     while lag < len(present):
         rows = (present[:-lag] & present[lag:]).nonzero().squeeze(1)
@@ -242,7 +247,7 @@ def _turned(
     return rates, sure
 
 
-def _spaced(shape: Formula, rates: torch.Tensor, sure: float, d_model: int) -> list[Formula]:
+def _spaced(shape: Convention, rates: torch.Tensor, sure: float, d_model: int) -> list[Convention]:
     """The bases by which evenly spaced columns would turn so, if the first one turns by 1."""
     number = torch.arange(len(rates), dtype=torch.float64, device="cpu")
     known = (rates > 30 * sure) & (number > 0)
@@ -251,18 +256,18 @@ def _spaced(shape: Formula, rates: torch.Tensor, sure: float, d_model: int) -> l
     number, weight = number[known], (rates[known] / sure).square()
     sharpness = float((weight * number.square()).sum())
     step = float((-rates[known].log() * number * weight).sum()) / sharpness
-    steps = max(shape.counts(d_model)[0] - 1, 1) if shape.spacing == "ends" else d_model / 2
+    steps = steps_of(shape, d_model)
     if not 0 < step * steps < math.log(_LARGEST_BASE):
         return []
     base = math.exp(step * steps)
     near = round_numbers(base, base * steps * 4 / math.sqrt(sharpness))
-    return [Formula(shape.layout, shape.spacing, shape.cosine_first, each) for each in near if each > 1]
+    return [replace(shape, base=each) for each in near if each > 1]
 
 
-def _fixed(shape: Formula, rates: torch.Tensor, sure: float, d_model: int) -> list[Formula]:
+def _fixed(shape: Convention, rates: torch.Tensor, sure: float, d_model: int) -> list[Convention]:
     """One base a pair, where every pair turns at all."""
     if d_model % 2 or bool((rates.abs() <= sure).any()):
         return []
     turns = 2 * math.pi / torch.where(rates > 0, rates, rates + 2 * math.pi)
     bases = tuple(round_numbers(turn, 4 * sure * turn**2 / (2 * math.pi))[0] for turn in turns.tolist())
-    return [Formula(shape.layout, "width", shape.cosine_first, bases=bases)] if min(bases) > 1 else []
+    return [replace(shape, spacing="width", bases=bases)] if min(bases) > 1 else []

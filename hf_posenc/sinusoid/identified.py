@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .checks import USUAL_BASE
 from .conventions import Convention, Layout, Spacing
-from .formulas import USUAL_BASE, Formula
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,17 @@ class Identified:
         return is_near(self.typical_error, self.amplitude)
 
     @property
-    def convention(self) -> Convention | None:
-        """The convention that makes such rows, to be given together with `base`; `None` where cosines come first."""
-        if self.cosine_first:
-            return None
-        return Convention("recognised", self.layout, self.spacing, self.first_position, bases=self.bases)
+    def convention(self) -> Convention:
+        """The convention that makes such rows, its base included."""
+        return Convention(
+            "recognised",
+            self.layout,
+            self.spacing,
+            self.first_position,
+            bases=self.bases,
+            cosine_first=self.cosine_first,
+            base=self.base or USUAL_BASE,
+        )
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -95,7 +101,6 @@ def _lines(found: Identified) -> list[str]:
     size = f"{found.rows:,} {'row' if found.rows == 1 else 'rows'} of width {found.d_model}, {_short(found.dtype)}"
     if len(found.zero_rows) == found.rows:
         return [f"no sinusoids: {size}", "  every row is zero"]
-    formula = Formula(found.layout, found.spacing, found.cosine_first, found.base or USUAL_BASE, found.bases)
     position = f"row 0 holds position {found.first_position}"
     error = f"{found.largest_error:.3g} (row {found.at[0]}, column {found.at[1]})"
     if found.is_sinusoidal:
@@ -106,7 +111,7 @@ def _lines(found: Identified) -> list[str]:
         kind = "near sinusoids, but changed" if found.is_near else "no sinusoids"
         error += f", typical {found.typical_error:.3g}"
     lines = {
-        "formula" if found.is_sinusoidal else "nearest": str(formula),
+        "formula" if found.is_sinusoidal else "nearest": str(found.convention),
         "or": "; ".join(found.others),
         "rows": position if found.is_near else "",
         "zero rows": _ranges(found.zero_rows),

@@ -12,6 +12,7 @@ import torch
 
 from .exact import encode, round_once
 from .fitting import Fit, Precision, allowed
+from .formulas import paired_waves, rates_of
 
 _BLOCK = 2**14
 _DOUBT = 2.0**-51  # what combining two exact float64 rows may leave; also what float64 encodings promise
@@ -41,7 +42,7 @@ def measure(table: torch.Tensor, present: torch.Tensor, fit: Fit, precisions: li
         `Measured`; the error is of float64 arithmetic, good to 1e-15 times the amplitude.
     """
     length, d_model = table.shape
-    waves, rates = fit.formula.waves(d_model), fit.formula.rates(d_model)
+    waves, rates = paired_waves(fit.formula, d_model), rates_of(fit.formula, d_model)
     pairs = len(rates)
     step = min(length, max(math.isqrt(length - 1) + 1, _BLOCK // pairs))
     starts = range(0, length, step)
@@ -84,7 +85,7 @@ def measure(table: torch.Tensor, present: torch.Tensor, fit: Fit, precisions: li
                 turning = rates[: values.shape[1]]
                 limits = allowed(values, positions, turning, abs(fit.amplitude), precisions[-1])
                 is_within = bool((error <= limits.add_(_DOUBT * abs(fit.amplitude))).all())
-        for column in range(d_model)[fit.formula.unused(d_model)]:
+        for column in range(sum(fit.formula.counts(d_model)), d_model):
             largest = float(block[:, column].abs().max())
             if largest > max(worst, 0):
                 worst, where = largest, (start + int(block[:, column].abs().argmax()), column)
@@ -114,11 +115,12 @@ def _not_rounded(
 def _holds(table: torch.Tensor, doubtful: torch.Tensor, fit: Fit, dtype: torch.dtype) -> bool:
     """Whether the rows in doubt are the exact ones after all."""
     rows = doubtful.nonzero().squeeze(1)
-    waves = fit.formula.waves(table.shape[1])
+    waves = paired_waves(fit.formula, table.shape[1])
     pairs = len(waves.head)
     for some in torch.split(rows, 256):
         made = encode(some.double() + fit.first_position, waves, dtype)
-        sines, cosines = (table[some][:, place] for place in fit.formula.columns(table.shape[1]))
-        if not bool((made[:, :pairs] == sines).all() and (made[:, pairs : pairs + cosines.shape[1]] == cosines).all()):
-            return False
+        for place, values in zip(fit.formula.columns(table.shape[1]), (made[:, :pairs], made[:, pairs:]), strict=True):
+            given = table[some][:, place]
+            if not torch.equal(values[:, : given.shape[1]], given):
+                return False
     return True

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
+from .conventions import Convention
 from .exact import DTYPES
 from .fitting import Fit, Precision, Sample, fit, sampled_rows, unusual
-from .formulas import SHAPES, Formula, presets_of
+from .formulas import SHAPES, presets_of, shapes_of
 from .identified import Identified, is_near
 from .measuring import Measured, measure
 
@@ -64,9 +65,9 @@ def identify(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Identified
     return _made(given, present, nearest, measure(given, present, nearest, precisions)._replace(is_within=False))
 
 
-def _formulas(given: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Formula]]:
+def _formulas(given: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Convention]]:
     """What to try: the formulas of the field, then other bases."""
-    yield [shape for shape in SHAPES if shape.fits(given.shape[1])]
+    yield shapes_of(given.shape[1])
     yield from unusual(given, present, precision)
 
 
@@ -100,7 +101,7 @@ def _best(given: torch.Tensor, present: torch.Tensor, good: list[Fit], precision
 
 
 def _made(
-    given: torch.Tensor, present: torch.Tensor, best: Fit, found: Measured, others: tuple[Formula, ...] = ()
+    given: torch.Tensor, present: torch.Tensor, best: Fit, found: Measured, others: tuple[Convention, ...] = ()
 ) -> Identified:
     formula, zero_rows = best.formula, tuple((~present).nonzero().squeeze(1).tolist())
     presets = presets_of((formula, *others), bool(zero_rows)) if found.is_within else ()

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 from .cache import Encoding, compute, rows_at, without_values
-from .conventions import Convention, check_width, resolve_convention
+from .checks import check_width
+from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
 
 
@@ -41,7 +42,7 @@ def sinusoidal_encoding(
         positions (`torch.Tensor` of any shape `(...)`, integer or float; also an array or a sequence): need not be
             sorted; may be negative or fractional.
         d_model (`int`): width D >= 1. An odd width ends in a sine column (vaswani), in one sine more than cosines
-            (marian), or in a column of zeros (tensor2tensor, fairseq).
+            (marian), or in a column of zeros (tensor2tensor and the others).
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
         base (number, *optional*, defaults to 10000): the slowest pair of columns comes near base·2π positions a turn.
         dtype (`torch.dtype`, *optional*, defaults to float32): float32, float16, bfloat16 or float64.
@@ -120,8 +121,8 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
 
     Returns:
-        `torch.Tensor` `(F,)` float64 on the CPU, one for each sine column, fastest first where a base spaces them. Each
-        is the float64 nearest to the exact one.
+        `torch.Tensor` `(F,)` float64 on the CPU, one for each pair of columns, the fastest first but for fixed bases.
+        Each is the float64 nearest to the exact one.
 
     Raises:
         ValueError: if `d_model` is not positive, or `base` not larger than 1.

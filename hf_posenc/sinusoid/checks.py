@@ -1,0 +1,116 @@
+"""What the settings of an encoding may be: widths, bases, wavelengths.
+
+Refuses, or hands back the value in its one form; what the settings mean is said in `conventions`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from .._explain import explain, shorten
+
+USUAL_BASE = 10000.0
+
+
+def check_width(d_model: int) -> int:
+    """`d_model` as an `int` of at least 1."""
+    try:
+        width = operator.index(d_model)
+    except TypeError:
+        raise TypeError(explain("d_model must be a whole number", got=shorten(d_model), fix="d_model=512")) from None
+    if isinstance(d_model, bool) or width < 1:
+        raise ValueError(explain("d_model must be positive", got=repr(d_model), fix="d_model=512"))
+    return width
+
+
+def check_base(base: Any) -> float:
+    """`base` as a `float` larger than 1."""
+    if isinstance(base, bool) or not isinstance(base, int | float):
+        raise TypeError(explain("base must be a number", got=shorten(base), fix="base=10000"))
+    # At 1 all columns would turn alike, and below it the later ones faster than the first.
+    if not 1 < base < math.inf:
+        raise ValueError(explain("base must be finite and larger than 1", got=base, fix="base=10000"))
+    return float(base)
+
+
+def check_bases(bases: Iterable[float]) -> tuple[float, ...]:
+    """Positions per turn of each pair of columns, each larger than 1."""
+    found = tuple(bases)
+    if not found:
+        raise ValueError(explain("fixed bases need at least one number", fix="fixed_bases(4, 5, 7)"))
+    for base in found:
+        if isinstance(base, bool) or not isinstance(base, int | float):
+            raise TypeError(
+                explain("a base must be a number of positions", got=shorten(base), fix="fixed_bases(4, 5, 7)")
+            )
+        if not (math.isfinite(base) and base > 1):
+            raise ValueError(
+                explain("a base must be more than 1 position a turn", got=base, fix="fixed_bases(4, 5, 7)")
+            )
+    return found
+
+
+def check_wavelengths(wavelengths: Iterable[float]) -> tuple[float, float]:
+    """Shortest and longest, in positions per turn."""
+    found = tuple(wavelengths)
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in found):
+        raise TypeError(
+            explain("a wavelength must be a number of positions", got=shorten(found), fix="wavelengths=(4, 4096)")
+        )
+    if len(found) != 2 or not 0 < found[0] < found[1] < math.inf:
+        raise ValueError(
+            explain(
+                "wavelengths are the shortest and the longest, both finite and positive",
+                got=shorten(found),
+                fix="wavelengths=(4, 4096), in positions per turn",
+            )
+        )
+    return float(found[0]), float(found[1])
+
+
+def check_one_kind(bases: tuple[float, ...] | None, wavelengths: tuple[float, float] | None, base: float) -> None:
+    """Refuses two ways at once of saying how fast columns turn."""
+    if bases is not None and wavelengths is not None:
+        raise ValueError(
+            explain(
+                "fixed bases and wavelengths both say how fast columns turn",
+                got=f"bases={shorten(bases)}, wavelengths={wavelengths}",
+                fix="one of the two",
+            )
+        )
+    if base != USUAL_BASE and (bases is not None or wavelengths is not None):
+        check_places(bases, wavelengths, base)
+
+
+def check_places(
+    bases: tuple[float, ...] | None,
+    wavelengths: tuple[float, float] | None,
+    base: float | None,
+    d_model: int | None = None,
+) -> None:
+    """Refuses a base where others decide, and a width that fixed bases do not fill."""
+    if wavelengths is not None and base is not None:
+        raise ValueError(
+            explain(
+                "wavelengths take no base of their own",
+                got=f"base={base}, wavelengths {wavelengths}",
+                fix="leave base out",
+            )
+        )
+    if bases is None:
+        return
+    if base is not None:
+        raise ValueError(
+            explain("fixed bases take no base of their own", got=f"base={base}, bases {bases}", fix="leave base out")
+        )
+    if d_model is not None and d_model != 2 * len(bases):
+        raise ValueError(
+            explain(
+                f"{len(bases)} fixed bases make {2 * len(bases)} columns",
+                got=f"d_model={d_model}, bases {bases}",
+                fix=f"d_model={2 * len(bases)}",
+            )
+        )
