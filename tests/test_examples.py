@@ -123,3 +123,10 @@ def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> N
     losses = [float(loss) for *_, loss in found.values()]
     assert max(losses) < math.log(2000)  # below that of guessing among all tokens
     assert max(losses) - min(losses) < 0.5
+
+
+def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) -> None:
+    out = run("07_corners.py", tmp_path)
+    errors = {name: float(mse) for name, mse in re.findall(r"^(with|without) positions: test MSE ([\d.]+)", out, re.M)}
+    assert errors["with"] < 0.02  # the noise of the corners that are to be said is 0.01 of it
+    assert errors["without"] > 0.45  # half-way between the two corners that may come is 0.5 off

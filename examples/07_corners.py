@@ -1,0 +1,120 @@
+"""Two corners of a square in, the other two out: an encoder-decoder on points, with positions and without.
+
+A square has its corners at (±1, ±1), each moved a little by chance, and is walked around from any corner in either
+direction. The encoder sees the first two corners, the decoder says the third and the fourth, one after the other. Which
+one comes third is told by the order of the first two, and by nothing else: from top left to top right the walk goes on
+to bottom right, from top right to top left to bottom left. Attention looks at a set, so that a model without positions
+sees two neighbours and cannot tell the walks apart. The best that it can say is the point half-way, one unit beside the
+truth in one of its two coordinates: a mean squared error of 0.5. With positions what remains is the noise.
+
+In training the decoder is fed the true corners, one place later, behind a look-ahead mask; at evaluation it is fed what
+it said itself. So the third corner is a riddle in training as well, but the fourth is not, given the third.
+
+Attention is torch's, in `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`. Run it with
+`python examples/07_corners.py`: under a minute on one CPU core. It downloads nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import PrinterCallback, Trainer, TrainingArguments, default_data_collator, set_seed
+
+from hf_posenc import AttentionMask, SinusoidalPositionalEncoding
+
+SEED = 0
+SQUARES, NOISE = 128, 0.1  # to train on, and as many to test
+EPOCHS = 100
+# torch's attention cuts the width into heads of equal size: the heads must divide it.
+D_MODEL, HEADS = 16, 2
+# With the usual base of 10,000 six of the eight pairs of columns would hardly move between one corner and the next. It
+# would do here, too: over five seeds the two bases gave the same errors.
+BASE = 10.0
+
+
+def squares(number: int, seed: int) -> Dataset:
+    """So many walks around a square, each from a corner and in a direction of chance, in halves of two corners."""
+    chance = torch.Generator().manual_seed(seed)
+    corners = torch.tensor([[-1.0, 1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])  # clockwise, from top left
+    first = torch.randint(4, (number, 1), generator=chance)
+    direction = 2 * torch.randint(2, (number, 1), generator=chance) - 1
+    walks = corners[(first + direction * torch.arange(4)) % 4]  # (B, 4, 2)
+    walks = walks + NOISE * torch.randn(walks.shape, generator=chance)
+    return Dataset.from_dict({"corners": walks[:, :2].numpy(), "labels": walks[:, 2:].numpy()}).with_format("numpy")
+
+
+class CornerModel(nn.Module):
+    """Points to vectors, one encoder layer, one decoder layer, vectors to points."""
+
+    def __init__(self, *, positions: bool) -> None:
+        super().__init__()
+        self.read = nn.Linear(2, D_MODEL)
+        self.begin = nn.Parameter(torch.zeros(1, 1, 2))  # what the decoder is fed first, a point that is learnt
+        self.positions = SinusoidalPositionalEncoding(D_MODEL, base=BASE) if positions else nn.Identity()
+        sizes = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": 4 * D_MODEL}
+        self.encoder = nn.TransformerEncoderLayer(**sizes, dropout=0.0, batch_first=True)
+        self.decoder = nn.TransformerDecoderLayer(**sizes, dropout=0.0, batch_first=True)
+        self.say = nn.Linear(D_MODEL, 2)
+
+    def forward(self, corners: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        """Trains on the true corners (B, 2, 2) that it is to say; otherwise it says them on its own."""
+        memory = self.encoder(self.positions(self.read(corners)))  # (B, 2, D)
+        if self.training and labels is not None:
+            said = self.decode(labels[:, :-1], memory)
+        else:
+            said = corners[:, :0]
+            for _ in range(2):
+                said = torch.cat([said, self.decode(said, memory)[:, -1:]], dim=1)  # (B, 1, 2), then (B, 2, 2)
+        return {"corners": said} if labels is None else {"loss": nn.functional.mse_loss(said, labels), "corners": said}
+
+    def decode(self, said: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """What comes after the beginning, and after each of the points (B, T, 2) said so far: (B, T + 1, 2)."""
+        points = torch.cat([self.begin.expand(len(said), -1, -1), said], dim=1)
+        mask = AttentionMask.from_lengths([points.shape[1]], look_ahead=True)
+        decoded = self.decoder(self.positions(self.read(points)), memory, **mask.for_transformer_decoder_layer())
+        return self.say(decoded)
+
+
+def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
+    """Train, with the loss of every epoch in the trainer's history."""
+    with tempfile.TemporaryDirectory() as folder:
+        args = TrainingArguments(
+            folder,
+            num_train_epochs=EPOCHS,
+            per_device_train_batch_size=16,
+            per_device_eval_batch_size=SQUARES,
+            learning_rate=3e-3,
+            lr_scheduler_type="cosine",
+            seed=SEED,
+            eval_strategy="epoch",
+            logging_strategy="epoch",
+            dataloader_pin_memory=torch.cuda.is_available(),
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        trainer = Trainer(model, args, train_dataset=train, eval_dataset=test, data_collator=default_data_collator)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return trainer
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
+    train, test = squares(SQUARES, seed=SEED), squares(SQUARES, seed=SEED + 1000)
+    print(f"{SQUARES} squares to train on, {SQUARES} to test; corners moved by a standard deviation of {NOISE}")
+    for positions in (True, False):
+        set_seed(SEED)
+        trainer = trained(CornerModel(positions=positions), train, test)
+        logs = trainer.state.log_history
+        losses = [log["loss"] for log in logs if "loss" in log]
+        tests = [log["eval_loss"] for log in logs if "eval_loss" in log]
+        name = "with" if positions else "without"
+        print(f"{name} positions: test MSE {tests[-1]:.4f}, training loss {losses[-1]:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

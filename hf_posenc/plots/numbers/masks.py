@@ -1,0 +1,173 @@
+"""Who may attend to whom in a batch, as arrays: the numbers of `plots.masks`.
+
+It reads what is in the batch; what a model adds on its own, a GPT its look-ahead for one, it knows only when told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..._explain import explain
+from ...batch import real_tokens
+from ...masks import AttentionMask
+from .arrays import as_numpy
+
+
+class Masks(NamedTuple):
+    r"""What a batch says about who may attend to whom; True means "may be attended to".
+
+    Args:
+        padding (`np.ndarray` `(B, T)` bool): where a token stands, and no padding.
+        look_ahead (`np.ndarray` `(T, T)` bool, *optional*): the look-ahead mask, where there is one.
+        combined (`np.ndarray` `(B, T, T)` bool): query i, the second dimension, may attend to key j, the third.
+        position_ids (`np.ndarray` `(B, T)`, integer, *optional*): as in the batch.
+        document_ids (`np.ndarray` `(B, T)` int64, *optional*): which document of its row each token belongs to, -1 at
+            padding; where documents share a row.
+    """
+
+    padding: NDArray[np.bool_]
+    look_ahead: NDArray[np.bool_] | None
+    combined: NDArray[np.bool_]
+    position_ids: NDArray[np.integer[Any]] | None
+    document_ids: NDArray[np.int64] | None
+
+
+def masks(batch: Mapping[str, Any], *, look_ahead: bool | None = None, decoder: bool = False) -> Masks:
+    r"""The padding mask, the look-ahead mask, both together, position ids and documents of a batch.
+
+    Args:
+        batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
+            `(B, T, D)`, and any of `attention_mask` `(B, T)`, or `(B, 1, T, T)` as added to scores, `look_ahead_mask`
+            `(B, 1, T, T)`, `position_ids` and `document_ids` `(B, T)`. Where documents share a row and only
+            `position_ids` tell, a new one begins where they restart.
+        look_ahead (`bool`, *optional*): whether nobody sees what comes later. By default, what the batch says; `True`
+            for a model that brings its own look-ahead mask, as GPT-2 does.
+        decoder (`bool`, *optional*, defaults to `False`): those of the decoder, from `decoder_input_ids`,
+            `decoder_attention_mask` and `look_ahead_mask`, in a batch for an encoder-decoder.
+
+    Returns:
+        `Masks` of NumPy arrays.
+
+    Raises:
+        ValueError: if the batch has no tokens, or a mask does not have their shape.
+
+    Example:
+        >>> batch = {"input_ids": np.array([[5, 6, 0]]), "attention_mask": np.array([[1, 1, 0]])}
+        >>> masks(batch, look_ahead=True).combined[0].astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 0]])
+    """
+    batch = part_of(batch, decoder=decoder)
+    rows, length = shape_of(batch)
+    known = real_tokens(batch)
+    padding = np.ones((rows, length), dtype=bool) if known is None else as_numpy(known).astype(bool)
+    _check("attention_mask", padding.shape, (rows, length))
+    position_ids = as_numpy(batch["position_ids"]) if batch.get("position_ids") is not None else None
+    if position_ids is not None:
+        position_ids = np.broadcast_to(position_ids, (rows, length))
+    documents = _documents(batch, padding, position_ids)
+    later = _look_ahead(batch, look_ahead, length)
+    combined = np.broadcast_to(padding[:, None, :], (rows, length, length))
+    if (given := _four_dimensional(batch.get("attention_mask"))) is not None:
+        _check("attention_mask", given.shape[-1:], (length,))
+        combined = combined & given
+    if documents is not None:
+        combined = combined & (documents[:, :, None] == documents[:, None, :])
+    if later is not None:
+        combined = combined & later
+    return Masks(padding, later, np.ascontiguousarray(combined), position_ids, documents)
+
+
+def part_of(batch: Mapping[str, Any], *, decoder: bool) -> Mapping[str, Any]:
+    """The entries of an encoder-decoder's batch that are about one of the two, under the plain names."""
+    if decoder:
+        if "decoder_input_ids" not in batch:
+            raise ValueError(
+                explain(
+                    "there is no decoder in this batch: it has no 'decoder_input_ids'",
+                    got=f"{list(batch)}",
+                    fix='DataCollatorWithPositionalEncoding(tokenizer, text_target_column="...")',
+                )
+            )
+        mine = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
+        return mine | {name: batch[name] for name in ("look_ahead_mask",) if name in batch}
+    if "decoder_input_ids" in batch:  # the look-ahead mask is the decoder's, and as wide as its tokens
+        return {name: value for name, value in batch.items() if name != "look_ahead_mask"}
+    return batch
+
+
+def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and columns of the tokens."""
+    for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
+        if batch.get(name) is not None:
+            shape = tuple(batch[name].shape)
+            if len(shape) == rank and 0 not in shape:
+                return int(shape[0]), int(shape[1])
+            raise ValueError(
+                explain(
+                    f"'{name}' must have {rank} dimensions, none of them 0",
+                    got=f"shape {shape}",
+                    fix="plots.batch(collate(texts))",
+                )
+            )
+    raise ValueError(
+        explain(
+            "a batch to draw needs 'input_ids' or 'inputs_embeds'",
+            got=f"{list(batch)}",
+            fix="plots.batch(collate(texts))",
+        )
+    )
+
+
+def _documents(
+    batch: Mapping[str, Any], padding: NDArray[np.bool_], position_ids: NDArray[Any] | None
+) -> NDArray[np.int64] | None:
+    if batch.get("document_ids") is not None:
+        ids = as_numpy(batch["document_ids"]).astype(np.int64)
+        _check("document_ids", ids.shape, padding.shape)
+        return np.where(padding, ids, -1)
+    if position_ids is None:
+        return None
+    real, positions = torch.from_numpy(padding.copy()), torch.from_numpy(position_ids.astype(np.int64))
+    found = AttentionMask.from_batch({"attention_mask": real, "position_ids": positions}).documents.numpy()
+    return found if (found > 0).any() else None
+
+
+def _look_ahead(batch: Mapping[str, Any], wanted: bool | None, length: int) -> NDArray[np.bool_] | None:
+    if wanted is False:
+        return None
+    if batch.get("look_ahead_mask") is None:
+        return np.tri(length, dtype=bool) if wanted else None
+    mask = batch["look_ahead_mask"]
+    while mask.ndim > 2:  # one matrix, repeated for every row
+        mask = mask[0]
+    seen = as_numpy(mask)
+    _check("look_ahead_mask", seen.shape, (length, length))
+    return seen == 0 if seen.dtype.kind == "f" else seen.astype(bool)
+
+
+def _four_dimensional(mask: Any) -> NDArray[np.bool_] | None:
+    """What a mask of four dimensions shows, `(B, T or 1, T)`: where nothing is taken off the scores."""
+    if isinstance(mask, dict):  # one for each kind of layer
+        mask = next(iter(mask.values()))
+    if mask is None or mask.ndim != 4:
+        return None
+    values = as_numpy(mask[:, 0])
+    return values.astype(bool) if values.dtype.kind == "b" else values == 0
+
+
+def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if shape != expected:
+        raise ValueError(
+            explain(
+                f"'{name}' does not fit the tokens of the batch",
+                got=f"shape {shape}, where the tokens ask for {expected}",
+                fix="plots.masks(collate(texts))",
+            )
+        )
