@@ -1,0 +1,1 @@
+"""What is measured beside others. A package, so that tests can hold the README to what it prints."""
