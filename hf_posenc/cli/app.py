@@ -1,4 +1,4 @@
-"""The command line: `hf-posenc show` for a text, `hf-posenc demo` for a corpus, `hf-posenc check` for a model.
+"""The command line: `hf-posenc show` for a text, `demo` for a corpus, `check` for a model, `explore` for the page.
 
 A command a file; here they come together, and what they refuse is worded.
 """
@@ -14,6 +14,7 @@ import typer
 
 from .check import check_model
 from .demo import demo
+from .explore import explore
 from .show import show
 from .terminal import Screen
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(show)
 app.command()(demo)
 app.command("check")(check_model)
+app.command()(explore)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

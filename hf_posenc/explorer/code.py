@@ -1,0 +1,99 @@
+"""The Python that gives what the page shows, number by number.
+
+It is written here and never run: a test does, and compares.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .shown import Shown
+from .sources import python_of_table, python_of_tokenizer
+
+
+def python_of(shown: Shown) -> str:
+    r"""A script that makes `batch`, `tokens`, `encoding` and `distances` as they are shown, and the pictures.
+
+    Args:
+        shown (`Shown`): what is on the page.
+
+    Returns:
+        `str`: Python that runs wherever this package is installed.
+    """
+    settings = shown.settings
+    how = f"convention={quoted(settings.convention)}, base={settings.base!r}"
+    imports = ["from hf_posenc import plots"]
+    body: list[str] = []
+    if shown.table is not None:
+        more, tokenizer = python_of_tokenizer(settings)
+        others, table = python_of_table(settings, shown.table.num_embeddings)
+        imports += ["from hf_posenc import DataCollatorWithPositionalEncoding", *more, *others]
+        body += ["texts = [", *(f"    {quoted(text)}," for text in settings.texts), "]", *tokenizer, *table]
+        body += [
+            "collate = DataCollatorWithPositionalEncoding(",
+            "    tokenizer,",
+            "    embedding=embedding,",
+            *([] if shown.pad_token is None else [f"    pad_token={quoted(shown.pad_token)},"]),
+            f"    convention={quoted(settings.convention)},",
+            f"    base={settings.base!r},",
+            *([] if settings.factor is None else [f"    scale={quoted(settings.factor)},"]),
+            f"    max_length={settings.max_length},",
+            f"    padding_side={quoted(settings.padding_side)},",
+            f"    look_ahead={settings.look_ahead},",
+            f"    packing={settings.packing},",
+            ")",
+            "batch = collate(texts)",
+            "tokens = collate.tokens(batch)",
+            "",
+        ]
+    shape = f"{settings.d_model}, {settings.positions}, {how}"
+    body += [
+        f"encoding = plots.numbers.encoding({shape}).values  # (positions, columns)",
+        f"distances = plots.numbers.distances({shape}).distances  # (positions, positions)",
+        "",
+        "pictures = {",
+        f'    "encoding": plots.encoding({shape}),',
+        f'    "distances": plots.distances({shape}),',
+    ]
+    if shown.table is not None:
+        scale = "" if settings.factor is None else f", scale={quoted(settings.factor)}"
+        body += [
+            '    "masks": plots.masks(batch, tokens),',
+            f'    "embeddings": plots.embeddings(tokenizer, embedding, {quoted(settings.sentence)}, {how}{scale}),',
+        ]
+    body += ["}", "for name, picture in pictures.items():", '    plots.canvas.save(picture, f"{name}.png")']
+    return "\n".join([*_sorted(imports), "", *body, ""])
+
+
+def quoted(text: str) -> str:
+    r"""The text as a Python literal in double quotes; what does not print, and could reorder a line, as an escape.
+
+    Example:
+        >>> print(quoted('say "hi"\t\u202e'))
+        "say \"hi\"\t\u202e"
+    """
+    escaped = "".join(
+        f"\\{character}"
+        if character in '\\"'
+        else character
+        if character.isprintable()
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+    return f'"{escaped}"'
+
+
+def _sorted(imports: list[str]) -> list[str]:
+    """Imports as ruff sorts them: the standard library, others, this package; names of one module together."""
+    names: dict[str, set[str]] = {}
+    for line in imports:
+        if line.startswith("from "):
+            _, module, _, found = line.split(" ", 3)
+            names.setdefault(module, set()).add(found)
+    lines = [line for line in imports if line.startswith("import ")]
+    lines += [f"from {module} import {', '.join(sorted(found))}" for module, found in names.items()]
+    groups: list[list[str]] = [[], [], []]
+    for line in sorted(set(lines), key=lambda line: (line.startswith("from "), line)):
+        package = line.split(" ")[1].partition(".")[0]
+        groups[2 if package == "hf_posenc" else package not in sys.stdlib_module_names].append(line)
+    return "\n\n".join("\n".join(group) for group in groups if group).split("\n")

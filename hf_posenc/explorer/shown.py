@@ -1,0 +1,147 @@
+"""What the page shows, worked out from its settings: a batch, its tokens, the encoding, what went wrong.
+
+Plain values and arrays; how they look is a matter of `tables` and `pictures`.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch import real_tokens
+from ..collator import DataCollatorWithPositionalEncoding
+from ..embedding import PositionalEmbedding
+from ..plots import numbers
+from ..tokenization.loading import number_of_ids
+from .settings import Settings
+from .sources import table_of, tokenizer_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Warnings are caught in a place that all threads share: one answer after the other.
+_ONE_AT_A_TIME = threading.RLock()
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Shown:
+    r"""What is to be seen for some settings; parts that could not be worked out are empty.
+
+    Args:
+        settings (`Settings`): what was asked.
+        batch (mapping): what the collator gives for the texts: `input_ids` (B, T), masks, `position_ids`,
+            `inputs_embeds` (B, T, D). Empty without a text.
+        tokens (B lists of T `str`): what stands in it.
+        encoding (`np.ndarray` `(positions, D)`, *optional*): row p is the encoding of position p.
+        distances (`np.ndarray` `(positions, positions)`, *optional*): between every two of its rows.
+        table (`nn.Embedding`, *optional*): where the rows of the tokens come from.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): the one that was used.
+        pad_token (`str`, *optional*): what stands in for a padding token where the tokenizer has none.
+        notes (`str`s): what the reader should know.
+        problems (`str`s): what was refused, in three lines each.
+    """
+
+    settings: Settings
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    tokens: list[list[str]] = field(default_factory=list)
+    encoding: NDArray[np.float64] | None = None
+    distances: NDArray[np.float64] | None = None
+    table: nn.Embedding | None = None
+    tokenizer: Any = None
+    pad_token: str | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def show(settings: Settings) -> Shown:
+    r"""Works out everything but the pictures. Never raises for what a visitor can choose: that is in `problems`.
+
+    Args:
+        settings (`Settings`): what the controls say.
+
+    Returns:
+        `Shown`.
+
+    Example:
+        >>> shown = show(Settings(d_model=4, positions=3))
+        >>> shown.encoding.shape, shown.batch, shown.problems
+        ((3, 4), {}, ())
+    """
+    problems: list[str] = []
+    notes = list(settings.left_out)
+    parts: dict[str, Any] = {}
+    with one_at_a_time():
+        size, how = (settings.d_model, settings.positions), settings.formula
+        parts["encoding"] = tried(lambda: numbers.encoding(*size, **how).values, problems)
+        parts["distances"] = tried(lambda: numbers.distances(*size, **how).distances, problems)
+        if settings.texts:
+            parts |= tried(lambda: _collated(settings, notes), problems) or {}
+        else:
+            notes.append("no text yet: type one, or several, one a line")
+        if "batch" in parts:
+            parts |= tried(lambda: _embedded(settings, parts, notes), problems) or {}
+    return Shown(settings, notes=tuple(notes), problems=tuple(dict.fromkeys(problems)), **parts)
+
+
+def tried(make: Callable[[], _Value], problems: list[str]) -> _Value | None:
+    """What `make` gives; `None`, and one problem more, where it refuses in the words of this package."""
+    try:
+        return make()
+    except (ValueError, TypeError, ImportError) as error:
+        if "\n  fix: " not in str(error) and "\n  got: " not in str(error):
+            raise  # a fault of ours
+        problems.append(str(error))
+        return None
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """For what threads must not do at once: catching warnings, and drawing, which matplotlib allows one thread."""
+    with _ONE_AT_A_TIME:
+        yield
+
+
+def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:
+    """The batch without embeddings, and what it was made with."""
+    tokenizer = tokenizer_of(settings)
+    pad_token = "eos" if tokenizer.pad_token is None and tokenizer.eos_token is not None else None
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer,
+        pad_token=pad_token,
+        convention=settings.convention,
+        max_length=settings.max_length,
+        padding_side=settings.padding_side,
+        look_ahead=settings.look_ahead,
+        packing=settings.packing,
+    )
+    with _noted(notes):
+        batch = collate(list(settings.texts))
+    return {"batch": batch, "tokens": collate.tokens(batch), "tokenizer": tokenizer, "pad_token": pad_token}
+
+
+def _embedded(settings: Settings, parts: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """The same batch with `inputs_embeds`, made as the collator makes them."""
+    table = table_of(settings, number_of_ids(parts["tokenizer"]))
+    embed = PositionalEmbedding(table, convention=settings.convention, base=settings.base, scale=settings.factor)
+    batch = parts["batch"]
+    with _noted(notes):
+        vectors = embed(batch["input_ids"], real_tokens(batch), batch["position_ids"])
+    return {"table": table, "batch": {**batch, "inputs_embeds": vectors}}
+
+
+@contextmanager
+def _noted(notes: list[str]) -> Iterator[None]:
+    """Keeps the first line of what the package warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        yield
+    notes += [str(warning.message).splitlines()[0] for warning in caught]

