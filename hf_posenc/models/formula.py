@@ -42,10 +42,6 @@ class Formula:
         positions = steps + self.convention.first_position
         return sinusoidal_encoding(positions, d_model, convention=self.convention, base=self.base, dtype=dtype)
 
-    def fits(self, d_model: int) -> bool:
-        """Whether it makes tables of that width: fixed bases make one width only."""
-        return self.convention.bases is None or d_model == 2 * len(self.convention.bases)
-
     def __str__(self) -> str:
         bases = self.convention.bases
         if bases is not None and len(bases) > 8:

@@ -72,7 +72,7 @@ def holds(rows: torch.Tensor, formula: Formula) -> bool:
         >>> holds(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]), Formula(Convention("vaswani")))
         True
     """
-    if not formula.fits(rows.shape[1]):
+    if not formula.convention.fits(rows.shape[1]):
         return False
     ours = rows.detach().cpu()
     steps = torch.arange(len(rows), device="cpu")
