@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .collator import DataCollatorWithPositionalEncoding
     from .embedding import PositionalEmbedding
+    from .encodings import (
+        ExponentialPositionalEncoding,
+        FourierPositionalEncoding,
+        LearnedPositionalEncoding,
+        NoPositionalEncoding,
+        ScaledSinusoidalPositionalEncoding,
+        positional_encoding,
+    )
     from .masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
     from .model_spec import ModelSpec
     from .models import use_sinusoidal_positions
@@ -34,9 +42,14 @@ __all__ = [
     "BatchPlan",
     "Convention",
     "DataCollatorWithPositionalEncoding",
+    "ExponentialPositionalEncoding",
+    "FourierPositionalEncoding",
+    "LearnedPositionalEncoding",
     "ModelSpec",
+    "NoPositionalEncoding",
     "PackingPlan",
     "PositionalEmbedding",
+    "ScaledSinusoidalPositionalEncoding",
     "SinusoidalPositionalEncoding",
     "TokenBudgetBatchSampler",
     "TokenBudgetMixin",
@@ -57,6 +70,7 @@ __all__ = [
     "position_ids_from_documents",
     "position_ids_from_lengths",
     "position_ids_from_mask",
+    "positional_encoding",
     "sinusoidal_encoding",
     "split_long",
     "train_bpe",
@@ -67,6 +81,14 @@ _ROOMS = {
     "batch": ("Batch",),
     "collator": ("DataCollatorWithPositionalEncoding",),
     "embedding": ("PositionalEmbedding",),
+    "encodings": (
+        "ExponentialPositionalEncoding",
+        "FourierPositionalEncoding",
+        "LearnedPositionalEncoding",
+        "NoPositionalEncoding",
+        "ScaledSinusoidalPositionalEncoding",
+        "positional_encoding",
+    ),
     "masks": ("AttentionMask", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"),
     "model_spec": ("ModelSpec",),
     "models": ("use_sinusoidal_positions",),

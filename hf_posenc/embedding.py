@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ._explain import explain, shorten
+from .encodings import Kind, PositionalEncoding
+from .encodings.kinds import resolve_encoding
 from .positions import check_mask, count_real_tokens
-from .sinusoid import Convention, SinusoidalPositionalEncoding, sinusoidal_encoding
+from .sinusoid import Convention
 from .sinusoid.cache import without_values
+from .sinusoid.settings import Scale
 
-# The encoding's spread, and how many times the embedding's it may be before a word is said: at 5 times, one part in 26
-# of a vector's variance is the token's.
-_SAMPLE = 128
+# How many times the embedding's spread the encoding's may be before a word is said: at 5 times, one part in 26 of a
+# vector's variance is the token's.
 _DROWNED = 5.0
 
 
@@ -31,10 +32,15 @@ class PositionalEmbedding(nn.Module):
     padded right and alone; else each row counts from its first token. They never come from the ids.
 
     Args:
-        embedding (`nn.Embedding` or a subclass): called as a module, so what a subclass does to its rows stays. Its
-            table is the only thing that is trained.
-        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        embedding (`nn.Embedding` or a subclass): called as a module, so what a subclass does to its rows stays.
+        encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): the kind of positions, so that
+            a comparison is this one argument: `"sinusoidal"`, where the table is the only thing that is trained,
+            `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`, made on the table's device in its dtype;
+            or one of `positional_encoding(kind, d_model, ...)` with settings of its own.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of sinusoids.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
+        max_length (`int`, *optional*): refuse positions beyond so many; a learned table then has as many rows, and 512
+            without it.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): what looked-up rows are multiplied by. The first call warns
             where they are so small that positions drown them.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
@@ -42,8 +48,9 @@ class PositionalEmbedding(nn.Module):
             over tokens is one over real tokens.
 
     Raises:
-        TypeError: if `embedding` is not an `nn.Embedding`; a whole Hugging Face model is told the two ways out.
-        ValueError: if a setting is out of its range.
+        TypeError: if `embedding` is not an `nn.Embedding`; a whole Hugging Face model is told the two ways out. If the
+            kind of encoding has no such setting.
+        ValueError: if a setting is out of its range, there is no such kind, or its width is not the embedding's.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 and 3.5. arXiv:1706.03762.
@@ -56,23 +63,37 @@ class PositionalEmbedding(nn.Module):
         torch.Size([2, 3, 8])
         >>> torch.equal(vectors[0, 1:], vectors[1, :2])
         True
+        >>> learned = PositionalEmbedding(nn.Embedding(100, 8), encoding="learned")
+        >>> [name for name, _ in learned.named_parameters()]
+        ['embedding.weight', 'encoding.weight']
     """
 
     def __init__(
         self,
         embedding: nn.Embedding,
         *,
+        encoding: Kind | PositionalEncoding = "sinusoidal",
         convention: str | Convention = "vaswani",
         base: float | None = None,
-        scale: Literal["sqrt_d"] | float | None = None,
+        max_length: int | None = None,
+        scale: Scale = None,
         dropout: float = 0.0,
         zero_padding: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = _check_embedding(embedding)
-        self.encoding = SinusoidalPositionalEncoding(
-            embedding.embedding_dim, convention=convention, base=base, scale=scale, dropout=dropout
-        )
+        settings = {
+            "convention": convention,
+            "base": base,
+            "max_length": max_length,
+            "scale": scale,
+            "dropout": dropout,
+        }
+        usual = {"convention": "vaswani", "dropout": 0.0}
+        given = {name: value for name, value in settings.items() if value != usual.get(name)}
+        made = resolve_encoding(encoding, self.embedding.embedding_dim, given)
+        # One that is given stays as it is.
+        self.encoding = made if made is encoding else made.to(embedding.weight.device, embedding.weight.dtype)
         self.zero_padding = zero_padding
         self._spread_seen = False
 
@@ -113,12 +134,11 @@ class PositionalEmbedding(nn.Module):
         if attention_mask is not None:
             keep = _checked_keep(attention_mask, ids)
         if counted and keep is not None:
-            first = self.encoding.convention.first_position
+            first = self.encoding.first_position
             position_ids, bound = count_real_tokens(keep, first), first + ids.shape[1]
         vectors = self.embedding(ids)  # (B, T, D)
         self._compare_spread(vectors, keep)
-        has_zero_row = self.encoding.convention.padding_position is not None
-        zero_row = keep is not None and not self.zero_padding and has_zero_row
+        zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
         buffer = vectors if self._is_ours(vectors) and not zero_row else None
         out: torch.Tensor = self.encoding(vectors, position_ids, buffer, bound=bound)
         if keep is None:
@@ -185,8 +205,11 @@ class PositionalEmbedding(nn.Module):
         return (
             type(self.embedding) is nn.Embedding
             and not any(hooks)
-            and not (vectors.requires_grad and torch.is_grad_enabled())
+            and not (torch.is_grad_enabled() and (vectors.requires_grad or self._encoding_learns()))
         )
+
+    def _encoding_learns(self) -> bool:
+        return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warns once, on the first call: by then a checkpoint has been loaded."""
@@ -196,10 +219,7 @@ class PositionalEmbedding(nn.Module):
         if real.numel() < 2:
             return
         self._spread_seen = True
-        positions = torch.arange(_SAMPLE, device="cpu")
-        convention, base = self.encoding.convention, self.encoding.base
-        rows = sinusoidal_encoding(positions, self.d_model, convention=convention, base=base)
-        encoding, tokens = float(rows.std()), float(real.float().std()) * abs(self.encoding.factor)
+        encoding, tokens = self.encoding.spread(), float(real.float().std()) * abs(self.encoding.factor)
         if encoding > _DROWNED * tokens:
             warnings.warn(
                 explain(

@@ -29,7 +29,7 @@ from .reading import ids_of, texts_of, tokens_of
 from .refusals import check_fit
 from .settings import Settings
 from .stage import Stage
-from .table import BROUGHT, Table
+from .table import BROUGHT, Table, check_exchange
 from .warned import padding_shifts, snapshot, were_cut
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         if spec is not None:
             check_fit(self, spec, mine)
         given = {"max_length": self.max_length, "max_target_length": self.max_target_length}
-        limits, told = limits_of(given, mine, spec)
+        limits, told = limits_of(given, mine, spec, table.max_length)
         for message in told:
             warnings.warn(message, stacklevel=4)
         self._settle(tokenizer=mine, model=spec, **limits, **table.brought_settings())
@@ -315,7 +315,9 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Raises:
             TypeError: for an argument that does not exist.
+            ValueError: for a bare table in place of an embedding whose positions are no sinusoids.
         """
+        check_exchange(self.embedding, changes.get("embedding"))
         settings = {**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
         if isinstance(changes.get("embedding"), PositionalEmbedding):  # it brings these along
             settings = {name: value for name, value in settings.items() if name not in BROUGHT or name in changes}

@@ -72,15 +72,20 @@ def taken_by(spec: ModelSpec | None, name: str, limit: Limit) -> str | None:
 
 
 def limits_of(
-    asked: Mapping[str, Limit], tokenizer: PreTrainedTokenizerBase, spec: ModelSpec | None
+    asked: Mapping[str, Limit], tokenizer: PreTrainedTokenizerBase, spec: ModelSpec | None, positions: Limit = None
 ) -> tuple[dict[str, Limit], list[str]]:
-    """The limits in force, of rows and of targets, and what to say where they are lower than was asked."""
+    """The limits in force, of rows and of targets, and what to say where they are lower than was asked.
+
+    `positions` is how many an embedding's encoding has, where it brings one that ends.
+    """
+    others = limit_of(tokenizer, asked["max_length"], spec)
     in_force = {
-        "max_length": limit_of(tokenizer, asked["max_length"], spec),
+        "max_length": _smallest(others, positions),
         "max_target_length": target_limit_of(tokenizer, asked["max_target_length"], spec),
     }
+    whose = "the encoding of embedding=" if in_force["max_length"] != others else None
     told = [
-        beyond(name, given, limit, taken_by(spec, name, limit))
+        beyond(name, given, limit, (name == "max_length" and whose) or taken_by(spec, name, limit))
         for name, limit in in_force.items()
         if (given := asked[name]) is not None and limit is not None and limit < given
     ]

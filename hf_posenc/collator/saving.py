@@ -14,7 +14,7 @@ from .._explain import explain
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import from_files, load_saved
-from .table import from_state
+from .table import check_exchange, from_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -97,6 +97,7 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
                 f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
             )
         ) from error
+    check_exchange(table, embedding)
     settings = _from_plain(saved) if model is None else {**_from_plain({**saved, "model": None}), "model": model}
     return cls(tokenizer, embedding=table if embedding is None else embedding, **settings)
 

@@ -19,6 +19,7 @@ from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..sinusoid import resolve_convention
 from ..tokenization.loading import number_of_ids
+from .weights import digest, digest_with, frozen, kind_of, own_encoding, packed, packed_with, unpacked, unpacked_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,13 +37,16 @@ class TableLeftBehind:
     num_embeddings: int
     d_model: int
     digest: str
+    encoding: str | None = None  # what to write for one that the collator's settings do not describe
+    max_length: int | None = None  # how many positions that one has
 
     def refusal(self) -> str:
         """The message for whoever asks it for embeddings."""
+        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
         return explain(
             "the embedding table did not travel with this collator, so it cannot embed",
             got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
-            fix="collate.replace(embedding=table), or store_embeddings=True to let the table travel",
+            fix=f"collate.replace(embedding={again}), or store_embeddings=True to let the table travel",
         )
 
 
@@ -139,6 +143,14 @@ class Table:
         moved["inputs_embeds"] = module(moved["input_ids"], keep, moved.get("position_ids"))
         return moved
 
+    @property
+    def max_length(self) -> int | None:
+        """How many positions can be encoded, where that is limited."""
+        if self.left_behind is not None:
+            return self.left_behind.max_length
+        encoding = own_encoding(self._settings.embedding)
+        return None if encoding is None else encoding.max_length
+
     def brought_settings(self) -> dict[str, Any]:
         r"""What a `PositionalEmbedding` settles for the collator around it.
 
@@ -148,10 +160,14 @@ class Table:
         if not isinstance(self._settings.embedding, PositionalEmbedding):
             return {}
         encoding = self.module.encoding
-        brought = {name: getattr(self.module if name == "zero_padding" else encoding, name) for name in BROUGHT}
+        brought = {
+            name: getattr(self.module if name == "zero_padding" else encoding, name)
+            for name in BROUGHT
+            if name == "zero_padding" or hasattr(encoding, name)
+        }
         defaults = {field.name: field.default for field in dataclasses.fields(self._settings)}
-        for name, theirs in brought.items():
-            asked = getattr(self._settings, name)
+        for name in BROUGHT:
+            asked, theirs = getattr(self._settings, name), brought.get(name, f"encoding={kind_of(encoding)}")
             ours = resolve_convention(asked) if name == "convention" else asked
             if asked != defaults[name] and ours != theirs:
                 raise ValueError(
@@ -169,11 +185,16 @@ class Table:
         if given is None or isinstance(given, int):
             return given
         if isinstance(given, TableLeftBehind):
-            return "left behind", given.num_embeddings, given.d_model, given.digest
-        table = self.module.embedding
+            own = () if given.encoding is None else (given.encoding, given.max_length)
+            return "left behind", given.num_embeddings, given.d_model, given.digest, *own
+        module, encoding = self.module, own_encoding(given)
+        table = module.embedding
         if numbers:
-            return "table", *packed(table)
-        return "left behind", table.num_embeddings, table.embedding_dim, digest(table)
+            return ("table", *packed(table)) if encoding is None else ("embedding", *packed_with(module))
+        left = "left behind", table.num_embeddings, table.embedding_dim
+        if encoding is None:
+            return *left, digest(table)
+        return *left, digest_with(table, encoding), kind_of(encoding), encoding.max_length
 
     def size_of_stored(self, tokens: int) -> str:
         """What it costs to store embeddings, in words."""
@@ -188,8 +209,9 @@ class Table:
         given = self._settings.embedding
         if given is None or isinstance(given, (int, TableLeftBehind)):
             return repr(given)
-        table = self.module.embedding
-        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim})"
+        table, encoding = self.module.embedding, own_encoding(given)
+        own = "" if encoding is None else f", encoding={kind_of(encoding)}"
+        return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{own})"
 
 
 def from_state(state: Any) -> Any:
@@ -197,7 +219,31 @@ def from_state(state: Any) -> Any:
     if state is None or isinstance(state, int):
         return state
     kind, *values = state
-    return unpacked(*values) if kind == "table" else TableLeftBehind(*values)
+    made: dict[str, Any] = {"table": unpacked, "embedding": unpacked_with}
+    return made.get(kind, TableLeftBehind)(*values)
+
+
+def check_exchange(old: Any, new: Any) -> None:
+    r"""Refuses a bare table, or a width, in place of an embedding whose positions it would not bring along.
+
+    Args:
+        old: the `embedding=` of a collator, or what is known of one that was left behind.
+        new: what is to take its place.
+
+    Raises:
+        ValueError: with what to write to keep the positions, and what to change them.
+    """
+    encoding = own_encoding(old)
+    kind = old.encoding if isinstance(old, TableLeftBehind) else None if encoding is None else kind_of(encoding)
+    if kind is not None and isinstance(new, int | nn.Embedding):
+        raise ValueError(
+            explain(
+                "a bare table would get sinusoids, and this collator's positions are others",
+                got=f"embedding={type(new).__name__}, and encoding={kind} before",
+                fix=f"embedding=PositionalEmbedding(table, encoding={kind}), with weights of its own; or "
+                "PositionalEmbedding(table) for sinusoids",
+            )
+        )
 
 
 def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
@@ -223,63 +269,4 @@ def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embeddin
         `nn.Embedding` of float32, without gradient.
     """
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
-    return _frozen(torch.from_numpy(values).to(device or "cpu"))
-
-
-def digest(table: nn.Embedding) -> str:
-    r"""A fingerprint of a table's numbers, shape and dtype: other weights give another one.
-
-    Example:
-        >>> one, other = nn.Embedding.from_pretrained(torch.eye(2)), nn.Embedding.from_pretrained(torch.zeros(2, 2))
-        >>> digest(one) == digest(other)
-        False
-    """
-    import xxhash
-
-    hashed = xxhash.xxh3_128(_bytes(table.weight).data)
-    hashed.update(
-        f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {table.max_norm}".encode()
-    )
-    return str(hashed.hexdigest())
-
-
-def packed(table: nn.Embedding) -> tuple[bytes, tuple[int, ...], str]:
-    r"""A table as plain values, for pickling; `unpacked` is the way back.
-
-    Raises:
-        ValueError: for a subclass of `nn.Embedding`, whose own settings nobody knows here.
-    """
-    if type(table) is not nn.Embedding or table.max_norm is not None:
-        raise ValueError(
-            explain(
-                "store_embeddings lets a plain nn.Embedding travel; this one does more than look rows up",
-                got=f"{type(table).__name__}, max_norm={table.max_norm}",
-                fix="nn.Embedding.from_pretrained(table(torch.arange(table.num_embeddings)))",
-            )
-        )
-    return _bytes(table.weight).tobytes(), tuple(table.weight.shape), str(table.weight.dtype)
-
-
-def unpacked(values: bytes, shape: tuple[int, ...], dtype: str) -> nn.Embedding:
-    r"""A frozen table on the CPU, from what `packed` gave.
-
-    Example:
-        >>> unpacked(*packed(nn.Embedding.from_pretrained(torch.eye(2)))).weight
-        Parameter containing:
-        tensor([[1., 0.],
-                [0., 1.]])
-    """
-    numbers = torch.from_numpy(np.frombuffer(values, dtype=np.uint8).copy())
-    weight = numbers.view(getattr(torch, dtype.removeprefix("torch."))).view(shape)
-    return _frozen(weight)
-
-
-def _frozen(weight: torch.Tensor) -> nn.Embedding:
-    rows, width = weight.shape
-    return nn.Embedding(rows, width, _weight=weight, _freeze=True)
-
-
-def _bytes(weight: torch.Tensor) -> np.ndarray[Any, Any]:
-    flat = weight.detach().cpu().contiguous().view(-1)
-    array: np.ndarray[Any, Any] = flat.view(torch.uint8).numpy()
-    return array
+    return frozen(torch.from_numpy(values).to(device or "cpu"))
