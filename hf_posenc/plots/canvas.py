@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import textwrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from .glyphs import fonts, readable
+from .limits import MOST, check_count, check_finite, every
 from .saving import figure_of, save
 
 if TYPE_CHECKING:
@@ -48,12 +50,15 @@ __all__ = [
     "every",
     "figure_of",
     "fonts",
+    "gaps",
     "heat",
     "label",
+    "legend_below",
     "need_matplotlib",
     "new_figure",
     "readable",
     "save",
+    "whole_ticks",
 ]
 
 # Okabe and Ito 2008, "Color Universal Design": these stand apart with any kind of colour vision.
@@ -67,7 +72,7 @@ PADDING, GRID = "#DCDCDC", "#DCDCDC"
 INK, FADED = "#202020", "#6A6A6A"  # to write with: on white, and on PADDING
 
 TITLE, LABEL, SMALL = 10, 9, 8  # points
-MOST = 2000  # rows or columns; a picture has fewer pixels than that
+_CHARACTERS = 12  # of a title, in an inch
 
 
 def axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
@@ -124,12 +129,37 @@ def new_figure(width: float, height: float) -> Figure:
     return _shown_by_notebooks(figure)
 
 
-def label(ax: Axes, title: str, across: str, down: str) -> None:
-    """Title and names of both axes, in the sizes of every picture."""
-    ax.set_title(title, fontsize=TITLE, loc="left")
+def label(ax: Axes, title: str, across: str, down: str, *, pad: float | None = None) -> None:
+    """Title and names of both axes, in the sizes of every picture; a title longer than the axes gets more lines."""
+    wide = ax.get_window_extent().width / figure_of(ax).dpi
+    lines = [textwrap.fill(line, max(int(wide * _CHARACTERS), 20)) for line in title.split("\n")]
+    ax.set_title("\n".join(lines), fontsize=TITLE, loc="left", pad=pad)
     ax.set_xlabel(across, fontsize=LABEL)
     ax.set_ylabel(down, fontsize=LABEL)
-    ax.tick_params(labelsize=SMALL)
+    ax.tick_params(which="both", labelsize=SMALL)
+
+
+def whole_ticks(*each: Any) -> None:
+    """Ticks at whole numbers only, for positions and columns: axes (`ax.xaxis`) whose limits are set already."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for axis in each:
+        low, high = sorted(axis.get_view_interval())
+        if high - low <= 1:  # matplotlib would write fractions of the only one
+            axis.set_ticks([round((low + high) / 2)])
+        else:
+            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.0f}"))
+
+
+def legend_below(ax: Axes, columns: int = 2) -> None:
+    """A legend under the name of the axis across, where it hides nothing."""
+    from matplotlib.transforms import ScaledTranslation
+
+    inches = figure_of(ax).dpi_scale_trans
+    below = ax.transAxes + ScaledTranslation(0, -0.48, inches)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    ax.legend(**place, ncols=columns, fontsize=SMALL, frameon=False, borderaxespad=0, borderpad=0)
 
 
 def heat(
@@ -154,13 +184,14 @@ def heat(
     Returns:
         `matplotlib.image.AxesImage`
     """
-    from matplotlib.ticker import MaxNLocator
-
-    scale = {"cmap": SEQUENTIAL} if largest is None else {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
+    scale: dict[str, Any] = (
+        {"cmap": SEQUENTIAL} if largest is None else {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
+    )
     # Where there are more numbers than pixels this averages them; leaving some out would draw waves that are not there.
-    image = ax.imshow(values, aspect="auto", interpolation="antialiased", extent=extent, **scale)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    # Numbers are averaged, not colours: orange and purple would make brown, which the colour bar does not know.
+    smooth: dict[str, Any] = {"interpolation": "antialiased", "interpolation_stage": "data"}
+    image = ax.imshow(values, aspect="auto", extent=extent, **smooth, **scale)
+    whole_ticks(ax.xaxis, ax.yaxis)
     if name is not None:
         bar = ax.figure.colorbar(image, ax=ax)
         bar.ax.tick_params(labelsize=SMALL)
@@ -168,50 +199,14 @@ def heat(
     return image
 
 
-def every(count: int, most: int = MOST) -> int:
-    r"""How many neighbours share one row or column of a picture, so that at most `most` are drawn.
+def gaps(numbers: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
+    r"""A line's numbers with a gap before some of them: matplotlib draws none to and from NaN.
 
     Example:
-        >>> every(2000), every(100_000)
-        (1, 50)
+        >>> gaps(np.array([1, 2, 3]), np.array([2]))
+        array([ 1.,  2., nan,  3.])
     """
-    return max(-(-count // most), 1)
-
-
-def check_finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    r"""The values, if all of them can be drawn.
-
-    Raises:
-        ValueError: if one is NaN or infinite; the message says where.
-
-    Example:
-        >>> check_finite("attention", np.ones(2))
-        array([1., 1.])
-    """
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        first = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ValueError(
-            explain(
-                f"NaN or infinity in the data: '{name}' must be finite to be drawn",
-                got=f"{values[first]} at {name}{list(first)}; {int(wrong.sum()):,} of {values.size:,} numbers",
-                fix=f"np.isfinite({name}) finds them all",
-            )
-        )
-    return values
-
-
-def check_count(what: str, count: int, most: int, fix: str) -> None:
-    r"""Refuses more things than can be labelled and told apart.
-
-    Raises:
-        ValueError: if `count` is more than `most`.
-
-    Example:
-        >>> check_count("columns", 3, 7, "columns=[0, 1]")
-    """
-    if count > most:
-        raise ValueError(explain(f"at most {most} {what} can be labelled in one picture", got=count, fix=fix))
+    return np.insert(numbers.astype(np.float64), before, np.nan)
 
 
 def need_matplotlib() -> None:

@@ -17,6 +17,7 @@ from ..._explain import explain, shorten
 from ...sinusoid import Convention
 from ...sinusoid import frequencies as radians
 from ...sinusoid import sinusoidal_encoding as encode
+from ..limits import every
 
 # No whole part of a turn for any period: a sine is zero there only in a column of zeros.
 _ANYWHERE = 0.1234567
@@ -60,6 +61,17 @@ def means_of(starts: NDArray[np.int64], count: int, columns: Columns) -> NDArray
     points = np.exp(1j * np.outer(starts, columns.frequency)) * np.where(whole, 1, series)
     means: NDArray[np.float64] = np.where(columns.cosine, points.real, points.imag)
     return means
+
+
+def kept_columns(d_model: int) -> NDArray[np.int64]:
+    """The columns that are drawn, sines and cosines alike."""
+    return np.arange(0, d_model, every_column(d_model))
+
+
+def every_column(d_model: int) -> int:
+    """Which columns of a wide encoding are drawn: every so many, an odd number, or all cosines would be left out."""
+    step = every(d_model)
+    return step if step % 2 else step + 1
 
 
 def check_number(name: str, value: object, usual: int) -> int:

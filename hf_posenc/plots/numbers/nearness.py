@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..._explain import one_of
 from ...sinusoid import Convention
-from ..canvas import every
+from ..limits import every
 from .columns import check_number, check_whole, rows_of
 
 Measure = Literal["dot", "cosine"]

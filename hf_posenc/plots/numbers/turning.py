@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...sinusoid import Convention, fixed_bases
 from ...sinusoid import frequencies as radians
 from .columns import check_number, columns_of
+from .waves import points
 
 
 class Frequencies(NamedTuple):
@@ -34,9 +35,11 @@ class Dials(NamedTuple):
 class Degrees(NamedTuple):
     """The angles of fixed bases in degrees."""
 
+    positions: NDArray[np.int64]  # (P, N)
     degrees: NDArray[np.float64]  # (P, N) below 360
     bases: tuple[float, ...]  # N
     period: int | None  # after so many positions all angles come again; None if a base is no whole number
+    step: int  # above 1, every 2 · step positions give their lowest and highest point
 
 
 def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base: float | None = None) -> Frequencies:
@@ -100,7 +103,8 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None) -> 
         length (`int`, *optional*): number of positions. By default three turns of the largest base.
 
     Returns:
-        `Degrees` of `degrees` `(P, N)` float64 and the period after which all angles come again.
+        `Degrees` of `positions` and `degrees` `(P, N)` float64, thinned as `curves` are, and the period after which all
+        angles come again.
 
     Raises:
         ValueError: if a base is not larger than 1, or `length` is not positive.
@@ -117,4 +121,6 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None) -> 
     numbers = np.array(turns, dtype=np.float64)
     whole = all(float(base).is_integer() for base in turns)
     period = math.lcm(*(int(base) for base in turns)) if whole else None
-    return Degrees(np.arange(count)[:, None] % numbers * 360 / numbers, turns, period)
+    values = np.arange(count)[:, None] % numbers * 360 / numbers
+    positions, step = points(values)
+    return Degrees(positions, np.take_along_axis(values, positions, axis=0), turns, period, step)

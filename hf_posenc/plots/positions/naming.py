@@ -11,6 +11,7 @@ from ...sinusoid import Convention, resolve_convention
 def formula(convention: str | Convention, base: float | None) -> str:
     """The convention's name, and the base where it is not the usual one."""
     name = resolve_convention(convention).name
+    name = name if len(name) <= 40 else f"{name[:39]}…"
     return name if base is None else f"{name}, base {base:g}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import GRID, LINES, SMALL, axes, check_count, heat, label, need_matplotlib
+from ..canvas import GRID, LINES, SMALL, axes, check_count, heat, label, need_matplotlib, whole_ticks
 from ..numbers.nearness import Measure
 from .naming import formula, ordinal, some
 
@@ -48,11 +48,12 @@ def distances(
     need_matplotlib()
     found = numbers.distances(d_model, length, convention=convention, base=base)
     ax = axes(ax, 5.2, 4.4)
-    heat(ax, found.distances, extent=(-0.5, length - 0.5, length - 0.5, -0.5), name="distance")
+    image = heat(ax, found.distances, extent=(-0.5, length - 0.5, length - 0.5, -0.5), name="distance")
+    image.set_clim(0, found.distances.max() or 1)
     ax.set_aspect("equal")
     thinned = f"\nevery {ordinal(found.step)} position drawn" if found.step > 1 else ""
-    what = f"distances between {some(length, 'position')}: {some(d_model, 'column')}, {formula(convention, base)}"
-    label(ax, what + thinned, "position", "position")
+    size = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
+    label(ax, f"distances between positions\n{size}{thinned}", "position", "position")
     return ax
 
 
@@ -111,6 +112,7 @@ def similarity(
         )
     ax.grid(color=GRID, linewidth=0.6)
     ax.legend(loc="upper right", fontsize=SMALL)
+    whole_ticks(ax.xaxis)
     thinned = f"\nevery {ordinal(found.step)} distance drawn" if found.step > 1 else ""
     name = "dot product" if measure == "dot" else "cosine similarity"
     what = f"{name} by distance: {some(d_model, 'column')}, {formula(convention, base)}"

@@ -11,9 +11,11 @@ import numpy as np
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import FADED, SMALL, axes, heat, label, need_matplotlib
+from ..canvas import BLACK, FADED, LABEL, SMALL, axes, heat, label, need_matplotlib
+from ..limits import MOST
+from ..numbers.columns import every_column
 from ..numbers.positions import Table
-from .naming import formula, some
+from .naming import formula, ordinal, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,13 +53,14 @@ def encoding(
     need_matplotlib()
     table = numbers.encoding(d_model, length, convention=convention, base=base)
     ax = axes(ax, 6.5, 4.0)
-    box = _box(table, d_model, length)
+    box = (-0.5, d_model - 0.5, length - 0.5, -0.5)  # in columns and positions, also where several share a row
     if transpose:
         heat(ax, table.values.T, extent=(box[3], box[2], box[1], box[0]), largest=1, name="value")
     else:
         heat(ax, table.values, extent=box, largest=1, name="value")
     what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
-    label(ax, what + _thinned(table, d_model), *(("position", "column") if transpose else ("column", "position")))
+    across, down = ("position", "column") if transpose else ("column", "position")
+    label(ax, what + _thinned(table, d_model, "column" if transpose else "row"), across, down)
     return ax
 
 
@@ -98,7 +101,7 @@ def sine_and_cosine(
     for name, one in halves:
         width = len(one.columns)
         heat(ax, one.values, extent=(start, start + width, length - 0.5, -0.5), largest=1, name=None)
-        marked = np.unique(np.linspace(0, width - 1, min(width, 5)).astype(int))
+        marked = np.unique(np.linspace(0, width, min(width, 4), endpoint=False).astype(int))
         ticks += [start + 0.5 + i for i in marked.tolist()]
         names += [str(one.columns[i]) for i in marked.tolist()]
         ax.text(
@@ -111,28 +114,25 @@ def sine_and_cosine(
             fontsize=SMALL,
             color=FADED,
         )
+        for edge in (start, start + width):
+            ax.axvline(edge, color=BLACK, linewidth=0.8)
         start += width + gap
     ax.set_xlim(0, start - gap)
     ax.set_xticks(ticks, names)
     bar = ax.figure.colorbar(ax.images[0], ax=ax)
     bar.ax.tick_params(labelsize=SMALL)
-    what = f"sine and cosine apart: {some(length, 'position')}, {formula(convention, base)}"
-    label(ax, what + _thinned(apart.sines, d_model), "column", "position")
-    ax.set_title(ax.get_title(loc="left"), fontsize=ax.title.get_fontsize(), loc="left", pad=18)
+    bar.set_label("value", fontsize=LABEL)
+    what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
+    label(ax, what + _thinned(apart.sines, d_model, "row"), "column", "position", pad=18)
     return ax
 
 
-def _box(table: Table, d_model: int, length: int) -> tuple[float, float, float, float]:
-    """The edges of the heat map in columns and positions, also where several share a row."""
-    return -0.5, d_model - 0.5, length - 0.5, -0.5
-
-
-def _thinned(table: Table, d_model: int) -> str:
-    """What was left out, or averaged, in a second line."""
-    said = [f"each row is the mean of {table.step:,} positions"] if table.step > 1 else []
-    if len(table.columns) < d_model and len(table.columns) > 1:
-        pass
-    return f"\n{'; '.join(said)}" if said else ""
+def _thinned(table: Table, d_model: int, row: str) -> str:
+    """What was averaged or left out, in a second line."""
+    said = [f"each {row} is the mean of {table.step:,} positions"] if table.step > 1 else []
+    if d_model > MOST:
+        said.append(f"every {ordinal(every_column(d_model))} column drawn")
+    return f"\n{', '.join(said)}" if said else ""
 
 
 def _which(table: Table) -> str:

@@ -11,8 +11,21 @@ import numpy as np
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import BLUE, FADED, GRID, LINES, SMALL, axes, check_count, label, need_matplotlib
-from .naming import formula, some
+from ..canvas import (
+    BLUE,
+    FADED,
+    GRID,
+    LINES,
+    SMALL,
+    axes,
+    check_count,
+    gaps,
+    label,
+    legend_below,
+    need_matplotlib,
+    whole_ticks,
+)
+from .naming import formula, some, turn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +59,9 @@ def frequencies(
     ax = axes(ax, 6.5, 3.4)
     pairs = np.arange(len(found.frequencies))
     ax.plot(pairs, found.frequencies, color=BLUE, marker="." if len(pairs) <= 64 else None)
-    ax.set_yscale("log")
+    if found.frequencies[0] > 10 * found.frequencies[-1]:
+        ax.set_yscale("log")
+    whole_ticks(ax.xaxis)
     ax.grid(color=GRID, linewidth=0.6)
     label(
         ax,
@@ -56,7 +71,7 @@ def frequencies(
     )
     right = ax.secondary_yaxis("right", functions=(_other, _other))
     right.set_ylabel("wavelength: positions per turn", fontsize=ax.yaxis.label.get_fontsize())
-    right.tick_params(labelsize=SMALL)
+    right.tick_params(which="both", labelsize=SMALL)
     return ax
 
 
@@ -89,7 +104,7 @@ def dials(
 
     Example:
         >>> [text.get_text() for text in dials(4, 3).get_yticklabels()]
-        ['columns 0, 1', 'columns 2, 3']
+        ['columns 0, 1\n6.28 positions a turn', 'columns 2, 3\n628 positions a turn']
     """
     from matplotlib.collections import LineCollection
 
@@ -99,7 +114,7 @@ def dials(
     check_count("pairs of columns", count, _MOST_DIALS, f"d_model={2 * _MOST_DIALS}")
     check_count("positions", length, _MOST_POSITIONS, f"positions={_MOST_POSITIONS}")
     size = min(0.5, 5.0 / length)
-    ax = axes(ax, 1.8 + size * length, 1.0 + size * count)
+    ax = axes(ax, max(2.0 + size * length, 3.6), 1.0 + size * count)
     centres = np.stack(np.meshgrid(np.arange(length), -np.arange(count)), axis=-1).reshape(-1, 2)  # (F·P, 2)
     angles = found.angles.reshape(-1)
     around = np.linspace(0, 2 * np.pi, 49)
@@ -115,6 +130,8 @@ def dials(
         side.set_visible(False)
     label(ax, f"{some(d_model, 'column')} as hands of clocks, {formula(convention, base)}", "position", "")
     names = [f"column{'s' if len(pair) > 1 else ''} {', '.join(map(str, pair))}" for pair in found.pairs]
+    if size > 0.4:
+        names = [f"{name}\n{turn(wave)}" for name, wave in zip(names, found.wavelengths, strict=True)]
     ax.set_yticks(-np.arange(count), names)
     ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
     ax.tick_params(length=0)
@@ -138,27 +155,35 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Example:
         >>> degrees().get_title(loc="left")
-        'degrees of bases 4, 5, 7: all come again after 140 positions'
+        'degrees of bases 4, 5, 7: the same again after 140 positions'
     """
     need_matplotlib()
     found = numbers.degrees(bases, length)
     check_count("bases", len(found.bases), len(LINES), "bases=(4, 5, 7)")
     ax = axes(ax, 6.5, 3.4)
+    few = len(found.positions) <= 60
     for i, one in enumerate(found.bases):
+        back = np.flatnonzero(np.diff(found.degrees[:, i]) < 0) + 1 if found.step == 1 else np.array([], dtype=int)
         ax.plot(
-            found.degrees[:, i],
+            gaps(found.positions[:, i], back),
+            gaps(found.degrees[:, i], back),
             color=LINES[i],
-            linestyle=("-", "--", "-.", ":")[i % 4],
-            marker="os^Dv*P"[i],
+            linestyle=("-", "--", "-.", ":")[i % 4] if few else "-",
+            marker="os^Dv*P"[i] if few else None,
             markersize=4,
             linewidth=1,
             label=f"base {one:g}: {360 / one:.4g}° a position",
         )
+    ax.set_ylim(-10, 370)
     ax.set_yticks(range(0, 361, 90), [f"{tick}°" for tick in range(0, 361, 90)])
     ax.grid(color=GRID, linewidth=0.6)
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.17), ncols=3, fontsize=SMALL, frameon=False, borderaxespad=0)
-    again = f": all come again after {found.period:,} positions" if found.period else ""
-    label(ax, f"degrees of bases {', '.join(f'{one:g}' for one in found.bases)}{again}", "position", "angle")
+    legend_below(ax, 3)
+    whole_ticks(ax.xaxis)
+    listed = ", ".join(f"{one:g}" for one in found.bases)
+    name = f"degrees of base{'s' if len(found.bases) > 1 else ''} {listed}"
+    again = f": the same again after {found.period:,} positions" if found.period else ""
+    thinned = f"\nlowest and highest of every {2 * found.step:,} positions drawn" if found.step > 1 else ""
+    label(ax, name + again + thinned, "position", "angle")
     return ax
 
 

@@ -13,7 +13,21 @@ import numpy as np
 from ..._explain import explain
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import BLUE, FADED, GRID, LINES, ORANGE, SMALL, axes, check_count, label, need_matplotlib
+from ..canvas import (
+    BLUE,
+    FADED,
+    GRID,
+    LINES,
+    ORANGE,
+    SMALL,
+    axes,
+    check_count,
+    gaps,
+    label,
+    legend_below,
+    need_matplotlib,
+    whole_ticks,
+)
 from .naming import formula, some, turn
 
 if TYPE_CHECKING:
@@ -70,9 +84,10 @@ def curves(
         )
     ax.set_ylim(-1.1, 1.1)
     ax.grid(color=GRID, linewidth=0.6)
-    _legend_below(ax)
+    legend_below(ax)
     thinned = f"\nlowest and highest of every {2 * waves.step:,} positions drawn" if waves.step > 1 else ""
-    what = f"columns of {some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
+    whole_ticks(ax.xaxis)
+    what = f"{some(length, 'position')} × {some(d_model, 'column')} as waves, {formula(convention, base)}"
     label(ax, what + thinned, "position", "value")
     return ax
 
@@ -116,10 +131,13 @@ def offsets(
         )
     ax = axes(ax, 6.5, 3.6)
     turning = found.decay > 0
-    where, marker = found.columns[turning], "." if turning.sum() == 1 else None
-    ax.plot(where, found.decay[turning], color=FADED, linestyle=":", marker=marker, label="the decay: position 1")
+    columns, decay = found.columns[turning], found.decay[turning]
+    apart = np.flatnonzero(np.diff(decay) > 0) + 1  # halves: the sines end and the cosines begin
+    across, marker = gaps(columns, apart), "." if len(columns) == 1 else None
+    ax.plot(across, gaps(decay, apart), color=FADED, linestyle=":", marker=marker, label="the decay: position 1")
     for i, one in enumerate(found.positions.tolist()):
-        ax.plot(where, found.angles[i][turning], color=LINES[i], marker=marker, label=f"× {one:,}: position {one:,}")
+        angles = gaps(found.angles[i][turning], apart)
+        ax.plot(across, angles, color=LINES[i], marker=marker, label=f"× {one:,}: position {one:,}")
     ax.axhline(2 * np.pi, color="black", linewidth=0.8)
     ax.annotate(
         "one turn",
@@ -133,8 +151,9 @@ def offsets(
     )
     ax.set_yscale("log")
     ax.grid(color=GRID, linewidth=0.6)
-    _legend_below(ax)
-    what = f"angle of each of {some(d_model, 'column')}, {formula(convention, base)}"
+    legend_below(ax)
+    whole_ticks(ax.xaxis)
+    what = f"how far a position turns each of {some(d_model, 'column')}, {formula(convention, base)}"
     label(ax, what, "column", "angle in radians")
     return ax
 
@@ -170,11 +189,13 @@ def oscillation(
     need_matplotlib()
     found = numbers.oscillation(d_model, positions, convention=convention, base=base)
     check_count("positions", len(found.positions), _MOST_LANES, "positions=[1, 10, 100]")
-    ax = axes(ax, 6.5, 1.2 + 0.7 * len(found.positions))
+    ax = axes(ax, 6.5, 1.4 + 0.7 * len(found.positions))
     for i, row in enumerate(found.values):
-        ax.axhline(-3 * i, color=GRID, linewidth=0.8)
-        for kind, colour, name, style in ((False, BLUE, "sine columns", "-"), (True, ORANGE, "cosine columns", "--")):
-            some_columns = found.cosine == kind
+        ax.axhspan(-3 * i - 1, -3 * i + 1, color=GRID, alpha=0.4, linewidth=0)
+        for some_columns, colour, name, style in (
+            (found.sine, BLUE, "sine columns", "-"),
+            (found.cosine, ORANGE, "cosine columns", "--"),
+        ):
             if some_columns.any():
                 ax.plot(
                     found.columns[some_columns],
@@ -187,10 +208,8 @@ def oscillation(
                 )
     ax.set_yticks([-3 * i for i in range(len(found.positions))], [f"{one:,}" for one in found.positions.tolist()])
     ax.set_ylim(1.5 - 3 * len(found.positions), 1.5)
-    _legend_below(ax)
-    label(ax, f"rows of {some(d_model, 'column')}, {formula(convention, base)}", "column", "position")
+    legend_below(ax)
+    whole_ticks(ax.xaxis)
+    what = f"{some(len(found.positions), 'position')} over {some(d_model, 'column')}, {formula(convention, base)}"
+    label(ax, f"{what}\nthe band of each position: -1 to 1", "column", "position")
     return ax
-
-
-def _legend_below(ax: Axes) -> None:
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, fontsize=SMALL, frameon=False, borderaxespad=0)
