@@ -1,0 +1,163 @@
+"""The encoding written out a second time, in mpmath and from the formulas alone: what exactness is held against.
+
+Shares nothing with the package but the fields of a `Convention`. The conventions that every test goes through are here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hf_posenc.sinusoid import CONVENTIONS, Convention, fixed_bases
+
+FIXED = fixed_bases(4, 5, 7)
+ALL = [*CONVENTIONS.values(), FIXED]
+# Significant bits, and the exponent of the smallest normal number: below it units grow no smaller.
+FORMATS = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
+# 50 digits behind the point at 2**31 turns.
+DIGITS = 60
+
+
+def named(convention: Convention) -> str:
+    """How pytest shows a convention."""
+    return convention.name
+
+
+def widths(convention: Convention) -> list[int]:
+    """An even and an odd width; fixed bases have one of their own."""
+    return [12, 7] if convention.bases is None else [2 * len(convention.bases)]
+
+
+def place(convention: Convention, width: int, column: int) -> tuple[bool, int] | None:
+    """Whether a column holds cosines, and which frequency; `None` for a column of zeros."""
+    pairs = _pairs(convention, width)
+    if convention.layout == "interleaved":
+        pair, second = divmod(column, 2)
+    else:
+        second, pair = divmod(column, pairs) if pairs else (2, 0)
+    return None if second > 1 else (bool(second) != convention.cosine_first, pair)
+
+
+def value(convention: Convention, width: int, base: float | None, position: float, column: int) -> Any:
+    """One number of the encoding as an mpmath number, to the digits of the context."""
+    found = place(convention, width, column)
+    if found is None:
+        return mpmath.mpf(0)
+    is_cosine, pair = found
+    if convention.bases is not None:
+        half_turns = 2 * mpmath.mpf(position) / mpmath.mpf(convention.bases[pair])
+        return mpmath.cospi(half_turns) if is_cosine else mpmath.sinpi(half_turns)
+    angle = mpmath.mpf(position) * radians(convention, width, base, pair)
+    return mpmath.cos(angle) if is_cosine else mpmath.sin(angle)
+
+
+def radians(convention: Convention, width: int, base: float | None, pair: int) -> Any:
+    """Radians per position of a pair of columns: Vaswani et al. 2017, section 3.5, and its variants."""
+    if convention.bases is not None:
+        return 2 * mpmath.pi / mpmath.mpf(convention.bases[pair])
+    steps = mpmath.mpf(max(_pairs(convention, width) - 1, 1)) if convention.spacing == "ends" else mpmath.mpf(width) / 2
+    if convention.wavelengths is not None:
+        shortest, longest = map(mpmath.mpf, convention.wavelengths)
+        return 2 * mpmath.pi / shortest * mpmath.power(shortest / longest, pair / steps)
+    return mpmath.power(mpmath.mpf(convention.base if base is None else base), -pair / steps)
+
+
+def unit(exact: Any, dtype: torch.dtype) -> Any:
+    """One unit in the last place of `dtype` at an exact value."""
+    digits, least = FORMATS[dtype]
+    # frexp: exact = m * 2**e with m from a half to 1.
+    exponent = least if exact == 0 else max(int(mpmath.frexp(exact)[1]) - 1, least)
+    return mpmath.ldexp(1, exponent - digits + 1)
+
+
+def units(ours: float, exact: Any, dtype: torch.dtype) -> float:
+    """How far a number is from the exact one: in units in the last place; for float64 in those of 1."""
+    size = mpmath.ldexp(1, -52) if dtype == torch.float64 else unit(exact, dtype)
+    return float(abs(mpmath.mpf(ours) - exact) / size)
+
+
+def sweep(convention: Convention, width: int, base: float | None, rows: int) -> tuple[Any, Any]:
+    r"""All rows of positions 0 to `rows` - 1, each number as an unevaluated sum of two float64.
+
+    mpmath gives sine and cosine of about 2·√rows angles; the others are their sums: sin(a + b) = sin a cos b + cos a
+    sin b, in pairs of float64 (Dekker 1971), which leaves about 100 bits.
+
+    Returns:
+        two arrays `(rows, width)` float64: the value, and what is missing from it.
+    """
+    step = 1 << (rows.bit_length() // 2)
+    counts = range(step), range(0, rows, step)
+    high, low = np.zeros((2, rows, width))
+    with mpmath.workdps(DIGITS):
+        for column in range(width):
+            found = place(convention, width, column)
+            if found is None:
+                continue
+            is_cosine, pair = found
+            turned = radians(convention, width, base, pair)
+            fine, coarse = ([mpmath.cos_sin(count * turned) for count in some] for some in counts)
+            cosines, sines = [_split([each[which] for each in fine]) for which in (0, 1)]
+            far_cosines, far_sines = [_split([each[which] for each in coarse]) for which in (0, 1)]
+            if is_cosine:
+                both = _product(far_cosines, cosines), _product(_negative(far_sines), sines)
+            else:
+                both = _product(far_sines, cosines), _product(far_cosines, sines)
+            total, error = _sum(*both)
+            high[:, column], low[:, column] = total.reshape(-1)[:rows], error.reshape(-1)[:rows]
+    return high, low
+
+
+def worst_of(ours: torch.Tensor, exact: tuple[Any, Any]) -> float:
+    """The largest error of a table, in units in the last place of its dtype; for float64 in those of 1."""
+    high, low = exact
+    error = np.abs((ours.double().numpy() - high) - low)
+    if ours.dtype == torch.float64:
+        return float(error.max() * 2.0**52)
+    digits, least = FORMATS[ours.dtype]
+    exponents = np.maximum(np.frexp(high)[1] - 1, least)
+    return float(np.ldexp(error, digits - 1 - exponents).max())
+
+
+def _pairs(convention: Convention, width: int) -> int:
+    return width // 2 if convention.layout == "halves" and convention.spacing == "ends" else (width + 1) // 2
+
+
+_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _split(numbers: list[Any]) -> _Pair:
+    high = [float(number) for number in numbers]
+    low = [float(number - part) for number, part in zip(numbers, high, strict=True)]
+    return np.array(high), np.array(low)
+
+
+def _negative(pair: _Pair) -> _Pair:
+    return -pair[0], -pair[1]
+
+
+def _product(far: _Pair, near: _Pair) -> _Pair:
+    """The outer product."""
+    a, b = far[0][:, None], near[0][None]
+    (a_upper, a_lower), (b_upper, b_lower) = _halves(a), _halves(b)
+    product = a * b
+    error = ((a_upper * b_upper - product) + a_upper * b_lower + a_lower * b_upper) + a_lower * b_lower
+    return product, error + (a * near[1][None] + far[1][:, None] * b)
+
+
+def _halves(number: NDArray[np.float64]) -> _Pair:
+    scaled = number * (2.0**27 + 1)
+    upper = scaled - (scaled - number)
+    return upper, number - upper
+
+
+def _sum(one: _Pair, other: _Pair) -> _Pair:
+    """Knuth's exact sum of the leading parts, and then what is left."""
+    total = one[0] + other[0]
+    virtual = total - one[0]
+    rest = (one[0] - (total - virtual)) + (other[0] - virtual) + (one[1] + other[1])
+    high = total + rest
+    return high, rest - (high - total)

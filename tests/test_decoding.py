@@ -1,0 +1,254 @@
+"""Decoding step by step with a key-value cache held against one forward pass over the whole, for left-padded batches.
+
+Positions come from the mask of all tokens so far; counting the tokens of a row, padding included, is shown to be wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sinusoid_reference import ALL, named, widths
+from torch import nn
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+from hf_posenc import PositionalEmbedding, position_ids_from_mask
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, fixed_bases, sinusoidal_encoding
+
+conventions = pytest.mark.parametrize("convention", ALL, ids=named)
+PROMPTS, NEW, VOCABULARY = (3, 9, 1, 6), 7, 40
+
+
+def batch(lengths: tuple[int, ...] = PROMPTS, new: int = NEW, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask `(B, T + new)`: prompts padded on the left to T, then `new` tokens that all rows have."""
+    longest = max(lengths)
+    chosen = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, VOCABULARY, (len(lengths), longest + new), generator=chosen)
+    mask = (torch.arange(longest + new) >= longest - torch.tensor(lengths)[:, None]).long()
+    return ids * mask, mask
+
+
+class Attention(nn.Module):
+    """Causal attention that keeps keys and values: all that a cached decoder is."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, past: Any = None) -> tuple[torch.Tensor, Any]:
+        query, key, value = self.qkv(x).chunk(3, dim=-1)  # each (B, T, D)
+        if past is not None:
+            key, value = torch.cat([past[0], key], dim=1), torch.cat([past[1], value], dim=1)  # (B, S, D)
+        new, whole = query.shape[1], key.shape[1]
+        causal = torch.ones(whole, whole, dtype=torch.bool).tril()[whole - new :]
+        may_attend = (causal & mask[:, None, :].bool()) | torch.eye(whole, dtype=torch.bool)[whole - new :]
+        return self.out(F.scaled_dot_product_attention(query, key, value, may_attend)), (key, value)
+
+
+class Decoder(nn.Module):
+    """Two layers over a `PositionalEmbedding`."""
+
+    def __init__(self, convention: Convention, scale: Any = "sqrt_d", d_model: int = 12) -> None:
+        super().__init__()
+        self.embed = PositionalEmbedding(nn.Embedding(VOCABULARY, d_model), convention=convention, scale=scale)
+        self.layers = nn.ModuleList([Attention(d_model) for _ in range(2)])
+        self.head = nn.Linear(d_model, VOCABULARY)
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, position_ids: torch.Tensor | None = None, past: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        new = mask[:, -ids.shape[1] :]
+        vectors = x = self.embed(ids, new, position_ids)
+        kept = []
+        for layer, before in zip(self.layers, past or [None] * len(self.layers), strict=True):
+            more, now = layer(F.layer_norm(x, x.shape[-1:]), mask, before)
+            x = x + more
+            kept.append(now)
+        return self.head(x), vectors, kept
+
+
+def decoder(convention: Convention) -> Decoder:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return Decoder(convention, d_model=widths(convention)[0]).eval()
+
+
+def step_by_step(model: Decoder, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> Any:
+    """The prompt at once and then a token at a time, each with its own column of `positions`."""
+    prompt = ids.shape[1] - NEW
+    cuts = [(0, prompt), *((at, at + 1) for at in range(prompt, ids.shape[1]))]
+    past, logits, vectors = None, [], []
+    for start, stop in cuts:
+        out, seen, past = model(ids[:, start:stop], mask[:, :stop], positions[:, start:stop], past)
+        logits.append(out)
+        vectors.append(seen)
+    return torch.cat(logits, dim=1), torch.cat(vectors, dim=1)
+
+
+# ------------------------------------------------------------------------------------------------ a decoder of our own
+
+
+@conventions
+@torch.no_grad()
+def test_cached_decoding_equals_the_full_forward(convention: Convention) -> None:
+    model, (ids, mask) = decoder(convention), batch()
+    expected, vectors, _ = model(ids, mask)
+    positions = position_ids_from_mask(mask, start=convention.first_position)
+    cache.clear()
+    ours, seen = step_by_step(model, ids, mask, positions)
+    real = mask.bool()
+    assert torch.equal(seen, vectors)
+    torch.testing.assert_close(ours[real], expected[real], rtol=0, atol=1e-5)
+
+
+@conventions
+@torch.no_grad()
+def test_every_row_decodes_as_it_would_alone(convention: Convention) -> None:
+    model, (ids, mask) = decoder(convention), batch()
+    positions = position_ids_from_mask(mask, start=convention.first_position)
+    together, seen = step_by_step(model, ids, mask, positions)
+    for row, length in enumerate(PROMPTS):
+        own = ids[row : row + 1, -(length + NEW) :]
+        logits, vectors, _ = model(own, torch.ones_like(own))
+        assert torch.equal(seen[row, -(length + NEW) :], vectors[0])
+        torch.testing.assert_close(together[row, -(length + NEW) :], logits[0], rtol=0, atol=1e-5)
+
+
+@conventions
+@torch.no_grad()
+def test_positions_counted_from_the_padding_or_from_the_step_are_seen_to_be_wrong(convention: Convention) -> None:
+    """The two usual mistakes, so that the tests above could fail."""
+    model, (ids, mask) = decoder(convention), batch()
+    expected, vectors, _ = model(ids, mask)
+    first, real = convention.first_position, mask.bool()
+    naive = (torch.arange(ids.shape[1]) + first).expand(ids.shape)
+    from_zero = position_ids_from_mask(mask, start=first).clone()
+    from_zero[:, -NEW:] = first  # what a step alone makes of its own mask of ones
+    for wrong in (naive, from_zero):
+        logits, seen = step_by_step(model, ids, mask, wrong)
+        assert not torch.equal(seen, vectors)
+        assert (logits[real] - expected[real]).abs().max() > 0.1
+    # The row that has no padding cannot tell.
+    whole = PROMPTS.index(max(PROMPTS))
+    logits, seen = step_by_step(model, ids, mask, naive)
+    assert torch.equal(seen[whole], vectors[whole])
+
+
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4), new=st.integers(1, 5), start=st.integers(0, 3))
+@settings(deadline=None, max_examples=50)
+def test_the_last_column_of_the_mask_so_far_is_the_next_position(lengths: list[int], new: int, start: int) -> None:
+    """All that a decoding loop needs: keep the mask, append a 1, take the last column."""
+    _, mask = batch(tuple(lengths), new)
+    full = position_ids_from_mask(mask, start=start)
+    for stop in range(max(lengths), max(lengths) + new + 1):
+        assert torch.equal(position_ids_from_mask(mask[:, :stop], start=start), full[:, :stop])
+        assert full[:, stop - 1].tolist() == [start + length - 1 + stop - max(lengths) for length in lengths]
+
+
+# ----------------------------------------------------------------------------------------------------- far positions
+
+
+@conventions
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Convention, dtype: torch.dtype) -> None:
+    """A step looks one row up, and makes no table for it; the full pass reads a table, or computes many rows."""
+    module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale="sqrt_d")
+    length, first = 6000, convention.first_position
+    x = torch.randn(2, length, module.d_model).to(dtype)
+    steps = [0, 1, 255, 256, 257, 4095, 4096, 5999]
+    cache.clear()
+    alone = [module(x[:, at : at + 1], torch.tensor([[at + first]])) for at in steps]
+    assert sum(len(rows) for rows in cache._kept.tables.values()) <= 1024
+    cache.clear()
+    full = module(x)
+    for at, ours in zip(steps, alone, strict=True):
+        assert torch.equal(ours[:, 0], full[:, at])
+        again = module(x[:, at : at + 1], torch.tensor([at + first]))  # now there is a table
+        assert torch.equal(again, ours)
+    beyond = torch.tensor([[2**18 - 1, 2**18, 2**22, 2**22 + 1, 2**31 - 1]])
+    at_once = module(x[:, :5], beyond)
+    for at in range(5):
+        assert torch.equal(module(x[:, at : at + 1], beyond[:, at : at + 1])[:, 0], at_once[:, at])
+
+
+# --------------------------------------------------------------------------------------- a model of transformers
+
+
+@functools.cache
+def gpt2() -> GPT2LMHeadModel:
+    """A GPT-2 without positions of its own: what it is fed has them already."""
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        config = GPT2Config(
+            vocab_size=VOCABULARY,
+            n_embd=12,
+            n_layer=2,
+            n_head=2,
+            n_positions=64,
+            initializer_range=0.3,
+            bos_token_id=0,
+            eos_token_id=0,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+            attn_implementation="eager",
+        )
+        model = GPT2LMHeadModel(config).eval()
+    nn.init.zeros_(model.transformer.wpe.weight)
+    return model
+
+
+@pytest.mark.parametrize("convention", [*ALL[:-1], fixed_bases(4, 5, 7, 11, 13, 17)], ids=named)
+@torch.no_grad()
+def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(convention: Convention) -> None:
+    model, (ids, mask) = gpt2(), batch()
+    embed = PositionalEmbedding(model.get_input_embeddings(), convention=convention, scale=3.0)
+    first, real, prompt = convention.first_position, mask.bool(), ids.shape[1] - NEW
+    expected = model(inputs_embeds=embed(ids, mask), attention_mask=mask, use_cache=False).logits
+    for naive in (False, True):
+        past, logits = DynamicCache(config=model.config), []
+        for start, stop in [(0, prompt), *((at, at + 1) for at in range(prompt, ids.shape[1]))]:
+            so_far = mask[:, :stop]
+            positions = position_ids_from_mask(so_far, start=first)
+            if naive:
+                positions = (torch.arange(stop) + first).expand(len(ids), -1)
+            vectors = embed(ids[:, start:stop], so_far[:, start:], positions[:, start:])
+            out = model(inputs_embeds=vectors, attention_mask=so_far, past_key_values=past, use_cache=True)
+            logits.append(out.logits)
+        difference = (torch.cat(logits, dim=1)[real] - expected[real]).abs().max()
+        assert difference > 0.1 if naive else difference <= 1e-5, difference
+
+
+@torch.no_grad()
+def test_greedy_decoding_of_a_padded_batch_says_what_every_prompt_says_alone() -> None:
+    """The loop as a user would write it: keep the mask, append a 1, embed the new token at its last column."""
+    model = gpt2()
+    embed = PositionalEmbedding(model.get_input_embeddings(), scale=3.0)
+    ids, mask = batch(new=0)
+
+    def continued(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        past, new = DynamicCache(config=model.config), ids
+        for _ in range(NEW):
+            where = position_ids_from_mask(mask)[:, -new.shape[1] :]
+            vectors = embed(new, mask[:, -new.shape[1] :], where)
+            logits = model(inputs_embeds=vectors, attention_mask=mask, past_key_values=past, use_cache=True).logits
+            new = logits[:, -1:].argmax(dim=-1)
+            ids, mask = torch.cat([ids, new], dim=1), torch.cat([mask, torch.ones_like(new)], dim=1)
+        return ids[:, -NEW:]
+
+    together = continued(ids, mask)
+    assert len(set(together.flatten().tolist())) > 3  # no model that says one word whatever it is told
+    for row, length in enumerate(PROMPTS):
+        own = ids[row : row + 1, -length:]
+        assert torch.equal(continued(own, torch.ones_like(own))[0], together[row])
+
+
+def test_a_step_reads_the_row_of_its_position_and_no_other() -> None:
+    module = SinusoidalPositionalEncoding(8)
+    for position in (0, 17, 100_000):
+        row = module(torch.zeros(1, 1, 8), torch.tensor([[position]]))[0, 0]
+        assert torch.equal(row, sinusoidal_encoding(torch.tensor(position), 8))
