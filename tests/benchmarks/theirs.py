@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import math
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def alone(package: str, path: str, *names: str, **around: Any) -> Any:
     if spec is None or spec.submodule_search_locations is None:
         raise ImportError(f"{package} is not installed")
     file = Path(spec.submodule_search_locations[0]) / path
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # their escape sequences are theirs
+        tree = ast.parse(file.read_text(encoding="utf-8"))
     tree.body = [each for each in tree.body if getattr(each, "name", None) in names]
     around |= {"torch": torch, "nn": nn, "np": np, "math": math, "Module": nn.Module}
     exec(compile(tree, str(file), "exec", _LAZY, dont_inherit=True), around)

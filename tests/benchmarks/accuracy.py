@@ -1,0 +1,190 @@
+"""How exact a float32 table of positions is, ours and every peer's: `python -m tests.benchmarks.accuracy [--markdown]`.
+
+Held against the formula in float64 with frequencies of 50 digits, which errs by 3e-10 at most up to position 1,000,000;
+`check_reference` holds that against mpmath. Times are one process's, and no figure of them is a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import mpmath
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
+from hf_posenc.sinusoid import CONVENTIONS, cache
+from hf_posenc.sinusoid.exact import waves
+
+from .peers import Peer, installed
+
+WIDTH = 512
+LAST_POSITIONS = (512, 8_192, 131_072, 1_000_000)
+DISTINCT = 8_192
+REFERENCE_ERROR = 3e-10
+_DRAWN, _LAST = 15_360, 1_024  # rows of a longer table that are looked at: drawn from all, and those at its end
+OURS = "**hf_posenc**, every convention"
+HEADER = ("", "follows", *(f"0..{last:,}" for last in LAST_POSITIONS), "distinct rows in bfloat16", "8,192 rows")
+
+
+class Accuracy(NamedTuple):
+    """One line of the table: errors are `None` for a table that takes too long to make."""
+
+    name: str
+    convention: str
+    errors: tuple[float | None, ...]
+    distinct: int
+    seconds: float
+
+    def cells(self) -> tuple[str, ...]:
+        """As it is printed."""
+        errors = ["not made" if error is None else f"{error:.0e}" for error in self.errors]
+        milliseconds = 1e3 * self.seconds
+        shown = f"{milliseconds:,.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
+        return self.name, self.convention, *errors, f"{self.distinct:,}", shown
+
+
+def positions_to(last: int) -> np.ndarray:
+    """The positions at which tables are compared: all of them, or many of them and the last thousand."""
+    if last <= _DRAWN:
+        return np.arange(last + 1)
+    drawn = np.random.default_rng(last).integers(0, last, _DRAWN)
+    return np.unique(np.concatenate([drawn, np.arange(last + 1 - _LAST, last + 1)]))
+
+
+@functools.cache
+def _rates(spacing: str, width: int) -> list[mpmath.mpf]:
+    """Radians a position of each pair of columns."""
+    pairs = width // 2
+    with mpmath.workdps(50):
+        steps = mpmath.mpf(max(pairs - 1, 1) if spacing == "ends" else pairs)
+        return [mpmath.power(10000, -i / steps) for i in range(pairs)]
+
+
+def _columns(convention: str, width: int) -> tuple[slice, slice]:
+    """Where an even width has its sines, and where its cosines."""
+    kind, half = CONVENTIONS[convention], width // 2
+    pair = (slice(0, None, 2), slice(1, None, 2)) if kind.layout == "interleaved" else (slice(half), slice(half, None))
+    return (pair[1], pair[0]) if kind.cosine_first else pair
+
+
+def reference(positions: np.ndarray, width: int, convention: str) -> torch.Tensor:
+    """The formula `(N, width)` in float64, without any code of the package."""
+    rates = torch.tensor([float(rate) for rate in _rates(CONVENTIONS[convention].spacing, width)], dtype=torch.float64)
+    angles = torch.from_numpy(positions)[:, None] * rates  # (N, width // 2)
+    rows = angles.new_empty(len(positions), width)
+    sines, cosines = _columns(convention, width)
+    rows[:, sines], rows[:, cosines] = angles.sin(), angles.cos()
+    return rows
+
+
+def check_reference(draws: int = 200) -> float:
+    """The largest error of `reference` over some places drawn anywhere, and at the last position of all."""
+    draw, worst = np.random.default_rng(0), 0.0
+    for convention in CONVENTIONS:
+        positions = np.append(draw.integers(0, LAST_POSITIONS[-1], draws - 1), LAST_POSITIONS[-1])
+        rows, (sines, cosines) = reference(positions, WIDTH, convention), _columns(convention, WIDTH)
+        rates = _rates(CONVENTIONS[convention].spacing, WIDTH)
+        with mpmath.workdps(50):
+            for position, row in zip(positions.tolist(), rows.numpy(), strict=True):
+                pair = int(draw.integers(0, WIDTH // 2))
+                angle = position * rates[pair]
+                for exact, made in ((mpmath.sin(angle), row[sines][pair]), (mpmath.cos(angle), row[cosines][pair])):
+                    worst = max(worst, float(abs(exact - mpmath.mpf(float(made)))))
+    return worst
+
+
+def largest_error(rows: torch.Tensor, positions: np.ndarray, convention: str) -> float:
+    """The largest difference of float32 rows `(N, D)` from the formula."""
+    worst = 0.0
+    for start in range(0, len(positions), 1_024):
+        some = slice(start, start + 1_024)
+        exact = reference(positions[some], rows.shape[1], convention)
+        worst = max(worst, float((rows[some] - exact).abs().max()))
+    return worst
+
+
+def fastest(make: Callable[[], object], rounds: int) -> float:
+    """Seconds of the fastest of some rounds."""
+    found = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        make()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def ours(rounds: int = 5) -> Accuracy:
+    """Our line: the worst of all conventions."""
+
+    def error(last: int) -> float:
+        positions = positions_to(last)
+        where = torch.from_numpy(positions)
+        return max(
+            largest_error(sinusoidal_encoding(where, WIDTH, convention=name), positions, name) for name in CONVENTIONS
+        )
+
+    def from_nothing() -> torch.Tensor:
+        waves.cache_clear()
+        cache.clear()
+        return sinusoidal_encoding(torch.arange(DISTINCT), WIDTH)
+
+    module = SinusoidalPositionalEncoding(WIDTH).bfloat16()
+    halved = module(torch.zeros(1, DISTINCT, WIDTH, dtype=torch.bfloat16))[0]
+    errors = tuple(error(last) for last in LAST_POSITIONS)
+    return Accuracy(OURS, "each", errors, len(torch.unique(halved, dim=0)), fastest(from_nothing, rounds))
+
+
+def of_peer(peer: Peer, rounds: int) -> Accuracy:
+    """A peer's line. Its tables are made as long as they have to be, one at a time: the longest takes gigabytes."""
+    errors: list[float | None] = []
+    for last in LAST_POSITIONS:
+        if peer.slow and last > DISTINCT:
+            errors.append(None)
+            continue
+        positions = positions_to(last)
+        rows = peer.rows(last + 1, WIDTH, torch.float32)[torch.from_numpy(positions)]
+        errors.append(largest_error(rows, positions, peer.convention))
+    halved = peer.rows(DISTINCT, WIDTH, torch.bfloat16)
+    seconds = fastest(lambda: peer.rows(DISTINCT, WIDTH, torch.float32), 1 if peer.slow else rounds)
+    name = f"{peer.package} {peer.version}: {peer.name}" if peer.package else peer.name
+    return Accuracy(name, peer.convention, tuple(errors), len(torch.unique(halved, dim=0)), seconds)
+
+
+def markdown(lines: list[Accuracy]) -> str:
+    """The table as the README has it."""
+    rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.accuracy")
+    parser.add_argument("--markdown", action="store_true", help="as the README has it")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    worst = check_reference()
+    if worst > REFERENCE_ERROR:
+        raise SystemExit(f"the reference itself errs by {worst:.1e}")
+    peers, missing = installed()
+    lines = [ours(given.rounds), *(of_peer(peer, given.rounds) for peer in peers)]
+    if given.markdown:
+        print(markdown(lines))
+    else:
+        table = Table(*HEADER, title=f"Largest error of a float32 table of width {WIDTH}")
+        for line in lines:
+            table.add_row(*line.cells())
+        Console().print(table)
+    print(f"\nnot installed: {', '.join(missing) or 'none'}; the reference errs by {worst:.0e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""How fast positions are added, beside plain sums with a table at hand and beside the modules of peers.
+
+`python -m tests.benchmarks.encoding [--rounds 15]`, or as a part of `tests.benchmarks`. Outputs are compared first: bit
+for bit where the same table is added, within the error of float32 angles where a peer adds its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from rich.console import Console
+
+from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
+from hf_posenc.sinusoid import CONVENTIONS, cache
+from hf_posenc.sinusoid.exact import waves
+
+from .measuring import Target, must_equal, show, take_turns
+from .peers import Peer, installed
+
+ROWS, LENGTH, WIDTH = 32, 512, 768
+TABLE = (8_192, 512)
+# What float32 angles below 512 leave, and a product that is rounded before the sum.
+PEER_TOLERANCE = 1e-4
+
+
+def eager(rounds: int) -> None:
+    """x + encoding, beside `x + pe` with the table at hand."""
+    x = torch.randn(ROWS, LENGTH, WIDTH)
+    pe, out = sinusoidal_encoding(torch.arange(LENGTH), WIDTH), torch.empty_like(x)
+    plain, scaled = SinusoidalPositionalEncoding(WIDTH), SinusoidalPositionalEncoding(WIDTH, scale="sqrt_d")
+    # Left-padded rows: each counts from its own first token.
+    starts = torch.randint(0, LENGTH // 2, (ROWS, 1), generator=torch.Generator().manual_seed(0))
+    ids = (torch.arange(LENGTH) - starts).clamp(min=0)
+    must_equal("x + encoding", plain(x), x + pe)
+    must_equal("x + encoding, out=", plain(x, out=out), x + pe)
+    must_equal("x + encoding, positions of each row", plain(x, ids), x + pe[ids])
+    torch.testing.assert_close(scaled(x), x * WIDTH**0.5 + pe)
+    contenders: dict[str, Callable[[], object]] = {
+        "x + pe": lambda: x + pe,
+        "hf_posenc": lambda: plain(x),
+        "hf_posenc, √d": lambda: scaled(x),
+        "x * √d + pe": lambda: x * WIDTH**0.5 + pe,
+        "hf_posenc, positions of each row": lambda: plain(x, ids),
+        "hf_posenc, √d, positions of each row": lambda: scaled(x, ids),
+        "x + pe[ids]": lambda: x + pe[ids],
+        "torch.add(x, pe, out=)": lambda: torch.add(x, pe, out=out),
+        "hf_posenc, out=": lambda: plain(x, out=out),
+        "hf_posenc, √d, out=": lambda: scaled(x, out=out),
+        "hf_posenc, positions of each row, out=": lambda: plain(x, ids, out=out),
+    }
+    with torch.no_grad():
+        show(
+            f"x + encoding, x {tuple(x.shape)} float32",
+            take_turns(contenders, rounds),
+            per_second=(ROWS * LENGTH, "tokens"),
+            targets=[
+                Target("hf_posenc", "x + pe", "≤", 1.1),
+                Target("hf_posenc, √d", "x + pe", "≤", 1.1),
+                Target("hf_posenc, positions of each row", "x + pe", "≤", 1.3),
+                Target("hf_posenc, √d, positions of each row", "x + pe", "≤", 1.3),
+                Target("hf_posenc, out=", "torch.add(x, pe, out=)", "≤", 1.5),
+                Target("hf_posenc, √d, out=", "torch.add(x, pe, out=)", "≤", 1.5),
+            ],
+        )
+
+
+def compiled(rounds: int) -> None:
+    """The same under `torch.compile`, where the sum is the compiler's and the rows are an operator's."""
+    x = torch.randn(ROWS, LENGTH, WIDTH)
+    pe = sinusoidal_encoding(torch.arange(LENGTH), WIDTH)
+    ids = torch.arange(LENGTH).repeat(ROWS, 1)
+    module = SinusoidalPositionalEncoding(WIDTH)
+    ours = torch.compile(module, fullgraph=True)
+    by_row = torch.compile(SinusoidalPositionalEncoding(WIDTH), fullgraph=True)
+    theirs = torch.compile(lambda x, pe: x + pe, fullgraph=True)
+    must_equal("compiled x + encoding", ours(x), theirs(x, pe))
+    must_equal("compiled x + encoding, positions of each row", by_row(x, ids), theirs(x, pe))
+    show(
+        f"Compiled (inductor), x {tuple(x.shape)} float32",
+        take_turns(
+            {
+                "x + pe": lambda: theirs(x, pe),
+                "hf_posenc": lambda: ours(x),
+                "hf_posenc, positions of each row": lambda: by_row(x, ids),
+            },
+            rounds,
+        ),
+        per_second=(ROWS * LENGTH, "tokens"),
+        targets=[
+            Target("hf_posenc", "x + pe", "≤", 1.15),
+            Target("hf_posenc, positions of each row", "x + pe", "≤", 1.15),
+        ],
+    )
+
+
+def peak_mebibytes(run: Callable[[], object]) -> float | None:
+    """How far the memory of this process rises while `run` runs; `None` where the system is not Linux with glibc."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed would be used again, unseen
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the highest so far
+        before = _kibibytes("VmRSS")
+        run()
+        return (_kibibytes("VmHWM") - before) / 1024
+    except (AttributeError, OSError):
+        return None
+
+
+def _kibibytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+
+
+def memory() -> None:
+    """What a sum in bfloat16 takes at its peak: its result, and no copy of anything in float32."""
+    x = torch.randn(ROWS, LENGTH, WIDTH).bfloat16()
+    ids = torch.arange(LENGTH).repeat(ROWS, 1)
+    result = x.numel() * x.element_size() / 2**20
+    for scale in (None, "sqrt_d"):
+        module = SinusoidalPositionalEncoding(WIDTH, scale=scale)
+        for name, run in (("", lambda m=module: m(x)), (", positions of each row", lambda m=module: m(x, ids))):
+            run()
+            peak = peak_mebibytes(run)
+            if peak is None:
+                return
+            Console().print(
+                f"  bfloat16{', √d' if scale else ''}{name}: {peak:.0f} MiB at the peak, of which the result is "
+                f"{result:.0f}; a float32 copy is {2 * result:.0f} more (promised none): "
+                f"{'met' if peak < 1.5 * result else 'NOT MET'}",
+                soft_wrap=True,
+            )
+    Console().print()
+
+
+def tables(rounds: int) -> None:
+    """A table from nothing: frequencies, angles, sines."""
+
+    def from_nothing() -> torch.Tensor:
+        waves.cache_clear()
+        cache.clear()
+        return sinusoidal_encoding(torch.arange(TABLE[0]), TABLE[1])
+
+    [measured] = take_turns({"hf_posenc": from_nothing}, rounds)
+    show(f"A table {TABLE} from nothing", [measured], per_second=(TABLE[0], "rows"), targets=[])
+    Console().print(
+        f"  {1e3 * measured.median:.0f} ms, fastest {1e3 * min(measured.seconds):.0f} (promised ≤ 300): "
+        f"{'met' if measured.median <= 0.3 else 'NOT MET'}\n"
+    )
+
+
+def peers(rounds: int) -> None:
+    """The modules of peers on the same x, each beside ours with its formula."""
+    here, missing = installed()
+    x = torch.randn(ROWS, LENGTH, WIDTH)
+    contenders: dict[str, Callable[[], object]] = {}
+    for scale in (None, "sqrt_d"):
+        module = SinusoidalPositionalEncoding(WIDTH, scale=scale)
+        contenders[f"hf_posenc{', √d' if scale else ''}"] = lambda m=module: m(x)
+    targets = []
+    for peer in here:
+        if peer.adds is None:
+            continue
+        name = f"{peer.package} {peer.name}".strip() + (", √d" if peer.scale else "")
+        theirs = checked(peer, x)
+        contenders[name] = lambda theirs=theirs: theirs(x)
+        targets.append(Target(f"hf_posenc{', √d' if peer.scale else ''}", name))
+    with torch.no_grad():
+        show(
+            f"Peers' modules, x {tuple(x.shape)} float32",
+            take_turns(contenders, rounds),
+            per_second=(ROWS * LENGTH, "tokens"),
+            targets=targets,
+        )
+    if missing:
+        Console().print(f"  not installed: {', '.join(missing)}\n")
+
+
+def checked(peer: Peer, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What a peer adds with, once its output was found to be ours."""
+    if peer.adds is None:
+        raise ValueError(peer.name)
+    theirs = peer.adds(x.shape[1], x.shape[2])
+    ours = SinusoidalPositionalEncoding(x.shape[2], convention=CONVENTIONS[peer.convention], scale=peer.scale)
+    torch.testing.assert_close(theirs(x), ours(x), rtol=0, atol=PEER_TOLERANCE, msg=lambda why: f"{peer.name}: {why}")
+    return theirs
+
+
+def run(rounds: int) -> None:
+    """All of it."""
+    torch.manual_seed(0)
+    tables(min(rounds, 5))
+    eager(rounds)
+    memory()
+    compiled(rounds)
+    peers(rounds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.encoding")
+    parser.add_argument("--rounds", type=int, default=15)
+    run(parser.parse_args().rounds)

@@ -1,0 +1,252 @@
+"""Each preset held against the real thing: the tables and modules of other packages, and tensor2tensor's formula.
+
+A float32 angle p·f errs by up to half a unit in its last place, which is p·2**-24 at most, and by as much again through
+the frequency; sine and cosine pass the error on, and the table rounds once more. So rows of position p may differ by
+(p + 1)·2**-23 where a peer computes angles in float32, and by 2**-24 where it does in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.peers import PEERS, Peer, installed
+from benchmarks.theirs import of, of_transformers, timesteps
+
+from hf_posenc.sinusoid import (
+    CONVENTIONS,
+    Convention,
+    SinusoidalPositionalEncoding,
+    sinusoidal_encoding,
+    sinusoidal_table,
+)
+
+# x-transformers scripts a function when it is imported, which torch means to give up.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+
+HERE = installed()[0]
+OF_THE_TEST_EXTRA = {"", "transformers", "diffusers", "x-transformers", "positional-encodings"}
+
+Theirs = Callable[[int, int], torch.Tensor]  # (length, width) to the rows of positions 0, 1, …
+
+
+def assert_same_rows(theirs: torch.Tensor, ours: torch.Tensor, *, first: int = 0, angles: str = "float32") -> None:
+    """Row by row, within what the peer's angles explain; `first` is the position of row 0."""
+    assert theirs.shape == ours.shape
+    assert theirs.dtype == ours.dtype == torch.float32
+    positions = torch.arange(first, first + len(ours), dtype=torch.float64)
+    allowed = (positions + 1) * 2**-23 if angles == "float32" else torch.full_like(positions, 2**-24)
+    apart = (theirs.double() - ours.double()).abs().amax(1)
+    beyond = int((apart / allowed).argmax())
+    assert apart[beyond] <= allowed[beyond], f"row {beyond} is {apart[beyond]:.2e} apart, {allowed[beyond]:.2e} allowed"
+
+
+def ours(length: int, width: int, convention: str | Convention, **more: Any) -> torch.Tensor:
+    return sinusoidal_encoding(torch.arange(length), width, convention=convention, **more)
+
+
+def name_of(peer: Peer) -> str:
+    return f"{peer.package} {peer.name}".strip()
+
+
+# -------------------------------------------------------------------------------------- the peers of the benchmarks
+
+
+def test_the_peers_of_the_test_extra_are_here_and_every_preset_has_one() -> None:
+    assert {peer.package for peer in HERE} >= OF_THE_TEST_EXTRA
+    assert {peer.convention for peer in PEERS} >= set(CONVENTIONS) - {"fairseq"}  # M2M100 stands for it, below
+
+
+@pytest.mark.parametrize("width", [4, 64, 512])
+@pytest.mark.parametrize("peer", HERE, ids=name_of)
+def test_a_peers_rows_are_those_of_its_convention(peer: Peer, width: int) -> None:
+    length = 100 if peer.slow else 1_500
+    angles = "float64" if peer.slow else "float32"
+    assert_same_rows(peer.rows(length, width, torch.float32), ours(length, width, peer.convention), angles=angles)
+
+
+@pytest.mark.parametrize("peer", [peer for peer in HERE if peer.adds], ids=name_of)
+def test_a_peers_module_adds_what_ours_adds_from_the_same_first_position(peer: Peer) -> None:
+    x = torch.randn(2, 70, 32, generator=torch.Generator().manual_seed(0))
+    module = SinusoidalPositionalEncoding(32, convention=peer.convention, scale=peer.scale)
+    assert peer.adds is not None
+    torch.testing.assert_close(peer.adds(70, 32)(x), module(x), rtol=0, atol=73 * 2**-23 + 2**-20)
+
+
+# -------------------------------------------------------------------------------------------- models of transformers
+
+
+def _weights(model: str, name: str) -> Theirs:
+    def rows(length: int, width: int) -> torch.Tensor:
+        module = of_transformers(model, name)(length, width)
+        for kept in ("weights", "positional_embedding", "weight"):
+            if hasattr(module, kept):
+                table: torch.Tensor = getattr(module, kept)
+                return table
+        raise AttributeError(name)
+
+    return rows
+
+
+def _created(model: str, name: str) -> Theirs:
+    return lambda length, width: of_transformers(model, name)(length, width).create_weight()
+
+
+def _filled(model: str) -> Theirs:
+    def rows(length: int, width: int) -> torch.Tensor:
+        out = torch.empty(length, width)
+        of_transformers(model, "create_sinusoidal_embeddings")(length, width, out)
+        return out
+
+    return rows
+
+
+def _called(model: str, name: str, *more: Any) -> Theirs:
+    return lambda length, width: of_transformers(model, name)(length, width, *more).view(length, width)
+
+
+FLOAT64 = {
+    "Marian": ("marian", _created("marian", "MarianSinusoidalPositionalEmbedding")),
+    "Pegasus": ("marian", _created("pegasus", "PegasusSinusoidalPositionalEmbedding")),
+    "RoFormer": ("marian", _created("roformer", "RoFormerSinusoidalPositionalEmbedding")),
+    "Informer": ("marian", _created("informer", "InformerSinusoidalPositionalEmbedding")),
+    "Autoformer": ("marian", _created("autoformer", "AutoformerSinusoidalPositionalEmbedding")),
+    "DistilBERT": ("vaswani", _filled("distilbert")),
+    "XLM": ("vaswani", _filled("xlm")),
+    "FlauBERT": ("vaswani", _filled("flaubert")),
+    "VideoMAE": ("vaswani", _called("videomae", "get_sinusoid_encoding_table")),
+}
+FLOAT32 = {
+    "CTRL": ("marian", _called("ctrl", "positional_encoding", torch.float32)),
+    "Whisper": ("whisper", _called("whisper", "sinusoids")),
+    "Qwen2.5-Omni": ("whisper", _weights("qwen2_5_omni", "SinusoidsPositionEmbedding")),
+    "MusicGen": ("musicgen", _weights("musicgen", "MusicgenSinusoidalPositionalEmbedding")),
+    "MusicGen Melody": ("musicgen", _weights("musicgen_melody", "MusicgenMelodySinusoidalPositionalEmbedding")),
+}
+# Those of fairseq's kind: a table from position 0 on, the row of padding zero, the first token at padding + 1.
+PADDED = {
+    "M2M100": ("m2m_100", "M2M100SinusoidalPositionalEmbedding"),
+    "NLLB-MoE": ("nllb_moe", "NllbMoeSinusoidalPositionalEmbedding"),
+    "XGLM": ("xglm", "XGLMSinusoidalPositionalEmbedding"),
+    "Speech2Text": ("speech_to_text", "Speech2TextSinusoidalPositionalEmbedding"),
+    "SpeechT5": ("speecht5", "SpeechT5SinusoidalPositionalEmbedding"),
+    "TrOCR": ("trocr", "TrOCRSinusoidalPositionalEmbedding"),
+    "Kosmos-2": ("kosmos2", "Kosmos2TextSinusoidalPositionalEmbedding"),
+    "SeamlessM4T": ("seamless_m4t", "SeamlessM4TSinusoidalPositionalEmbedding"),
+    "FSMT": ("fsmt", "SinusoidalPositionalEmbedding"),
+}
+WITHOUT_ODD = {"CTRL", "Whisper", "Qwen2.5-Omni"}
+
+
+@pytest.mark.parametrize("width", [2, 8, 33, 64])
+@pytest.mark.parametrize("model", FLOAT64)
+def test_tables_of_float64_angles_are_ours_to_the_last_bit_but_one(model: str, width: int) -> None:
+    convention, theirs = FLOAT64[model]
+    assert_same_rows(theirs(200, width), ours(200, width, convention), angles="float64")
+
+
+@pytest.mark.parametrize(
+    ("model", "width"),
+    [(model, width) for model in FLOAT32 for width in (8, 33, 64) if width % 2 == 0 or model not in WITHOUT_ODD],
+)
+def test_tables_of_float32_angles_are_ours_within_their_error(model: str, width: int) -> None:
+    convention, theirs = FLOAT32[model]
+    assert_same_rows(theirs(1_500, width), ours(1_500, width, convention))
+
+
+@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
+@pytest.mark.parametrize("width", [8, 33, 64])
+@pytest.mark.parametrize("model", PADDED)
+def test_tables_with_a_padding_row_are_ours_with_the_same_row_zero(model: str, width: int, convention: str) -> None:
+    theirs = of_transformers(*PADDED[model]).get_embedding(300, width, 1)
+    table = sinusoidal_table(300, width, convention=convention)
+    assert_same_rows(theirs, table)
+    assert torch.equal(theirs[1], table[1])
+    if width % 2:
+        assert torch.equal(theirs[:, -1], table[:, -1])
+        assert not table[:, -1].any()
+
+
+@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
+@pytest.mark.parametrize("model", ["M2M100", "NLLB-MoE", "XGLM", "Speech2Text", "SpeechT5", "SeamlessM4T"])
+def test_the_first_token_has_the_position_that_the_model_gives_it(model: str, convention: str) -> None:
+    embed = of_transformers(*PADDED[model])(20, 16, 1)
+    # XGLM counts from 0 and adds the offset in here, the others count tokens that are no padding.
+    theirs = embed(torch.tensor([[0, 1, 2, 3] if model == "XGLM" else [5, 6, 7, 8]]))[0]
+    added = SinusoidalPositionalEncoding(16, convention=convention)(torch.zeros(1, 4, 16))[0]
+    assert_same_rows(theirs, added, first=2)
+
+
+# -------------------------------------------------------------------------------------------------- other packages
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 33, 64])
+def test_diffusers_timesteps_are_four_conventions_by_two_settings(width: int) -> None:
+    for flip in (False, True):
+        for shift in (0, 1):
+            if width // 2 == shift:
+                continue  # it divides by zero
+            kind = Convention("ddpm", "halves", "ends" if shift else "width", cosine_first=flip)
+            theirs = timesteps(flip=flip, shift=shift)(1_000, width)
+            if shift or width % 2 == 0:
+                assert_same_rows(theirs, ours(1_000, width, kind))
+            else:  # an odd width divides by half of the even one, and ends in zeros
+                assert_same_rows(theirs[:, :-1], ours(1_000, width - 1, kind))
+                assert not theirs[:, -1].any()
+
+
+@pytest.mark.parametrize("base", [100, 500.0])
+def test_another_base_is_the_max_period_and_the_theta_of_others(base: float) -> None:
+    make = of("diffusers.models.embeddings", "get_timestep_embedding")
+    assert_same_rows(make(torch.arange(500), 32, max_period=base), ours(500, 32, "tensor2tensor", base=base))
+    embed = of("x_transformers.x_transformers", "ScaledSinusoidalEmbedding")(32, theta=base).requires_grad_(False)
+    embed.scale.fill_(1)
+    assert_same_rows(embed(torch.empty(1, 500, 32)), ours(500, 32, "marian", base=base))
+
+
+def test_diffusers_takes_real_numbers_for_times_as_we_do() -> None:
+    times = torch.rand(50, generator=torch.Generator().manual_seed(0)) * 999
+    theirs = of("diffusers.models.embeddings", "get_timestep_embedding")(times, 64)
+    torch.testing.assert_close(
+        theirs, sinusoidal_encoding(times, 64, convention="tensor2tensor"), rtol=0, atol=1_000 * 2**-23
+    )
+
+
+def test_x_transformers_multiplies_by_a_learned_number_that_is_one_over_the_root_of_the_width_at_first() -> None:
+    embed = of("x_transformers.x_transformers", "ScaledSinusoidalEmbedding")(64).requires_grad_(False)
+    torch.testing.assert_close(
+        embed(torch.empty(1, 300, 64)), ours(300, 64, "marian") / math.sqrt(64), rtol=0, atol=300 * 2**-26
+    )
+
+
+@pytest.mark.parametrize("width", [3, 33])
+def test_positional_encodings_cuts_an_odd_width_out_of_the_next_even_one(width: int) -> None:
+    module = of("positional_encodings.torch_encodings", "PositionalEncoding1D")(width)
+    theirs = module(torch.empty(1, 300, width))[0]
+    assert_same_rows(theirs, ours(300, width + 1, "vaswani")[:, :width])
+
+
+# --------------------------------------------------------------------------------------------------- tensor2tensor
+
+
+@functools.cache
+def timing_signal(length: int, channels: int) -> torch.Tensor:
+    """tensor2tensor's `get_timing_signal_1d`, written out in float64."""
+    scales = channels // 2
+    increment = math.log(1.0e4 / 1.0) / max(scales - 1, 1)
+    inverse = [1.0 * math.exp(-i * increment) for i in range(scales)]
+    signal = [
+        [math.sin(p * f) for f in inverse] + [math.cos(p * f) for f in inverse] + [0.0] * (channels % 2)
+        for p in range(length)
+    ]
+    return torch.tensor(signal, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 64, 129])
+def test_tensor2tensor_is_get_timing_signal_1d(width: int) -> None:
+    made = ours(200, width, "tensor2tensor", dtype=torch.float64)
+    torch.testing.assert_close(made, timing_signal(200, width), rtol=0, atol=1e-12)
