@@ -213,7 +213,7 @@ class PositionalEmbedding(nn.Module):
 
     def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warns once, on the first call: by then a checkpoint has been loaded."""
-        if self._spread_seen or without_values(vectors):
+        if without_values(vectors) or self._spread_seen:  # in this order: a graph must not depend on what was seen
             return
         real = vectors.detach() if keep is None else vectors.detach()[keep]
         if real.numel() < 2:

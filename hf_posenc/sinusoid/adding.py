@@ -45,6 +45,8 @@ class PositionalEncoding(nn.Module):
 
     # Whether rows cost no more when they are asked for a few at a time.
     rows_are_kept = False
+    # Whether float64 positions say more than float32 ones, and may be on the CPU while vectors are elsewhere.
+    rows_are_exact = False
 
     def __init__(
         self, d_model: int, *, scale: Scale = None, dropout: float = 0.0, max_length: int | None = None
@@ -148,7 +150,8 @@ class PositionalEncoding(nn.Module):
         if position_ids is None:
             out = self._add(self.shared_rows(x.shape[1], x), x, out)
         else:
-            out = self._add_rows(check_positions(position_ids, x), x, out, -1 if bound is None else bound)
+            positions = check_positions(position_ids, x, exact=self.rows_are_exact)
+            out = self._add_rows(positions, x, out, -1 if bound is None else bound)
         if self.dropout and self.training:
             return F.dropout(out, self.dropout, inplace=True)
         return out
@@ -199,8 +202,8 @@ class PositionalEncoding(nn.Module):
         whole = not self.rows_are_kept or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or whole:
             rows = self.rows(positions, x, bound=bound)
-            if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0]:
-                # The rows are ours alone: no third buffer.
+            if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
+                # The rows are ours alone: no third buffer. (Under vmap they may stand for more samples than one.)
                 return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
             return self._add(rows, x, out)
         # A few rows of the batch at a time: what was looked up is added while it lies in the cores' cache.

@@ -12,6 +12,8 @@ from .._explain import explain, shorten
 from .exact import DTYPES
 from .values import as_positions
 
+_WITHOUT_FLOAT64 = ("mps",)
+
 
 def check_vectors(x: object, d_model: int, name: str) -> None:
     """Refuses what is not `(B, T, D)` floating point, for the module of that name."""
@@ -61,8 +63,11 @@ def check_out(out: torch.Tensor, x: torch.Tensor, module: nn.Module) -> None:
         )
 
 
-def check_positions(position_ids: object, x: torch.Tensor) -> torch.Tensor:
-    """Positions `(B, T)`, `(1, T)` or `(T,)` for `x` `(B, T, D)`, on its device."""
+def check_positions(position_ids: object, x: torch.Tensor, *, exact: bool) -> torch.Tensor:
+    """Positions `(B, T)`, `(1, T)` or `(T,)` for `x` `(B, T, D)`, on its device.
+
+    float64 ones, timestamps say, stay where they are if that device has none and `exact` ones are wanted.
+    """
     positions = as_positions(position_ids, "position_ids")
     batch, length = x.shape[:2]
     # One dimension at a time: comparing whole shapes would tie B to T in an exported program.
@@ -75,4 +80,6 @@ def check_positions(position_ids: object, x: torch.Tensor) -> torch.Tensor:
                 fix="position_ids_from_mask(attention_mask), or leave them out to count from the first token",
             )
         )
+    if positions.dtype == torch.float64 and x.device.type in _WITHOUT_FLOAT64:
+        return positions if exact else positions.float().to(x.device)
     return positions.to(x.device)

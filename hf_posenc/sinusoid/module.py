@@ -51,6 +51,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
     """
 
     rows_are_kept = True
+    rows_are_exact = True
 
     def __init__(
         self,
@@ -88,7 +89,10 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """The rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
-        return rows_at(positions, self._encoding, like.dtype, bound=bound, limit=self._limit)
+        limit = self._limit
+        if 0 <= limit < bound:
+            bound = -1  # says too little: each position is to be looked at
+        return rows_at(positions, self._encoding, like.dtype, bound=bound, limit=limit).to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """The rows `(T, D)` of the first `length` positions, a view of a kept table where there is one."""

@@ -165,6 +165,8 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
                 fix="position_ids_from_mask(attention_mask), where a mask is at hand",
             )
         )
+    if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # which torch hardly computes with
+        positions = positions.long()
     if positions.requires_grad:
         raise ValueError(
             explain(
