@@ -5,7 +5,10 @@ files in `canvas.save`.
 """
 
 from . import canvas, numbers
+from .attention import attention
 from .batch import batch
+from .embeddings import crowding, embeddings
+from .masks import masks
 from .positions import (
     curves,
     degrees,
@@ -18,19 +21,26 @@ from .positions import (
     similarity,
     sine_and_cosine,
 )
+from .training import losses, sequences
 
 __all__ = [
+    "attention",
     "batch",
     "canvas",
+    "crowding",
     "curves",
     "degrees",
     "dials",
     "distances",
+    "embeddings",
     "encoding",
     "frequencies",
+    "losses",
+    "masks",
     "numbers",
     "offsets",
     "oscillation",
+    "sequences",
     "similarity",
     "sine_and_cosine",
 ]

@@ -189,7 +189,7 @@ def of_kind(found: Mapping[str, NDArray[np.float64]], kind: str) -> NDArray[np.f
     return found[kind]
 
 
-def chosen(wanted: object, count: int, name: str, *, mean: bool = False) -> list[int] | None:
+def chosen(wanted: Any, count: int, name: str, *, mean: bool = False) -> list[int] | None:
     r"""Which layers, or heads, are meant; `None` for their mean.
 
     Args:
@@ -212,7 +212,7 @@ def chosen(wanted: object, count: int, name: str, *, mean: bool = False) -> list
         return None
     if wanted == "all":
         return list(range(count))
-    numbers = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
+    numbers: list[int] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
             words = f'a number from 0 to {count - 1}, several, or "all"' + (', or "mean"' if mean else "")
@@ -223,4 +223,4 @@ def chosen(wanted: object, count: int, name: str, *, mean: bool = False) -> list
             )
     if not numbers:
         raise ValueError(explain(f"{name} names none", got=shorten(wanted), fix=f"{name}=0"))
-    return [int(number) % count for number in numbers]
+    return [number % count for number in numbers]

@@ -180,7 +180,8 @@ def crowding(
 
     def share(factor: float) -> NDArray[np.float64]:
         whole = position_norms + factor * token_norms
-        return np.divide(position_norms, whole, out=np.zeros_like(whole), where=whole > 0)
+        part: NDArray[np.float64] = position_norms / np.where(whole > 0, whole, 1.0)
+        return part
 
     return Crowding(tokens, token_norms, position_norms, share(1.0), share(float(module.d_model) ** 0.5))
 
