@@ -20,6 +20,7 @@ from hf_posenc import (
     fixed_bases,
     sinusoidal_encoding,
 )
+from hf_posenc.encodings import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]
@@ -149,6 +150,75 @@ def test_everything_lies_on_the_tables_device(wordpiece, device: torch.device) -
     batch = C(wordpiece, embedding=_frozen().to(device))(TEXTS)
     assert {tensor.device.type for tensor in batch.values()} == {device.type}
     assert {t.device.type for t in C(wordpiece, embedding=8, device=device)(TEXTS).values()} == {device.type}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_kind_of_position_embeds_through_the_collator(wordpiece, kind: Any) -> None:
+    module = PositionalEmbedding(_frozen(), encoding=kind).requires_grad_(False)
+    collate = C(wordpiece, embedding=module, max_length=512)
+    batch = collate(TEXTS)
+    assert torch.equal(
+        batch["inputs_embeds"], module(batch["input_ids"], batch["attention_mask"], batch["position_ids"])
+    )
+    left = collate.replace(padding_side="left")(TEXTS)
+    packed = collate.replace(packing=True)(TEXTS)
+    with pytest.warns(UserWarning, match="store_embeddings writes 64 bytes a token"):
+        stored = collate.replace(store_embeddings=True)({"text": TEXTS})
+    for row in range(3):
+        real, there = batch["attention_mask"][row].bool(), left["attention_mask"][row].bool()
+        want = batch["inputs_embeds"][row][real]
+        torch.testing.assert_close(left["inputs_embeds"][row][there], want)
+        ids = batch["input_ids"][row][real].tolist()
+        there = next(
+            d for d in (packed["document_ids"] == n for n in range(3)) if packed["input_ids"][d].tolist() == ids
+        )
+        torch.testing.assert_close(packed["inputs_embeds"][there], want)
+        torch.testing.assert_close(torch.from_numpy(stored["inputs_embeds"][row]), want)
+
+
+def test_a_learned_encoding_is_live_in_embed(wordpiece) -> None:
+    module = PositionalEmbedding(_frozen(), encoding="learned", max_length=32)
+    collate = C(wordpiece, embedding=module)
+    live = collate.embed(TEXTS)
+    live["inputs_embeds"].square().sum().backward()
+    longest = int(live["attention_mask"].sum(1).max())
+    assert (module.encoding.weight.grad[:longest].abs().sum(-1) > 0).all()
+    assert (module.encoding.weight.grad[longest:] == 0).all()
+    with pytest.warns(UserWarning, match="without gradient"):
+        assert not collate(TEXTS)["inputs_embeds"].requires_grad
+
+
+def test_rows_are_held_to_the_positions_that_an_encoding_has(wordpiece) -> None:
+    module = PositionalEmbedding(_frozen(), encoding="learned", max_length=4).requires_grad_(False)
+    collate = C(wordpiece, embedding=module)
+    assert collate.max_length == 4
+    with pytest.warns(UserWarning, match="1 of 3 texts were cut to 4 tokens|2 of 3 texts were cut to 4 tokens"):
+        assert collate(TEXTS)["inputs_embeds"].shape[1] == 4
+    with pytest.warns(UserWarning, match="max_length=9 is beyond what the encoding of embedding= takes, so 4"):
+        C(wordpiece, embedding=module, max_length=9)
+    assert C(wordpiece, embedding=module, max_length=3).max_length == 3
+    assert collate.replace(embedding=None).max_length != 4
+    with pytest.raises(ValueError, match="limit 4"):
+        collate.replace(truncation=False)(TEXTS)
+
+
+def test_an_encoding_brings_what_it_has_and_refuses_what_it_has_not(wordpiece) -> None:
+    scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
+    collate = C(wordpiece, embedding=scaled)
+    assert (collate.convention.name, collate.scale) == ("fairseq", 2.0)
+    assert collate.embed(TEXTS)["position_ids"].min() == 2
+    with pytest.raises(ValueError, match=r"(?s)convention= is set by.*'fairseq', and \"encoding='learned'\""):
+        C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"), convention="fairseq")
+
+
+def test_a_bare_table_does_not_silently_turn_other_positions_into_sinusoids(wordpiece) -> None:
+    collate = C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"))
+    for other in (_frozen(), 16):
+        with pytest.raises(ValueError, match=r"(?s)bare table would get sinusoids.*encoding='learned'"):
+            collate.replace(embedding=other)
+    assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
+    plain = collate.replace(embedding=PositionalEmbedding(_frozen()))(TEXTS)
+    assert torch.equal(plain["inputs_embeds"], C(wordpiece, embedding=_frozen())(TEXTS)["inputs_embeds"])
 
 
 # -------------------------------------------------------------------------------------------------- snapshot and live

@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch import nn
 
-from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases
+from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases, positional_encoding
+from hf_posenc.encodings import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]
@@ -126,6 +127,86 @@ def test_a_table_that_is_stored_travels(wordpiece) -> None:
     module = PositionalEmbedding(nn.Embedding(1200, 8).requires_grad_(False), convention="marian", scale=3.0)
     collate = C(wordpiece, embedding=module, store_embeddings=True)
     _assert_same(pickle.loads(pickle.dumps(collate))(TEXTS), collate(TEXTS))
+
+
+def _learned(kind: Any, **settings: Any) -> PositionalEmbedding:
+    torch.manual_seed(0)
+    module = PositionalEmbedding(nn.Embedding(1200, 8), encoding=kind, **settings)
+    for weight in module.encoding.parameters():
+        nn.init.normal_(weight)
+    return module.requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_encoding_that_is_stored_travels_with_its_weights(wordpiece, kind: Any) -> None:
+    module = _learned(kind, scale=2.0, dropout=0.25, zero_padding=False, max_length=40).eval()
+    collate = C(wordpiece, embedding=module, store_embeddings=True)
+    again = pickle.loads(pickle.dumps(collate))
+    assert again == collate
+    assert hash(again) == hash(collate)
+    assert _fingerprint(again) == _fingerprint(collate)
+    again.embedding.eval()
+    _assert_same(again(TEXTS), collate(TEXTS))
+    assert not any(weight.requires_grad for weight in again.embedding.parameters())
+
+
+@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier", "exponential", "none"])
+def test_an_encoding_left_behind_is_told_and_not_taken_for_sinusoids(wordpiece, tmp_path: Path, kind: Any) -> None:
+    module = _learned(kind, max_length=40)
+    collate = C(wordpiece, embedding=module)
+    collate.save_pretrained(tmp_path)
+    pickled = pickle.loads(pickle.dumps(collate))
+    assert pickled == collate
+    assert _fingerprint(pickled) == _fingerprint(collate)
+    for again in (pickled, C.from_pretrained(tmp_path)):
+        assert again.max_length == collate.max_length == 40
+        with pytest.warns(UserWarning, match=rf"(?s)did not travel.*PositionalEmbedding\(table, encoding='{kind}'\)"):
+            assert torch.equal(again(TEXTS)["input_ids"], collate(TEXTS)["input_ids"])
+        with pytest.raises(ValueError, match="bare table would get sinusoids"):
+            again.replace(embedding=module.embedding)
+        _assert_same(again.replace(embedding=module)(TEXTS), collate(TEXTS))
+    with pytest.raises(ValueError, match="bare table would get sinusoids"):
+        C.from_pretrained(tmp_path, embedding=module.embedding)
+    _assert_same(C.from_pretrained(tmp_path, embedding=module)(TEXTS), collate(TEXTS))
+
+
+@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier"])
+def test_other_weights_of_an_encoding_give_another_fingerprint(wordpiece, kind: Any) -> None:
+    module = _learned(kind)
+    for stored in (False, True):
+        collate = C(wordpiece, embedding=module, store_embeddings=stored)
+        before = _fingerprint(collate)
+        collate(TEXTS)
+        assert _fingerprint(collate) == before
+        with torch.no_grad():
+            next(module.encoding.parameters()).add_(0.5)
+        assert _fingerprint(collate) != before
+
+
+def test_kinds_and_settings_of_an_encoding_are_told_apart(wordpiece) -> None:
+    table = nn.Embedding(1200, 8).requires_grad_(False)
+    encodings = [
+        "none",
+        "exponential",
+        positional_encoding("exponential", 8, base=100),
+        positional_encoding("sinusoidal", 8, max_length=99),
+        "sinusoidal",
+    ]
+    seen = {_fingerprint(C(wordpiece, embedding=PositionalEmbedding(table, encoding=each))) for each in encodings}
+    assert len(seen) == 5
+    assert "PositionalEmbedding(1200, 8, encoding='none')" in repr(
+        C(wordpiece, embedding=PositionalEmbedding(table, encoding="none"))
+    )
+
+
+def test_an_encoding_with_code_of_its_own_cannot_be_stored(wordpiece) -> None:
+    class Mirrored(type(positional_encoding("none", 8))):
+        pass
+
+    module = PositionalEmbedding(nn.Embedding(1200, 8).requires_grad_(False), encoding=Mirrored(8))
+    collate = C(wordpiece, embedding=module, store_embeddings=True)
+    with pytest.raises(ValueError, match=r"(?s)kinds of positional_encoding travel.*Mirrored.*store_embeddings=False"):
+        pickle.dumps(collate)
 
 
 def test_a_table_with_code_of_its_own_cannot_be_stored(wordpiece) -> None:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hf_posenc.embedding import PositionalEmbedding
-from hf_posenc.sinusoid import sinusoidal_encoding
+from hf_posenc.encodings import KINDS, positional_encoding
+from hf_posenc.sinusoid import SinusoidalPositionalEncoding, sinusoidal_encoding
 
 IDS = torch.tensor([[5, 7, 9, 0], [3, 2, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
@@ -67,6 +68,84 @@ def test_the_parts_and_the_names_of_the_sizes() -> None:
     assert list(module.state_dict()) == ["embedding.weight"]
     assert "scale='sqrt_d'" in repr(module)
     assert "zero_padding=True" in repr(module)
+
+
+# ------------------------------------------------------------------------------------------------ the kind of encoding
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_kind_is_one_argument_and_adds_its_rows(kind: Any, track: bool) -> None:
+    embedding = table()
+    module = PositionalEmbedding(embedding, encoding=kind, scale=2.0)
+    assert type(module.encoding) is KINDS[kind]
+    before = embedding.weight.detach().clone()
+    with torch.set_grad_enabled(track):
+        whole = module(IDS)
+        padded = module(IDS, MASK)
+        shifted = module(IDS.roll(1, 1), MASK.roll(1, 1))  # padded on the left by one more
+    torch.testing.assert_close(whole, embedding(IDS) * 2 + module.encoding(torch.zeros(2, 4, 8)))
+    torch.testing.assert_close(padded, whole * MASK[..., None])
+    torch.testing.assert_close(shifted[0, 1:], padded[0, :3])
+    assert torch.equal(embedding.weight, before)
+    learns = bool(list(module.encoding.parameters()))
+    assert {name.split(".")[0] for name, _ in module.named_parameters()} == (
+        {"embedding", "encoding"} if learns else {"embedding"}
+    )
+
+
+@pytest.mark.parametrize("kind", ["scaled", "learned", "fourier"])
+def test_a_frozen_table_lets_its_encoding_learn(kind: Any) -> None:
+    module = PositionalEmbedding(table().requires_grad_(False), encoding=kind)
+    (module(IDS, MASK) * torch.randn(2, 4, 8)).sum().backward()
+    for weight in module.encoding.parameters():
+        assert weight.grad.abs().sum() > 0
+    frozen = module.requires_grad_(False)
+    assert not frozen(IDS, MASK).requires_grad
+
+
+def test_an_encoding_of_ones_own_settings_is_taken_as_it_is() -> None:
+    encoding = positional_encoding("learned", 8, max_length=6, std=0.1)
+    module = PositionalEmbedding(table(), encoding=encoding)
+    assert module.encoding is encoding
+    assert PositionalEmbedding(table(), encoding="learned", max_length=6).encoding.weight.shape == (6, 8)
+    assert PositionalEmbedding(table(), max_length=6).encoding.max_length == 6
+    fairseq = PositionalEmbedding(table(), encoding=SinusoidalPositionalEncoding(8, convention="fairseq"))
+    assert torch.equal(fairseq(IDS, MASK), PositionalEmbedding(table(), convention="fairseq")(IDS, MASK))
+    scaled = PositionalEmbedding(table(), encoding="scaled", convention="fairseq", zero_padding=False)
+    assert torch.equal(scaled(IDS, MASK)[MASK == 0], table()(IDS)[MASK == 0])
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_encoding_made_by_name_lies_where_the_table_lies_in_its_dtype(
+    kind: Any, dtype: torch.dtype, device: torch.device
+) -> None:
+    module = PositionalEmbedding(table(50, 8, dtype).to(device), encoding=kind)
+    assert {(weight.device.type, weight.dtype) for weight in module.parameters()} == {(device.type, dtype)}
+    out = module(IDS, MASK)
+    assert (out.dtype, out.device.type) == (dtype, device.type)
+
+
+def test_a_padded_row_may_be_longer_than_the_positions_it_holds() -> None:
+    module = PositionalEmbedding(table(), encoding="learned", max_length=3)
+    assert module(IDS, MASK).shape == (2, 4, 8)
+    with pytest.raises(ValueError, match="4 tokens are more than the declared max_length of 3"):
+        module(IDS)
+    with pytest.raises(ValueError, match="position 3 is beyond the declared length"):
+        module(IDS, torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("kind", ["learned", "scaled", "fourier"])
+def test_loud_positions_of_any_kind_are_spoken_of_and_quiet_ones_are_not(kind: Any) -> None:
+    embedding = table(200, 64)
+    with torch.no_grad():
+        embedding.weight.mul_(0.02)
+    with pytest.warns(UserWarning, match="positions drown"):
+        PositionalEmbedding(embedding, encoding=kind)(IDS, MASK)
+    quiet = positional_encoding(kind, 64, **({"start": 0.02} if kind == "scaled" else {"std": 0.02}))
+    PositionalEmbedding(embedding, encoding=quiet)(IDS, MASK)
+    PositionalEmbedding(embedding, encoding="none")(IDS, MASK)
 
 
 # ----------------------------------------------------------------------------------------------------------- property
@@ -279,6 +358,27 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         (lambda: PositionalEmbedding(512), TypeError, "got: 512"),
         (lambda: PositionalEmbedding(PositionalEmbedding(table())), TypeError, r"nn\.Embedding or a subclass"),
         (lambda: PositionalEmbedding(table(), scale="sqrt"), ValueError, "scale='sqrt_d'"),
+        (lambda: PositionalEmbedding(table(), encoding="lernt"), ValueError, r"encoding='learned'"),
+        (
+            lambda: PositionalEmbedding(table(), encoding=nn.Embedding(8, 8)),
+            TypeError,
+            "name of a kind or",
+        ),
+        (
+            lambda: PositionalEmbedding(table(), encoding=positional_encoding("none", 9)),
+            ValueError,
+            r"width 8, an encoding of width 9\n  fix: NoPositionalEncoding\(8\)",
+        ),
+        (
+            lambda: PositionalEmbedding(table(), encoding=positional_encoding("none", 8), scale=2.0),
+            ValueError,
+            r"scale= is set by the encoding[\s\S]*scale=2\.0[\s\S]*positional_encoding\(kind, 8, scale=2\.0\)",
+        ),
+        (
+            lambda: PositionalEmbedding(table(), encoding="fourier", convention="fairseq"),
+            TypeError,
+            "'fourier' has no setting 'convention'",
+        ),
         (call([[1, 2]]), TypeError, r"torch\.tensor\(input_ids\)"),
         (call(IDS[0]), ValueError, r"input_ids\[None\]"),
         (call(IDS.float()), TypeError, "whole numbers"),

@@ -35,7 +35,7 @@ FLOORS = {
     "sinusoid": 1,
     "ragged": 1,
     "packing": 1,
-    "encodings": 1.5,  # alternatives to sinusoids, which two of them are made of
+    "encodings": 1.5,  # the alternatives to sinusoids, one of which is made of them
     "tokenization": 2,
     "embedding": 2,
     "model_spec": 2,

@@ -58,14 +58,16 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         """The rows `(..., D)` of any positions from 0 on; see `PositionalEncoding.rows`."""
         self._check_range(positions, bound, negative=False)
         if self._repeat(positions, bound):
-            once = self.rows(torch.arange(bound, device=like.device), like, bound=bound)
-            return F.embedding(positions.long(), once)
-        # An error of one part in 2**24 in p·rate is less than that of 1 in the result: float32 is enough for any p.
-        kind = torch.float64 if like.dtype == torch.float64 else torch.float32
-        column = torch.arange(self.d_model, dtype=kind, device=like.device)
-        rates = torch.exp(column * (-math.log(self.base) / self.d_model))  # (D,)
-        return torch.exp(positions.to(kind).unsqueeze(-1) * -rates).to(like.dtype)
+            return F.embedding(positions.long(), self._made(torch.arange(bound, device=like.device), like.dtype))
+        return self._made(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that make another one like it."""
         return {"base": self.base, **super().settings()}
+
+    def _made(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        # An error of one part in 2**24 in p·rate is less than that of 1 in the result: float32 is enough for any p.
+        kind = torch.float64 if dtype == torch.float64 else torch.float32
+        column = torch.arange(self.d_model, dtype=kind, device=positions.device)
+        rates = torch.exp(column * (-math.log(self.base) / self.d_model))  # (D,)
+        return torch.exp(positions.to(kind).unsqueeze(-1) * -rates).to(dtype)  # (..., D)

@@ -102,9 +102,11 @@ class FourierPositionalEncoding(PositionalEncoding):
             positions (`torch.Tensor` `(...)`).
 
         Returns:
-            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are float32; float64 for float64 positions.
+            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are float32, or float64 where positions
+            or weights are.
         """
-        kind = torch.float64 if positions.dtype == torch.float64 else torch.float32
+        exact = torch.float64 in (positions.dtype, self.frequencies.dtype)
+        kind = torch.float64 if exact else torch.float32
         angles = positions.to(kind).unsqueeze(-1) * self.frequencies.to(kind)  # (..., F/2)
         both = torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(self.num_features)
         return both.to(self.frequencies.dtype)

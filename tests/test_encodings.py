@@ -1,0 +1,597 @@
+"""The alternatives to sinusoids held against their formulas written out, x-transformers, and what all kinds promise.
+
+Whatever is said of every kind is asked of the sinusoids too: a comparison is to be one argument.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from hf_posenc import (
+    ExponentialPositionalEncoding,
+    FourierPositionalEncoding,
+    LearnedPositionalEncoding,
+    NoPositionalEncoding,
+    ScaledSinusoidalPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    positional_encoding,
+    sinusoidal_encoding,
+)
+from hf_posenc.encodings import KINDS, PositionalEncoding
+
+EVERY = list(KINDS)
+STATELESS = ["sinusoidal", "exponential", "none"]
+TRAINED = ["scaled", "learned", "fourier"]
+REAL = ["sinusoidal", "scaled", "fourier", "exponential", "none"]  # all that take real positions
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def made(kind: Any, d_model: int = 8, **settings: Any) -> PositionalEncoding:
+    """The same weights each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return positional_encoding(kind, d_model, **settings)
+
+
+def same(kind: str, ours: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Bit for bit; a matrix product of another shape rounds otherwise, so that Fourier features agree to rounding."""
+    if kind != "fourier":
+        return torch.equal(ours, expected)
+    precision = 8 * torch.finfo(ours.dtype).eps
+    return ours.dtype == expected.dtype and torch.allclose(ours, expected, rtol=precision, atol=precision)
+
+
+# --------------------------------------------------------------------------------------------------------- definition
+
+
+@pytest.mark.parametrize("base", [10000.0, 50.0])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 3e-7), (torch.float64, 2e-15), (torch.bfloat16, 2e-3)])
+def test_exponential_columns_decay_each_at_its_rate(dtype: torch.dtype, error: float, base: float) -> None:
+    positions = [0.0, 0.25, 1.0, 3.0, 17.5, 500.0, 8191.0, 1.7e9]
+    rows = ExponentialPositionalEncoding(7, base=base)(
+        torch.zeros(1, len(positions), 7, dtype=dtype), torch.tensor(positions, dtype=torch.float64)
+    )
+    for row, position in zip(rows[0].tolist(), positions, strict=True):
+        for column, ours in enumerate(row):
+            assert ours == pytest.approx(math.exp(-position * base ** (-column / 7)), abs=error)
+    assert torch.equal(rows[0, 0], torch.ones(7, dtype=dtype))
+
+
+def test_the_slowest_exponential_column_is_good_for_about_as_many_positions_as_the_base() -> None:
+    rows = ExponentialPositionalEncoding(512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
+    assert 0.3 < rows[0, 1, -1] < 0.4
+    assert rows[0, 1].diff().min() >= 0  # from the fastest to the slowest
+
+
+def test_fourier_features_are_those_of_the_paper() -> None:
+    """Algorithm 1: F = [cos(x W), sin(x W)] / sqrt(|F|), then GeLU(F W1 + B1) W2 + B2."""
+    module = made("fourier", 4, num_features=6, hidden_size=5)
+    nn.init.normal_(module.inner.bias)
+    nn.init.normal_(module.outer.bias)
+    positions = [-3.5, 0.0, 0.1, 7.0, 1234.5]
+    ours = module(torch.zeros(1, 5, 4), torch.tensor(positions, dtype=torch.float64))[0]
+    weights = {name: values.tolist() for name, values in module.state_dict().items()}
+    for row, position in enumerate(positions):
+        angles = [position * frequency for frequency in weights["frequencies"]]
+        features = [wave(angle) / math.sqrt(6) for wave in (math.cos, math.sin) for angle in angles]
+        hidden = [
+            sum(w * f for w, f in zip(line, features, strict=True)) + bias
+            for line, bias in zip(weights["inner.weight"], weights["inner.bias"], strict=True)
+        ]
+        hidden = [0.5 * h * (1 + math.erf(h / math.sqrt(2))) for h in hidden]
+        for column in range(4):
+            expected = sum(w * h for w, h in zip(weights["outer.weight"][column], hidden, strict=True))
+            assert ours[row, column].item() == pytest.approx(expected + weights["outer.bias"][column], abs=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 10.0])
+def test_fourier_features_of_positions_gamma_apart_look_as_alike_as_promised(gamma: float) -> None:
+    """Equation 3 of the paper: the product of two features depends on the distance alone, like a Gaussian of it."""
+    module = made("fourier", 8, num_features=20_000, gamma=gamma)
+    for distance in (0.0, 0.5 * gamma, gamma, 3 * gamma):
+        features = module.features(torch.tensor([5.0, 5.0 + distance])).detach()
+        expected = math.exp(-(distance**2) / (2 * gamma**2)) / 2
+        assert float(features[0] @ features[1]) == pytest.approx(expected, abs=0.02)
+
+
+def test_a_learned_table_adds_the_row_of_the_position() -> None:
+    module, x = made("learned", max_length=20), torch.randn(2, 3, 8)
+    ids = torch.tensor([[4, 0, 19], [7, 7, 1]])
+    for positions in (ids, ids.int(), ids.to(torch.uint8)):
+        assert torch.equal(module(x, positions), x + module.weight[ids])
+    assert torch.equal(module(x), x + module.weight[:3])
+    assert module.positions == 20
+
+
+@pytest.mark.parametrize("kind", ["learned", "fourier"])
+def test_what_is_drawn_begins_with_the_spread_of_sinusoids_or_the_one_asked_for(kind: str) -> None:
+    sinusoids = math.sqrt(0.5)
+    rows = made(kind, 256)(torch.zeros(1, 400, 256)).detach()
+    assert float(rows.square().mean().sqrt()) == pytest.approx(sinusoids, rel=0.1)
+    assert made(kind, 256, std=0.02).spread() == pytest.approx(0.02, rel=0.15)
+    before = copy.deepcopy(made(kind).state_dict())
+    module = made(kind)
+    module.reset_parameters()
+    assert any(not torch.equal(values, before[name]) for name, values in module.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
+    x, positions = torch.randn(2, 5, 9).to(dtype), torch.tensor([0, 3, 3, 70, 2**30])
+    plain = SinusoidalPositionalEncoding(9)
+    assert torch.equal(ScaledSinusoidalPositionalEncoding(9).to(dtype)(x, positions), plain(x, positions))
+    half = ScaledSinusoidalPositionalEncoding(9, start=0.5).to(dtype)
+    assert torch.equal(half(x, positions), sinusoidal_encoding(positions, 9, dtype=dtype) * 0.5 + x)
+    half.reset_parameters()
+    assert half.alpha == 0.5
+
+
+@pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_d", math.sqrt(8)), (0.3, 0.3)])
+def test_none_is_x_times_scale_in_memory_of_its_own(scale: Any, factor: float) -> None:
+    x = torch.randn(2, 3, 8)
+    module = NoPositionalEncoding(8, scale=scale)
+    for ours in (module(x), module(x, torch.tensor([5.5, -1.0, 3.0]))):
+        assert torch.equal(ours, x * factor)
+        assert ours.data_ptr() != x.data_ptr()
+    out = torch.empty_like(x)
+    assert module(x, out=out) is out
+    assert torch.equal(out, x * factor)
+    expected = x * factor
+    assert torch.equal(module(x, out=x), expected)
+
+
+# ----------------------------------------------------------------------------------------------------------- property
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", [None, "sqrt_d"])
+@pytest.mark.parametrize("kind", EVERY)
+def test_rows_do_not_depend_on_how_they_were_asked_for(kind: str, scale: Any, dtype: torch.dtype) -> None:
+    module = made(kind, 33, scale=scale).to(dtype)
+    x, ids = torch.randn(3, 19, 33).to(dtype), torch.arange(19)
+    expected = module(x).detach()
+    assert expected.dtype == dtype
+    for positions in (ids, ids.expand(1, -1), ids.expand(3, -1)):
+        assert same(kind, module(x, positions), expected)
+        assert same(kind, module(x, positions, bound=19), expected)
+    if kind != "learned":
+        assert same(kind, module(x, ids.double().expand(3, -1)), expected)
+    rows = module.rows(ids, x)
+    assert rows.shape == (19, 33)
+    assert rows.dtype == dtype
+    assert same(kind, module(torch.zeros_like(x)), rows.expand(3, -1, -1) + torch.zeros_like(x))
+    with torch.no_grad():
+        for positions in (None, ids, ids.expand(3, -1)):
+            out = torch.empty_like(x)
+            assert module(x, positions, out) is out
+            assert same(kind, out, expected)
+        again = x.clone()
+        assert same(kind, module(again, ids.expand(3, -1), again), expected)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_is_handed_out_shares_memory_with_nothing_that_stays(kind: str) -> None:
+    module, x, ids = made(kind), torch.randn(2, 6, 8), torch.arange(6)
+    expected, before = module(x).detach(), x.clone()
+    for positions in (None, ids, ids[None], ids.expand(2, -1)):
+        with torch.no_grad():
+            module(x, positions).fill_(float("nan"))
+            module(x[:1], positions if positions is None or positions.ndim == 1 else positions[:1]).fill_(float("nan"))
+        assert same(kind, module(x, positions), expected)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_the_gradient_reaches_x_and_every_weight(kind: str) -> None:
+    module = made(kind, scale=2.0)
+    for positions in (None, torch.arange(5), torch.randint(0, 9, (2, 5)), torch.randint(0, 9, (1, 5))):
+        module.zero_grad()
+        x = torch.randn(2, 5, 8, requires_grad=True)
+        (module(x, positions) * torch.randn(2, 5, 8)).sum().backward()
+        assert x.grad.abs().min() > 0
+        for weight in module.parameters():
+            assert weight.grad.abs().sum() > 0
+    assert bool(list(module.parameters())) == (kind in TRAINED)
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_training_moves_positions_to_what_they_are_to_be(kind: str) -> None:
+    torch.manual_seed(0)
+    module, x = made(kind), torch.zeros(1, 6, 8)
+    wanted = 0.5 * sinusoidal_encoding(torch.arange(6), 8)[None]
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
+    losses = []
+    for _ in range(150):
+        loss = (module(x) - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.02 * losses[0]
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_real_valued_positions_are_taken_as_they_are(kind: str) -> None:
+    """Timestamps: fractional, far apart, not in order, a row of its own for each row of the batch."""
+    module, x = made(kind), torch.zeros(2, 4, 8)
+    times = torch.tensor([[0.0, 0.5, 0.25, 1.7e9], [12.75, 0.5, 3.0, 1.7e9 + 0.5]], dtype=torch.float64)
+    rows = module(x, times)
+    assert rows.isfinite().all()
+    assert same(kind, rows[0, 1], rows[1, 1])
+    if kind != "none":
+        assert not torch.equal(rows[0, 1], rows[0, 0])
+        assert not torch.equal(rows[0, 1], rows[0, 2])
+    if kind in ("sinusoidal", "scaled"):
+        assert torch.equal(rows, sinusoidal_encoding(times, 8))
+        assert not torch.equal(rows[0, 3], rows[1, 3])
+        assert torch.equal(module(x, -times), sinusoidal_encoding(-times, 8))
+    if kind != "exponential":
+        assert module(x, -times).isfinite().all()
+
+
+def test_sinusoids_of_timestamps_are_those_of_the_formula() -> None:
+    times = [-2.5, 0.0, 0.125, 1e-3, 86400.75, 1.7e9]
+    rows = SinusoidalPositionalEncoding(6, max_length=2 * 10**9)(
+        torch.zeros(1, 6, 6, dtype=torch.float64), torch.tensor(times, dtype=torch.float64)
+    )
+    for row, time in zip(rows[0].tolist(), times, strict=True):
+        for column, ours in enumerate(row):
+            angle = time / 10000 ** (2 * (column // 2) / 6)
+            wave = math.cos(angle) if column % 2 else math.sin(angle)
+            assert ours == pytest.approx(wave, abs=1e-15 + abs(angle) * 2**-51)
+
+
+@pytest.mark.parametrize("convention", ["vaswani", "fairseq"])
+@pytest.mark.parametrize("kind", ["sinusoidal", "scaled"])
+def test_default_positions_count_from_the_conventions_first(kind: str, convention: str) -> None:
+    module, x = made(kind, convention=convention, max_length=5), torch.zeros(2, 5, 8)
+    first = {"vaswani": 0, "fairseq": 2}[convention]
+    assert module.first_position == first
+    assert torch.equal(module(x), module(x, torch.arange(first, first + 5)))
+    assert torch.equal(module(x)[0], sinusoidal_encoding(torch.arange(first, first + 5), 8, convention=convention))
+
+
+@pytest.mark.parametrize("kind", ["learned", "fourier", "exponential", "none"])
+def test_the_others_count_from_zero(kind: str) -> None:
+    module, x = made(kind), torch.zeros(2, 5, 8)
+    assert module.first_position == 0
+    assert module.padding_position is None
+    assert same(kind, module(x), module(x, torch.arange(5)))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_declared_length_counts_positions_where_they_are_given(kind: str) -> None:
+    """A packed row may be longer than any document in it."""
+    module, packed = made(kind, max_length=4), torch.arange(4).repeat(3)
+    assert module(torch.zeros(1, 12, 8), packed).shape == (1, 12, 8)
+    assert module(torch.zeros(2, 12, 8), packed.expand(2, -1), bound=12).shape == (2, 12, 8)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_dropout_only_while_training(kind: str) -> None:
+    x = torch.randn(2, 50, 64)
+    module, plain, before = made(kind, 64, dropout=0.5), made(kind, 64)(x), x.clone()
+    dropped = module(x)
+    assert 0.4 < (dropped == 0).float().mean() < 0.6
+    assert torch.equal(dropped[dropped != 0], 2 * plain[dropped != 0])
+    assert torch.equal(x, before)
+    assert torch.equal(module.eval()(x), plain)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_small_and_odd_widths_work(kind: str, width: int) -> None:
+    assert made(kind, width)(torch.zeros(2, 5, width)).shape == (2, 5, width)
+    assert made(kind, width)(torch.zeros(0, 5, width)).shape == (0, 5, width)
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    assert made(kind, width)(torch.zeros(2, 0, width), empty).shape == (2, 0, width)
+
+
+# ----------------------------------------------------------------------------------------------------- state and graphs
+
+
+@pytest.mark.parametrize("kind", STATELESS)
+def test_what_has_no_state_has_nothing_to_spoil(kind: str) -> None:
+    module, x = made(kind, 32, scale="sqrt_d"), torch.randn(2, 9, 32)
+    expected = module(x)
+    assert dict(module.state_dict()) == {}
+    assert list(module.parameters()) == list(module.buffers()) == []
+    for change in (lambda m: m.half().float(), lambda m: m.bfloat16(), lambda m: m.to(torch.float16).double()):
+        assert torch.equal(change(module)(x), expected)
+    with torch.device("meta"):
+        fresh = made(kind, 32, scale="sqrt_d")
+    assert torch.equal(fresh.to_empty(device="cpu")(x), expected)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(made(kind, 32, scale="sqrt_d")(x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_what_is_trained_is_in_the_state_dict_and_comes_back(kind: str) -> None:
+    module, x = made(kind), torch.randn(2, 9, 8)
+    for weight in module.parameters():
+        nn.init.normal_(weight)
+    expected = module(x)
+    assert {name for name, _ in module.named_parameters()} == set(module.state_dict())
+    with torch.device("meta"):
+        fresh = made(kind)
+    assert fresh(x.to("meta")).is_meta
+    fresh = fresh.to_empty(device="cpu")
+    fresh.load_state_dict(module.state_dict())
+    assert torch.equal(fresh(x), expected)
+    assert not torch.equal(made(kind)(x), expected)
+    buffer = io.BytesIO()
+    torch.save(module.state_dict(), buffer)
+    buffer.seek(0)
+    other = made(kind)
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    assert torch.equal(other(x), expected)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_copies_and_pickles_are_equal_and_small_where_nothing_is_learned(kind: str) -> None:
+    module, x = made(kind, 64, scale=0.5), torch.randn(1, 50, 64)
+    expected = module(x)
+    assert torch.equal(copy.deepcopy(module)(x), expected)
+    written = pickle.dumps(module)
+    assert torch.equal(pickle.loads(written)(x), expected)
+    assert len(written) < 2000 or kind in TRAINED
+    again = type(module)(64, **module.settings())
+    assert again.settings() == module.settings()
+    assert repr(again) == repr(module)
+    assert "scale=0.5" in repr(module)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_kind_survives_save_and_from_pretrained(kind: str, tmp_path: Any) -> None:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class Config(PretrainedConfig):
+        model_type = "posenc-test"
+
+    class Model(PreTrainedModel):
+        config_class = Config
+
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            self.before, self.positions = nn.Linear(8, 8), positional_encoding(kind, 8)
+            self.post_init()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.positions(self.before(x))
+
+    model, x = Model(Config()).eval(), torch.randn(2, 5, 8)
+    for weight in model.parameters():
+        nn.init.normal_(weight)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(Model.from_pretrained(tmp_path).eval()(x), model(x))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_autocast_leaves_the_dtype_of_x(kind: str) -> None:
+    module, ids = made(kind), torch.arange(5).expand(2, -1)
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.randn(2, 5, 8).to(dtype)
+        with torch.autocast("cpu", torch.bfloat16):
+            for positions in (None, ids):
+                ours = module(x, positions)
+                assert ours.dtype == dtype
+                torch.testing.assert_close(ours, module(x.float(), positions).to(dtype), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_inference_mode_first_and_training_later(kind: str) -> None:
+    module = made(kind)
+    with torch.inference_mode():
+        module(torch.zeros(1, 5, 8))
+    for positions in (None, torch.arange(5), torch.arange(5)[None]):
+        x = torch.randn(1, 5, 8, requires_grad=True)
+        module(x, positions).sum().backward()
+        assert torch.equal(x.grad, torch.ones_like(x))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_fake_mode_runs(kind: str) -> None:
+    with FakeTensorMode():
+        module = positional_encoding(kind, 8)
+        for positions in (None, torch.arange(5), torch.randint(0, 5, (2, 5))):
+            assert isinstance(module(torch.empty(2, 5, 8), positions), FakeTensor)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of its compiler
+@pytest.mark.parametrize("kind", EVERY)
+def test_one_graph_for_all_lengths_under_a_compiler(kind: str) -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    module = made(kind, 16, scale="sqrt_d", max_length=500)
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
+    for length in (5, 9, 300):
+        x, ids = torch.randn(3, length, 16), torch.randint(0, 400, (3, length))
+        torch.testing.assert_close(compiled(x), module(x))
+        torch.testing.assert_close(compiled(x, ids), module(x, ids))
+    assert len(graphs) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
+    module = made(kind, 16)
+    batch, length = torch.export.Dim("batch", min=2), torch.export.Dim("length", min=2, max=512)
+    shapes = {"x": {0: batch, 1: length}, "position_ids": {0: batch, 1: length}}
+    given = torch.randn(3, 7, 16), torch.randint(0, 9, (3, 7))
+    program = torch.export.export(module, given, dynamic_shapes=shapes).module()
+    x, ids = torch.randn(5, 33, 16), torch.randint(0, 512, (5, 33))
+    torch.testing.assert_close(program(x, ids), module(x, ids))
+
+
+# -------------------------------------------------------------------------------------------------------- theirs, ours
+
+
+@pytest.mark.filterwarnings("ignore")  # what x-transformers' own imports have to say
+def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
+    from x_transformers.x_transformers import ScaledSinusoidalEmbedding
+
+    theirs = ScaledSinusoidalEmbedding(64)
+    ours = ScaledSinusoidalPositionalEncoding(64, start=64**-0.5, convention="marian")
+    x, positions = torch.randn(2, 50, 64), torch.tensor([7, 0, 99, 3])
+    torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-6)
+    torch.testing.assert_close(ours(x[:, :4], positions), x[:, :4] + theirs(x[:, :4], pos=positions), rtol=0, atol=2e-6)
+    with torch.no_grad():
+        theirs.scale.fill_(0.7)
+        ours.alpha.copy_(theirs.scale.squeeze())
+    torch.testing.assert_close(ours(x), x + theirs(x), rtol=0, atol=2e-5)
+    for module in (theirs, ours):
+        module(x[:1]).sum().backward()
+    torch.testing.assert_close(ours.alpha.grad, theirs.scale.grad.squeeze(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_learned_table_is_that_of_x_transformers_and_of_bert() -> None:
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertEmbeddings
+    from x_transformers.x_transformers import AbsolutePositionalEmbedding
+
+    theirs, ours, x = AbsolutePositionalEmbedding(8, 32), made("learned", max_length=32), torch.randn(2, 9, 8)
+    with torch.no_grad():
+        ours.weight.copy_(theirs.emb.weight * 8**-0.5)
+    torch.testing.assert_close(ours(x), x + theirs(x))
+    bert = BertEmbeddings(BertConfig(vocab_size=20, hidden_size=8, max_position_embeddings=32)).eval()
+    ours.load_state_dict(bert.position_embeddings.state_dict())  # the same key and shape
+    ids = torch.randint(0, 20, (2, 9))
+    tokens = bert.word_embeddings(ids) + bert.token_type_embeddings.weight[0]
+    torch.testing.assert_close(bert.LayerNorm(ours(tokens)), bert(ids))
+
+
+def test_scaled_sinusoids_are_those_of_espnet() -> None:
+    """`ScaledPositionalEncoding` written out: x + alpha * pe, alpha one number that starts at 1."""
+    module, x = ScaledSinusoidalPositionalEncoding(8), torch.randn(1, 5, 8)
+    module.load_state_dict({"alpha": torch.tensor(1.7)})
+    angle = torch.arange(5)[:, None] * torch.exp(torch.arange(0, 8, 2) * -(math.log(10000.0) / 8))
+    table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    torch.testing.assert_close(module(x), x + 1.7 * table)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusal
+
+X = torch.zeros(2, 5, 8)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda k: positional_encoding(k, 0), ValueError, r"d_model must be positive[\s\S]*got: 0"),
+        (lambda k: positional_encoding(k, -4), ValueError, "got: -4"),
+        (lambda k: positional_encoding(k, 8.0), TypeError, "whole number"),
+        (lambda k: positional_encoding(k, 8, scale="sqrt"), ValueError, "scale='sqrt_d'"),
+        (lambda k: positional_encoding(k, 8, scale=math.nan), ValueError, "finite"),
+        (lambda k: positional_encoding(k, 8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
+        (lambda k: positional_encoding(k, 8, max_length=0), ValueError, "max_length must be positive"),
+        (
+            lambda k: positional_encoding(k, 8, max_length="9"),
+            TypeError,
+            r"max_length must be a whole[\s\S]*'9'",
+        ),
+        (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, r"no argument 'max_lenght'[\s\S]*max_length="),
+        (lambda k: made(k)(X[0]), ValueError, r"expected \(batch, length, d_model\)[\s\S]*x\[None\]"),
+        (lambda k: made(k, 9)(X), ValueError, r"d_model=9[\s\S]*\(2, 5, 8\)[\s\S]*PositionalEncoding\(8\)"),
+        (lambda k: made(k)(X[None]), ValueError, r"\(1, 2, 5, 8\)"),
+        (lambda k: made(k)(X.long()), TypeError, r"torch\.int64[\s\S]*PositionalEmbedding"),
+        (lambda k: made(k)(100), TypeError, "got: 100"),
+        (lambda k: made(k, max_length=4)(X), ValueError, r"5 tokens are more than .* of 4[\s\S]*fix: max_length=5"),
+        (
+            lambda k: made(k, max_length=5)(X, torch.arange(5) + 1),
+            ValueError,
+            r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4[\s\S]*fix: ",
+        ),
+        (lambda k: made(k)(X, torch.arange(4)), ValueError, r"\(4,\), x \(2, 5, 8\)"),
+        (lambda k: made(k)(X, torch.zeros(3, 5, dtype=torch.long)), ValueError, r"shape \(3, 5\)"),
+        (lambda k: made(k)(X, 7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
+        (lambda k: made(k)(X, 100), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
+        (lambda k: made(k)(X, X[..., 0] > 0), TypeError, r"torch\.bool"),
+        (lambda k: made(k)(X, X[..., 0].to(torch.complex64)), TypeError, r"torch\.complex64"),
+        (lambda k: made(k)(X, torch.zeros(2, 5, requires_grad=True)), ValueError, r"position_ids\.detach\(\)"),
+        (lambda k: made(k)(X, out=X[:1].clone()), ValueError, "empty_like"),
+        (lambda k: made(k)(X.clone().requires_grad_(), out=X.clone()), ValueError, "leave out away"),
+    ],
+)
+def test_every_kind_refuses_the_same_with_the_same_words(
+    kind: str, call: Callable[[str], Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        call(kind)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: positional_encoding("lernt", 8), ValueError, r"must be one of 'sinusoidal'[\s\S]*kind='learned'"),
+        (lambda: positional_encoding(3, 8), ValueError, r"kind must be one of[\s\S]*got: 3"),
+        (
+            lambda: positional_encoding("learned", 8, convention="fairseq"),
+            TypeError,
+            r"'learned' has no setting 'convention'\n  got: .*'sinusoidal', 'scaled'\n  fix: .*max_length, std, scale",
+        ),
+        (lambda: positional_encoding("none", 8, base=100), TypeError, "'sinusoidal', 'scaled', 'exponential'"),
+        *(
+            (lambda k=kind, b=base: positional_encoding(k, 8, base=b), ValueError, "larger than 1")
+            for kind in ("sinusoidal", "scaled", "exponential")
+            for base in (0, -3, 1, math.inf)
+        ),
+        (lambda: ExponentialPositionalEncoding(8, base="1"), TypeError, "base must be a number"),
+        (
+            lambda: ExponentialPositionalEncoding(8)(X, torch.tensor([0.0, 1, -0.5, 2, 3])),
+            ValueError,
+            r"no row for a negative position\n  got: positions -0\.5 to 3\n  fix: .*'sinusoidal'",
+        ),
+        (lambda: LearnedPositionalEncoding(8)(X, torch.arange(5) - 1), ValueError, r"negative[\s\S]*positions -1 to 3"),
+        (
+            lambda: LearnedPositionalEncoding(8)(X, torch.arange(5) / 2),
+            TypeError,
+            r"whole positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'fourier'",
+        ),
+        (
+            lambda: LearnedPositionalEncoding(8)(torch.zeros(1, 513, 8)),
+            ValueError,
+            r"513 tokens are more than .* of 512\n  got: .*\n  fix: max_length=513, or a kind .* 'sinusoidal'",
+        ),
+        (lambda: LearnedPositionalEncoding(8, None), TypeError, "max_length must be a whole number"),
+        (lambda: LearnedPositionalEncoding(8, std=0), ValueError, "std must be positive"),
+        (lambda: LearnedPositionalEncoding(8, std="small"), TypeError, "std must be a number"),
+        (lambda: FourierPositionalEncoding(8, num_features=5), ValueError, r"got: 5[\s\S]*num_features=6"),
+        (lambda: FourierPositionalEncoding(8, hidden_size=0), ValueError, "hidden_size must be positive"),
+        (lambda: FourierPositionalEncoding(8, gamma=0), ValueError, "gamma must be positive"),
+        (lambda: FourierPositionalEncoding(8, gamma="wide"), TypeError, "gamma must be a number"),
+        (lambda: ScaledSinusoidalPositionalEncoding(8, start=math.nan), ValueError, "start must be finite"),
+        (lambda: ScaledSinusoidalPositionalEncoding(8, start="1"), TypeError, "start must be a number"),
+        (lambda: made("learned")(X, out=X.clone()), ValueError, r"weights that train[\s\S]*leave out away"),
+        (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding is to say"),
+    ],
+)
+def test_what_a_kind_refuses_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_the_way_out_of_a_declared_length_is_one() -> None:
+    for kind in EVERY:
+        with pytest.raises(ValueError, match="beyond the declared length"):
+            made(kind, max_length=5)(X, torch.tensor([0, 1, 2, 3, 8]))
+        assert made(kind, max_length=9)(X, torch.tensor([0, 1, 2, 3, 8])).shape == X.shape
