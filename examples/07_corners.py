@@ -8,22 +8,30 @@ sees two neighbours and cannot tell the walks apart. The best that it can say is
 truth in one of its two coordinates: a mean squared error of 0.5. With positions what remains is the noise.
 
 In training the decoder is fed the true corners, one place later, behind a look-ahead mask; at evaluation it is fed what
-it said itself. So the third corner is a riddle in training as well, but the fourth is not, given the third.
+it said itself. Given the true third corner the fourth is no riddle, which is why the model without positions looks
+better in training than it is.
+
+One seed is drawn here. Over SEED = 0 to 4, which also chooses the squares, the test error is 0.011 to 0.013 with
+positions, of which 0.010 is the noise of the corners that are to be said, and 0.51 to 0.63 without.
 
 Attention is torch's, in `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`. Run it with
-`python examples/07_corners.py`: under a minute on one CPU core. It downloads nothing.
+`python examples/07_corners.py`: under a minute on one CPU core. It downloads nothing, and draws into a folder: the
+losses, the predictions of both models beside the truth, and who looks at whom in encoder, decoder and between them.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import tempfile
+from pathlib import Path
 
 import torch
 from datasets import Dataset
 from torch import nn
 from transformers import PrinterCallback, Trainer, TrainingArguments, default_data_collator, set_seed
 
-from hf_posenc import AttentionMask, SinusoidalPositionalEncoding
+from hf_posenc import AttentionMask, SinusoidalPositionalEncoding, plots
 
 SEED = 0
 SQUARES, NOISE = 128, 0.1  # to train on, and as many to test
@@ -102,19 +110,41 @@ def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
     return trainer
 
 
-def main() -> None:
+def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
+    """The losses, what each model says beside the truth, and where the one with positions looks."""
+    plots.canvas.save(
+        plots.losses({name: run.state.log_history for name, run in runs.items()}, log=True), folder / "losses.png"
+    )
+    seen, truth = test["corners"], test["labels"]
+    for name, run in runs.items():
+        picture = plots.sequences(seen, truth, run.predict(test).predictions)
+        plots.canvas.save(picture, folder / f"{name.replace(' ', '_')}.png")
+    picture = plots.attention(
+        runs["with positions"].model,
+        {"corners": torch.from_numpy(seen[:1])},
+        tokens=[["first", "second"]],
+        decoder_tokens=[["begin", "third"]],
+    )
+    plots.canvas.save(picture, folder / "attention.png")
+    print("pictures:", *sorted(path.name for path in folder.glob("*.png")))
+
+
+def main(folder: Path) -> None:
     torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
     train, test = squares(SQUARES, seed=SEED), squares(SQUARES, seed=SEED + 1000)
     print(f"{SQUARES} squares to train on, {SQUARES} to test; corners moved by a standard deviation of {NOISE}")
-    for positions in (True, False):
+    runs = {}
+    for name in ("with positions", "without positions"):
         set_seed(SEED)
-        trainer = trained(CornerModel(positions=positions), train, test)
-        logs = trainer.state.log_history
-        losses = [log["loss"] for log in logs if "loss" in log]
-        tests = [log["eval_loss"] for log in logs if "eval_loss" in log]
-        name = "with" if positions else "without"
-        print(f"{name} positions: test MSE {tests[-1]:.4f}, training loss {losses[-1]:.4f}", flush=True)
+        runs[name] = trained(CornerModel(positions=name == "with positions"), train, test)
+        tests = [log["eval_loss"] for log in runs[name].state.log_history if "eval_loss" in log]
+        print(f"{name}: test MSE {tests[-1]:.4f}", flush=True)
+    if importlib.util.find_spec("matplotlib"):
+        folder.mkdir(parents=True, exist_ok=True)
+        draw(runs, test, folder)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("corners"), help="for the pictures; ./corners")
+    main(parser.parse_args().folder)

@@ -130,3 +130,5 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
     errors = {name: float(mse) for name, mse in re.findall(r"^(with|without) positions: test MSE ([\d.]+)", out, re.M)}
     assert errors["with"] < 0.02  # the noise of the corners that are to be said is 0.01 of it
     assert errors["without"] > 0.45  # half-way between the two corners that may come is 0.5 off
+    drawn = {path.name for path in (tmp_path / "corners").iterdir()}
+    assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}

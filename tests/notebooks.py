@@ -1,0 +1,146 @@
+"""The notebooks of examples/: run them, tidy them, and say what they print, picture or not.
+
+`python -m tests.notebooks` runs all of them, or those named, and writes them back with what they print and draw; the
+tests run them in a folder of their own and compare.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from PIL import Image
+from traitlets.config import Config
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples" / "notebooks"
+REPOSITORY = "https://colab.research.google.com/github/hf-posenc/hf_posenc/blob/main"
+BADGE = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
+# A cell with this tag prints what training, or the speed of a machine, gave: its words are compared, its numbers not.
+MEASURED = "measured"
+CELL_SECONDS = 150
+# tqdm says so on its import wherever ipywidgets are missing; no notebook draws a bar.
+_NO_WIDGETS = "ignore:IProgress not found"
+TIDY = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+TIDY_LANGUAGE = {"language_info": {"name": "python"}}
+
+
+def notebooks() -> list[Path]:
+    """All of them, in the order of their numbers."""
+    return sorted(FOLDER.glob("*.ipynb"))
+
+
+def badge(path: Path) -> str:
+    """The first line of a notebook: opens it in Colab."""
+    return BADGE.format(link=f"{REPOSITORY}/examples/notebooks/{path.name}")
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook as it lies in the folder."""
+    return nbformat.read(path, as_version=4)
+
+
+def executed(path: Path, folder: Path) -> NotebookNode:
+    """The notebook after a run from top to bottom, in a new kernel that works in `folder` and reaches no network."""
+    notebook = read(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    aside = {name: str(folder / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "HF_HOME")}
+    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "", "PYTHONWARNINGS": _NO_WIDGETS}
+    unset = {"HF_DATASETS_CACHE", "JPY_PARENT_PID"}
+    environment = {name: value for name, value in os.environ.items() if name not in unset} | aside | quiet
+    environment["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory() as sockets:  # in a short path, and no ports: the kernel warns where there are
+        settings = {"transport": "ipc", "connection_file": str(Path(sockets) / "kernel.json")}
+        NotebookClient(
+            notebook,
+            timeout=CELL_SECONDS,
+            kernel_name="python3",
+            coalesce_streams=True,  # what is printed in pieces is one output, whatever the pieces
+            resources={"metadata": {"path": str(folder)}},
+            config=Config({"KernelManager": settings}),
+        ).execute(env=environment)  # its kernel has ended when this returns, however it returns
+    return tidied(notebook, path)
+
+
+def tidied(notebook: NotebookNode, path: Path) -> NotebookNode:
+    """Without what changes from run to run or from editor to editor; with the badge."""
+    notebook.metadata = nbformat.from_dict(TIDY | TIDY_LANGUAGE)
+    notebook.nbformat_minor = 5
+    notebook.cells[0].source = "\n".join([badge(path), *notebook.cells[0].source.splitlines()[1:]])
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        for output in cell.get("outputs", []):
+            output.pop("execution_count", None)
+            if output.output_type == "execute_result":
+                output.execution_count = cell.execution_count
+            if "metadata" in output:
+                output.metadata = nbformat.from_dict({})
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = base64.b64encode(_small(base64.b64decode(output.data["image/png"]))).decode()
+    return notebook
+
+
+def _small(png: bytes) -> bytes:
+    """The same picture in 256 colours: a third of the bytes, and no difference to be seen."""
+    file = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    return file.getvalue()
+
+
+def said(cell: NotebookNode) -> list[str]:
+    """What a cell prints, and what its last line shows, as text; the numbers of measured cells left out."""
+    texts = []
+    for output in cell.get("outputs", []):
+        if output.output_type == "stream" and output.name == "stdout":
+            texts.append(output.text)
+        elif output.output_type in ("execute_result", "display_data"):
+            texts.append("a picture" if "image/png" in output.data else output.data.get("text/plain", ""))
+    if MEASURED in cell.metadata.get("tags", []):
+        texts = [re.sub(r"-?\d[\d,.]*(e[+-]?\d+)?", "#", text) for text in texts]
+    return [re.sub(r"[ \t]+", " ", text).strip() for text in texts]
+
+
+def differences(fresh: NotebookNode, committed: NotebookNode) -> list[str]:
+    """Where a run says something else than the file, cell by cell."""
+    pairs = enumerate(zip(fresh.cells, committed.cells, strict=True))
+    return [
+        f"cell {i}: {said(now)} where the file has {said(then)}" for i, (now, then) in pairs if said(now) != said(then)
+    ]
+
+
+def pictures(notebook: NotebookNode) -> list[bytes]:
+    """The PNG files in a notebook's outputs."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [base64.b64decode(output.data["image/png"]) for output in outputs if "image/png" in output.get("data", {})]
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write it aside and rename it, keys sorted: nothing half-written, and small differences from run to run."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(nbformat.writes(notebook).rstrip("\n") + "\n")
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)
+
+
+def main(names: list[str]) -> None:
+    """Run the notebooks whose names contain one of these, or all, and write them back."""
+    for path in notebooks():
+        if not names or any(name in path.name for name in names):
+            with tempfile.TemporaryDirectory() as folder:
+                notebook = executed(path, Path(folder))
+            write(notebook, path)
+            print(path.name, f"{path.stat().st_size / 1000:.0f} kB,", len(pictures(notebook)), "pictures", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
