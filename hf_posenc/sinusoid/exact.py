@@ -2,8 +2,9 @@ r"""Sines and cosines of positions, exact to one rounding.
 
 Plain arithmetic on the CPU: no cache, no device, no module. An angle p·f is needed modulo a turn, and its error is an
 absolute one, so a single float64 product is not enough near the zeros of a sine, nor anywhere above about 2**22. Here
-frequencies are in turns, known to 100 bits or more in float64 parts; the product is reduced to a quarter turn
-without loss, and sines are taken of the rest: three times the work of a plain sine, paid once for a table.
+frequencies are in turns, known to 159 bits in three float64 parts; their products with a position are reduced to a
+quarter turn without loss, and sines are taken of the rest. Three parts, because a base can be such that a position ends
+2**-54 of a turn from a zero after 2**30 turns.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -33,24 +34,26 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 # Elements of one float64 block: what one step works on stays in the cores' own cache.
 _BLOCK = 2**15
-_SHORT = 2.0**22  # up to here the 79 bits of head and rest leave an error far below half a unit next to any zero
+# Where an angle ends within this part of its half turns from a zero, the zero is meant: the arithmetic errs by 2**-157,
+# and no position that is not on a zero comes nearer to one than 2**-56 of a turn, if a turn is a float64 of positions.
+_NOISE = 2.0**-140
 _SPLITTER = 2.0**27 + 1  # Dekker's constant: splits 53 bits into 26 and 26
 
 
 class Waves(NamedTuple):
     r"""The frequencies of one encoding in turns per position, in the parts that the arithmetic needs.
 
-    `head` has 26 bits and `rest` the 53 after it; `whole` is `head + tail` and `low` the 53 bits after that. NumPy,
-    because a tensor made under a fake mode, or inference mode, must not live on in a cache.
+    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of the first two. NumPy, because a
+    tensor made under a fake mode, or inference mode, must not live on in a cache.
     """
 
     convention: Convention
     d_model: int
-    head: NDArray[np.float64]  # (F,), as all below
-    rest: NDArray[np.float64]
-    whole: NDArray[np.float64]
-    tail: NDArray[np.float64]
+    whole: NDArray[np.float64]  # (F,), as all below
+    head: NDArray[np.float64]
     low: NDArray[np.float64]
+    low_head: NDArray[np.float64]
+    last: NDArray[np.float64]
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
@@ -79,20 +82,14 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
     """The frequencies of one convention, width and base, computed once."""
     exact = exact_frequencies(convention, d_model, base)
-    whole = np.array([float(turns) for turns in exact], dtype=np.float64)
-    head = _upper_half(whole)
+    parts = []
     with localcontext(DIGITS):
-        rest = [float(turns - Decimal(part)) for turns, part in zip(exact, head.tolist(), strict=True)]
-        low = [float(turns - Decimal(part)) for turns, part in zip(exact, whole.tolist(), strict=True)]
-    return Waves(
-        convention,
-        d_model,
-        head,
-        np.array(rest, dtype=np.float64),
-        whole,
-        whole - head,
-        np.array(low, dtype=np.float64),
-    )
+        for _ in range(3):
+            part = np.array([float(turns) for turns in exact], dtype=np.float64)
+            exact = [turns - Decimal(taken) for turns, taken in zip(exact, part.tolist(), strict=True)]
+            parts.append(part)
+    whole, low, last = parts
+    return Waves(convention, d_model, whole, _upper_half(whole), low, _upper_half(low), last)
 
 
 def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
@@ -114,32 +111,22 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
     """
     whole = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
     positions, out = positions.reshape(-1), whole.view(-1, waves.d_model)  # (N,), (N, D)
-    # Whole numbers up to the limit have few bits, and so have most fractions: one exact product is enough for them. Not
-    # so where columns turn faster than once a position, and may come near zero at the first of them.
-    short = (positions.abs() <= _SHORT) & (positions == _upper_half(positions)) & bool((waves.whole <= 1).all())
-    for rows, turned in ((short, _turn_short), (~short, _turn_long)):
-        where = rows.nonzero().squeeze(1)
-        everything = len(where) == len(positions)
-        step = max(1, _BLOCK // max(1, len(waves.head)))
-        for start in range(0, len(where), step):
-            some = slice(start, start + step)
-            sine, cosine = _sine_and_cosine(*turned(positions[some if everything else where[some]], waves))
-            block = out[some] if everything else out.new_zeros(len(sine), waves.d_model)
-            for place, values in zip(waves.convention.columns(waves.d_model), (sine, cosine), strict=True):
-                column = block[:, place]
-                column.copy_(round_once(values[:, : column.shape[1]], dtype))
-            if not everything:
-                out[where[some]] = block
+    step = max(1, _BLOCK // max(1, len(waves.whole)))
+    for start in range(0, len(positions), step):
+        some = slice(start, start + step)
+        both = _sine_and_cosine(positions[some], waves)
+        for place, values in zip(waves.convention.columns(waves.d_model), both, strict=True):
+            column = out[some, place]
+            column.copy_(round_once(values[:, : column.shape[1]], dtype))
     return whole
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
     """As `encode`, for positions `(...)`, in operations that do not depend on values: what `torch.export` can hold."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
-    sine, cosine = _sine_and_cosine(*_turn_long(flat, waves))
     parts = [
         round_once(values[:, :count], dtype)
-        for values, count in zip((sine, cosine), waves.convention.counts(waves.d_model), strict=True)
+        for values, count in zip(_sine_and_cosine(flat, waves), waves.convention.counts(waves.d_model), strict=True)
     ]
     first, second = reversed(parts) if waves.convention.cosine_first else parts
     pairs, zeros = second.shape[1], first.new_zeros(flat.shape[0], waves.d_model - first.shape[1] - second.shape[1])
@@ -180,40 +167,45 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _turn_short(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For short positions, each (N, F): half turns in the angle, the turns left over, a correction to those."""
-    column = positions.unsqueeze(1)
-    turns = column * torch.from_numpy(waves.head)  # exact: 26 bits times 26
-    halves = (turns * 2).round()
-    return halves, turns - halves * 0.5, column * torch.from_numpy(waves.rest)
+def _sine_and_cosine(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sine and cosine of the angles of positions `(N,)`, each `(N, F)`.
 
-
-def _turn_long(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same for any position: Dekker's exact product, then the low part of the frequency."""
+    The cosine is taken as the sine of what is missing to a quarter turn. Parts are added from the largest to the
+    smallest, so that each sum is exact wherever it comes close to zero.
+    """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
-    lower = column - upper
-    head, tail = torch.from_numpy(waves.head), torch.from_numpy(waves.tail)
-    turns = column * torch.from_numpy(waves.whole)
-    error = (upper * head - turns) + upper * tail + lower * head + lower * tail
+    turns, error = _product(column, upper, waves.whole, waves.head)
+    more, rest = _product(column, upper, waves.low, waves.low_head)
+    rest = torch.addcmul(rest, column, torch.from_numpy(waves.last))
     halves = (turns * 2).round()
-    return halves, turns - halves * 0.5, error + column * torch.from_numpy(waves.low)
-
-
-def _sine_and_cosine(
-    halves: torch.Tensor, left: torch.Tensor, small: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sine and cosine of `halves` / 2 + `left` + `small` turns, each (N, F), where `left` is a quarter at most.
-
-    The cosine is taken as the sine of what is missing to a quarter turn, before `small` is rounded into `left`: so both
-    are exact where they come close to zero.
-    """
-    radians = halves.remainder(2).mul_(-4 * math.pi).add_(2 * math.pi)  # 2π, or -2π after an odd number of half turns
-    # A sign of 0 would lose `small` where nothing is left: after whole half turns, far out or of round frequencies.
+    left = turns.addcmul_(halves, halves.new_full((), -0.5))  # in turns, a quarter at most
+    # A sign of 0 would lose the parts where nothing is left: after whole half turns, far out or of round frequencies.
     side = torch.copysign(left.new_ones(()), left)
-    missing = (0.25 - left.abs()).addcmul_(side, small, value=-1)
-    zero = left.new_zeros(())  # 0 + x·y is never -0.0
-    return torch.addcmul(zero, left + small, radians).sin_(), torch.addcmul(zero, missing, radians).sin_()
+    missing = 0.25 - left.abs()
+    for part in (error, more, rest):
+        left = left.add_(part)
+        missing = missing.addcmul_(side, part, value=-1)
+    noise = halves.abs().mul_(_NOISE)
+    radians = halves.remainder_(2).mul_(-4 * math.pi).add_(2 * math.pi)  # 2π, or -2π after an odd number of half turns
+    return _sine(left, radians, noise), _sine(missing, radians, noise)
+
+
+def _sine(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The sine of a few turns, `radians` in each; those within `noise` of nothing are exactly nothing."""
+    found = torch.where(turns.abs() <= noise, 0.0, turns)
+    return found.mul_(radians).add_(0.0).sin_()  # + 0.0: never -0.0
+
+
+def _product(
+    column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Dekker's product `(N, F)` and its error, exactly; the upper halves of both factors are known."""
+    whole, head = torch.from_numpy(by), torch.from_numpy(by_upper)
+    tail, lower = whole - head, column - upper
+    product = column * whole
+    error = upper * head - product
+    return product, error.addcmul_(upper, tail).addcmul_(lower, head).addcmul_(lower, tail)
 
 
 @overload
