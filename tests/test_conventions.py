@@ -1,4 +1,4 @@
-"""Conventions held against the tables of transformers and tensor2tensor's formula, each other, and JSON."""
+"""Conventions held against their formulas, each other, and JSON; against other packages in `test_peers`."""
 
 from __future__ import annotations
 
@@ -14,61 +14,14 @@ import torch
 from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
-    SinusoidalPositionalEncoding,
     convert,
     fixed_bases,
     frequencies,
     resolve_convention,
     sinusoidal_encoding,
-    sinusoidal_table,
 )
 
-# ------------------------------------------------------------------------------------------------------- theirs / ours
-
-
-@pytest.mark.parametrize("width", [2, 5, 8, 64, 511, 512])
-def test_marian_is_the_table_of_transformers(width: int) -> None:
-    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-
-    theirs = MarianSinusoidalPositionalEmbedding(300, width).create_weight()
-    ours = sinusoidal_encoding(torch.arange(300), width, convention="marian")
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=6e-8)  # theirs rounds a float64 sine as well
-
-
-@pytest.mark.parametrize("width", [4, 5, 8, 64, 511, 512])
-@pytest.mark.parametrize("padding_idx", [1, None])
-def test_fairseq_is_the_table_of_m2m100(width: int, padding_idx: int | None) -> None:
-    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
-
-    theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(300, width, padding_idx)
-    if padding_idx is None:
-        ours = sinusoidal_encoding(torch.arange(300), width, convention="fairseq")
-    else:
-        ours = sinusoidal_table(300, width, convention="fairseq")
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-5)  # theirs has float32 angles of up to 300
-    assert CONVENTIONS["fairseq"].first_position == 2
-
-
-def test_fairseq_counts_as_m2m100_does() -> None:
-    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
-
-    theirs = M2M100SinusoidalPositionalEmbedding(20, 16, padding_idx=1)
-    ids = torch.tensor([[5, 6, 7, 8]])
-    ours = SinusoidalPositionalEncoding(16, convention="fairseq")(torch.zeros(1, 4, 16))
-    torch.testing.assert_close(ours, theirs(ids), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 64, 129])
-def test_tensor2tensor_is_get_timing_signal_1d(width: int) -> None:
-    scales = width // 2
-    step = math.log(1.0e4 / 1.0) / max(scales - 1, 1)
-    inverse = [math.exp(-i * step) for i in range(scales)]
-    theirs = [
-        [math.sin(p * f) for f in inverse] + [math.cos(p * f) for f in inverse] + [0.0] * (width % 2)
-        for p in range(200)
-    ]
-    ours = sinusoidal_encoding(torch.arange(200), width, convention="tensor2tensor", dtype=torch.float64)
-    torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64), rtol=0, atol=1e-12)
+# ------------------------------------------------------------------------------------------------------- definition
 
 
 def test_halves_and_interleaved_hold_the_same_columns_where_the_spacing_is_the_same() -> None:

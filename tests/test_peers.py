@@ -159,7 +159,7 @@ def test_tables_of_float32_angles_are_ours_within_their_error(model: str, width:
 
 
 @pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
-@pytest.mark.parametrize("width", [8, 33, 64])
+@pytest.mark.parametrize("width", [4, 5, 64, 511])
 @pytest.mark.parametrize("model", PADDED)
 def test_tables_with_a_padding_row_are_ours_with_the_same_row_zero(model: str, width: int, convention: str) -> None:
     theirs = of_transformers(*PADDED[model]).get_embedding(300, width, 1)
