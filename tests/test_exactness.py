@@ -1,0 +1,266 @@
+"""Every number of the encoding held against the exact one: the formula in mpmath, 50 digits behind the point.
+
+The bound: the exact value rounded once (0.51 units in the last place) in 32 and 16 bits, two units of 1 in float64.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sinusoid_reference import ALL, DIGITS, FORMATS, named, sweep, units, value, worst_of
+
+from hf_posenc.sinusoid import (
+    CONVENTIONS,
+    Convention,
+    fixed_bases,
+    frequencies,
+    sinusoidal_encoding,
+)
+from hf_posenc.sinusoid.exact import round_once
+
+LOW = list(FORMATS)
+BOUND = {**dict.fromkeys(LOW, 0.51), torch.float64: 2.0}
+# Numerators of the continued fraction of π: whole positions at which sin(p) comes as near to zero as it can.
+NEAR_ZERO = [22, 355, 103993, 104348, 5419351, 80143857, 245850922, 411557987, 1068966896]
+
+
+def any_convention(chosen: random.Random) -> tuple[Convention, int, float | None]:
+    """A convention, a width and a base: a preset, or every field drawn."""
+    width = round(2 ** chosen.uniform(0, 11))
+    base = chosen.choice([None, 10000.0, 500, 10 ** chosen.uniform(0.01, 12), 2.0 ** chosen.randint(1, 40)])
+    kind = chosen.randrange(4)
+    if kind == 0:
+        return chosen.choice(list(CONVENTIONS.values())), width, base
+    layout, spacing = chosen.choice(["interleaved", "halves"]), chosen.choice(["width", "ends"])
+    settings: dict[str, Any] = {"layout": layout, "spacing": spacing, "cosine_first": chosen.random() < 0.5}
+    if kind == 1:
+        return Convention("drawn", **settings), width, base
+    if kind == 2:
+        shortest = 10 ** chosen.uniform(-1, 2)
+        return (
+            Convention("drawn", **settings, wavelengths=(shortest, shortest * 10 ** chosen.uniform(0.1, 8))),
+            width,
+            None,
+        )
+    bases = [chosen.choice([chosen.randint(2, 2000), chosen.uniform(1.1, 1e6)]) for _ in range(min(width, 40))]
+    return (
+        Convention("drawn", layout=layout, cosine_first=settings["cosine_first"], bases=tuple(bases)),
+        2 * len(bases),
+        None,
+    )
+
+
+def any_positions(chosen: random.Random, count: int) -> torch.Tensor:
+    """Whole ones to 2**31, as many small as large, of both signs; or fractions, from the tiniest to 2**40."""
+    if chosen.random() < 0.5:
+        whole = [chosen.randrange(2 ** chosen.randint(1, 31)) for _ in range(count)]
+        return torch.tensor(
+            [2**31 - each if chosen.random() < 0.1 else each * chosen.choice([1, 1, -1]) for each in whole]
+        )
+    real = [2 ** chosen.uniform(-40, 40) * chosen.choice([1, -1]) for _ in range(count)]
+    return torch.tensor([round(each, 3) if chosen.random() < 0.3 else each for each in real], dtype=torch.float64)
+
+
+def worst(
+    convention: Convention, width: int, base: float | None, positions: torch.Tensor, columns: list[int]
+) -> dict[torch.dtype, float]:
+    """The largest error in one column of each position, by dtype."""
+    found = dict.fromkeys(BOUND, 0.0)
+    rows = {
+        dtype: sinusoidal_encoding(positions, width, convention=convention, base=base, dtype=dtype).double().tolist()
+        for dtype in BOUND
+    }
+    with mpmath.workdps(DIGITS):
+        for row, (position, column) in enumerate(zip(positions.tolist(), columns, strict=True)):
+            exact = value(convention, width, base, position, column)
+            for dtype, numbers in rows.items():
+                found[dtype] = max(found[dtype], units(numbers[row][column], exact, dtype))
+    return found
+
+
+def worst_of_draws(count: int, seed: int) -> dict[torch.dtype, float]:
+    chosen, most = random.Random(seed), dict.fromkeys(BOUND, 0.0)
+    for _ in range(count // 20):
+        convention, width, base = any_convention(chosen)
+        positions = any_positions(chosen, 20)
+        columns = [chosen.randrange(width) for _ in range(20)]
+        for dtype, error in worst(convention, width, base, positions, columns).items():
+            most[dtype] = max(most[dtype], error)
+    return most
+
+
+def assert_bounded(found: dict[torch.dtype, float]) -> None:
+    print({str(dtype).removeprefix("torch."): round(error, 5) for dtype, error in found.items()})
+    for dtype, error in found.items():
+        assert error <= BOUND[dtype], (dtype, error)
+
+
+# ------------------------------------------------------------------------------------------------------- against mpmath
+
+
+def test_ten_thousand_draws_of_position_column_width_base_and_convention() -> None:
+    assert_bounded(worst_of_draws(10_000, seed=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_a_million_draws(seed: int) -> None:
+    assert_bounded(worst_of_draws(100_000, seed))
+
+
+@pytest.mark.parametrize("convention", ALL, ids=named)
+def test_whole_positions_where_a_sine_or_a_cosine_all_but_vanishes(convention: Convention) -> None:
+    """The zeros of sin(p) itself, and of every other column, by the continued fraction of its half turn."""
+    width = 12 if convention.bases is None else 6
+    near = NEAR_ZERO + [p // 2 for p in NEAR_ZERO] + [2**31 - 1, 2**31]
+    for column in range(width):
+        positions = torch.tensor(near + list(range(140)))
+        assert_bounded(worst(convention, width, None, positions, [column] * len(positions)))
+
+
+def test_bases_chosen_so_that_an_angle_all_but_vanishes() -> None:
+    """The worst that a caller could do: at 53 bits, a base at which p / base^(2i/D) is next to a multiple of π/2."""
+    chosen = random.Random(5)
+    for _ in range(300):
+        width, quarters = 2 * chosen.randint(2, 64), chosen.randint(1, 9)
+        pair, position = chosen.randrange(1, width // 2), chosen.randrange(100, 2 ** chosen.randint(8, 22))
+        base = float((position / (quarters * math.pi / 2)) ** (width / (2 * pair)))
+        if 1 < base < 1e300:
+            with mpmath.workdps(DIGITS):
+                nearest = mpmath.power(position / (quarters * mpmath.pi / 2), mpmath.mpf(width) / (2 * pair))
+            column = 2 * pair + quarters % 2
+            assert_bounded(worst(CONVENTIONS["vaswani"], width, float(nearest), torch.tensor([position]), [column]))
+
+
+def test_fixed_bases_next_to_a_divisor_of_a_position() -> None:
+    """p / b as near to a half turn as float64 allows: b · turns = 2p + 2**-50 has a p for any odd number of turns."""
+    chosen, tried = random.Random(6), 0
+    for _ in range(300):
+        turns = chosen.randrange(3, 2 ** chosen.randint(3, 29), 2)
+        position = -pow(2**51, -1, turns) % turns + turns * chosen.randint(1, 3)
+        bits = (position * 2**51 + 1) // turns
+        if bits.bit_length() == 52 or (bits.bit_length() == 53 and bits % 2 == 0):
+            base = math.ldexp(bits, -50)
+            assert bits * turns == position * 2**51 + 1
+            tried += 1
+            for column in (0, 1):
+                assert_bounded(worst(fixed_bases(base), 2, None, torch.tensor([position, 2 * position]), [column] * 2))
+    assert tried > 50
+
+
+def test_whole_turns_and_quarters_of_them_are_exact() -> None:
+    for base in (3, 4, 5, 7, 12, 44, 1000, 4097, 2**20 + 4, 2.5):
+        step = int(base * 2)
+        times = torch.tensor([0, 1, 2, 3, 500, 2**31 // step - 1, -7])
+        rows = sinusoidal_encoding(times * step, 2, convention=fixed_bases(base))
+        assert torch.equal(rows, torch.tensor([[0.0, 1.0]]).expand(7, -1)), base
+        if base % 4 == 0:
+            rows = sinusoidal_encoding(times * base + base // 4, 2, convention=fixed_bases(base))
+            assert torch.equal(rows, torch.tensor([[1.0, 0.0]]).expand(7, -1)), base
+    ours = sinusoidal_encoding(torch.arange(5), 4, convention=Convention("seconds", wavelengths=(4.0, 64.0)))
+    assert ours[:, 0].tolist() == [0, 1, 0, -1, 0]
+    assert ours[:, 1].tolist() == [1, 0, -1, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_values_too_small_to_be_normal_are_rounded_once_as_well(dtype: torch.dtype) -> None:
+    """Next to zero a unit shrinks no further: 2**-24 in float16, 2**-133 in bfloat16, 2**-149 in float32."""
+    digits, least = FORMATS[dtype]
+    smallest = least - digits + 1
+    chosen = random.Random(7)
+    positions = [chosen.choice([1, -1]) * 2.0 ** chosen.uniform(smallest - 3, least + 2) for _ in range(300)]
+    positions += [1.5 * 2.0**smallest, 0.5 * 2.0**smallest, 0.50001 * 2.0**smallest]
+    found = worst(CONVENTIONS["vaswani"], 4, 1e8, torch.tensor(positions, dtype=torch.float64), [0] * len(positions))
+    assert 0.4 < found[dtype] <= BOUND[dtype]
+    steep = worst(CONVENTIONS["vaswani"], 6, 1e60, torch.arange(1, 2000), [4] * 1999)
+    assert_bounded(steep)
+
+
+def test_half_a_unit_is_no_matter_of_course() -> None:
+    """What this file would see of the two common ways: angles in float32, and in float64."""
+    position = 2**30 + 7
+    with mpmath.workdps(DIGITS):
+        exact = value(CONVENTIONS["vaswani"], 64, None, position, 2)
+    frequency = frequencies(64)[1]
+    single = (torch.tensor(float(position)) * frequency.float()).sin()
+    double = (position * frequency).sin()
+    with mpmath.workdps(DIGITS):
+        assert units(float(single), exact, torch.float32) > 1e5
+        assert (
+            units(float(double.float()), exact, torch.float32) > 0.51 or units(float(double), exact, torch.float64) > 2
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- whole tables
+
+
+@pytest.mark.parametrize("convention", ALL, ids=named)
+def test_every_row_to_131072(convention: Convention) -> None:
+    width = 7 if convention.bases is None else 6
+    exact = sweep(convention, width, None, 131_073)
+    found = {}
+    for dtype in BOUND:
+        ours = sinusoidal_encoding(torch.arange(131_073), width, convention=convention, dtype=dtype)
+        found[dtype] = worst_of(ours, exact)
+    assert_bounded(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("convention", ALL, ids=named)
+@pytest.mark.parametrize("width", [512, 768])
+def test_every_row_and_column_to_131072(convention: Convention, width: int) -> None:
+    if convention.bases is not None:
+        convention = fixed_bases(*(4 + 1.7 * pair for pair in range(width // 2)))
+    exact = sweep(convention, width, None, 131_073)
+    for dtype in BOUND:
+        ours = sinusoidal_encoding(torch.arange(131_073), width, convention=convention, dtype=dtype)
+        assert_bounded({dtype: worst_of(ours, exact)})
+
+
+def test_the_reference_for_whole_tables_is_that_of_single_numbers() -> None:
+    chosen = random.Random(8)
+    for convention in ALL:
+        width = 9 if convention.bases is None else 6
+        high, low = sweep(convention, width, None, 5000)
+        with mpmath.workdps(DIGITS):
+            for _ in range(60):
+                row, column = chosen.randrange(5000), chosen.randrange(width)
+                exact = value(convention, width, None, row, column)
+                assert abs(mpmath.mpf(high[row, column]) + low[row, column] - exact) < mpmath.mpf(2) ** -98
+
+
+# ------------------------------------------------------------------------------------------------------------ rounding
+
+
+def test_frequencies_are_the_nearest_float64() -> None:
+    for width, base in ((512, None), (7, 500.0), (64, 1e6)):
+        with mpmath.workdps(50):
+            exact = [mpmath.power(base or 10000, -mpmath.mpf(2 * i) / width) for i in range((width + 1) // 2)]
+            assert frequencies(width, base=base).tolist() == [float(each) for each in exact]
+
+
+@given(st.floats(-1, 1, allow_subnormal=False))
+def test_sixteen_bits_are_rounded_once(number: float) -> None:
+    given_value = torch.tensor(number, dtype=torch.float64)
+    for dtype in (torch.bfloat16, torch.float16):
+        near = given_value.to(dtype)
+        up, down = (torch.nextafter(near, torch.tensor(side, dtype=dtype)) for side in (9.0, -9.0))
+        ours = round_once(given_value, dtype)
+        best = min(abs(each.double() - given_value) for each in (near, up, down))
+        assert abs(ours.double() - given_value) == best
+
+
+def test_torch_itself_rounds_twice() -> None:
+    """The reason for `round_once`: should this ever fail, it can go."""
+    middle = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)
+    assert middle.to(torch.bfloat16) == 1.0
+    assert round_once(middle, torch.bfloat16) == 1 + 2**-7
+    middle = torch.tensor(1 + 2**-11 + 2**-40, dtype=torch.float64)
+    assert round_once(middle, torch.float16) == 1 + 2**-10

@@ -1,0 +1,339 @@
+"""The encoding held against every way that frameworks have of damaging a table: the same bits before and after.
+
+Each for all conventions, and for a model with the module in it wherever a model is what gets saved, cast or copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sinusoid_reference import ALL, FIXED, named, widths
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.func import functional_call, grad, vmap
+from transformers import PretrainedConfig, PreTrainedModel
+
+from hf_posenc import PositionalEmbedding
+from hf_posenc.sinusoid import (
+    Convention,
+    SinusoidalPositionalEncoding,
+    cache,
+    exact,
+    frequencies,
+    resolve_convention,
+    sinusoidal_encoding,
+)
+
+conventions = pytest.mark.parametrize("convention", ALL, ids=named)
+LENGTH = 9
+IDS = torch.tensor([[0, 0, 3, 5, 7, 9, 11, 2, 4], [6, 8, 10, 1, 3, 5, 7, 2, 4]])
+MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
+
+
+@pytest.fixture(autouse=True)
+def _no_tables_kept() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+class Config(PretrainedConfig):
+    """Of a model as a user would write one."""
+
+    model_type = "hf-posenc-tests"
+
+    def __init__(self, d_model: int = 12, convention: str | list[float] = "vaswani", **more: Any) -> None:
+        self.d_model, self.convention = d_model, convention
+        super().__init__(**more)
+
+    @classmethod
+    def of(cls, convention: Convention) -> Config:
+        return cls(widths(convention)[0], list(convention.bases) if convention.bases else convention.name)
+
+
+class Model(PreTrainedModel):
+    """An embedding, the encoding twice (inside a PositionalEmbedding and alone), a layer on top."""
+
+    config_class = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        known = isinstance(config.convention, str)
+        convention = resolve_convention(config.convention) if known else FIXED  # type: ignore[arg-type]
+        self.embed = PositionalEmbedding(nn.Embedding(16, config.d_model), convention=convention)
+        self.pos = SinusoidalPositionalEncoding(config.d_model, convention=convention, scale="sqrt_d")
+        self.head = nn.Linear(config.d_model, 3)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Embedding | nn.Linear):
+            nn.init.normal_(module.weight)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.head(self.pos(self.embed(input_ids, attention_mask)))
+
+
+def build(convention: Convention) -> Model:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Model(Config.of(convention)).eval()
+
+
+def rows_of(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """What it adds to nothing, by every way of asking: default positions, given ones, far ones, fractions."""
+    x = torch.zeros(2, LENGTH, module.d_model, dtype=dtype)
+    ids = torch.arange(LENGTH) + 3
+    return [module(x), module(x, ids), module(x, IDS), module(x, IDS + 2**30), module(x, IDS / 4)]
+
+
+def exact_rows(convention: Convention, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """The same, from the function that keeps no tables."""
+    first, d_model = convention.first_position, widths(convention)[0]
+    counted, placed = torch.arange(LENGTH) + first, torch.arange(LENGTH) + 3
+    places = [counted.expand(2, -1), placed.expand(2, -1), IDS, IDS + 2**30, IDS / 4]
+    return [sinusoidal_encoding(each, d_model, convention=convention, dtype=dtype) for each in places]
+
+
+def assert_exact(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torch.float32) -> None:
+    """Bit for bit, from nothing and then from what is kept."""
+    with decimal.localcontext(decimal.Context()):
+        expected = exact_rows(module.convention, dtype)
+    cache.clear()
+    exact.waves.cache_clear()
+    for _ in range(2):
+        for ours, rows in zip(rows_of(module, dtype), expected, strict=True):
+            assert ours.dtype == dtype
+            assert torch.equal(ours, rows)
+
+
+# ------------------------------------------------------------------------------------------------------- dtype changes
+
+CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "half and back": lambda model: model.half().float(),
+    "bfloat16 and back": lambda model: model.bfloat16().float(),
+    "to(float16) and back": lambda model: model.to(torch.float16).to(torch.float32),
+    "double and back": lambda model: model.double().float(),
+    "type": lambda model: model.type(torch.bfloat16).type(torch.float32),
+    "apply": lambda model: model._apply(lambda tensor: tensor * 0),
+}
+
+
+@conventions
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_cast_and_back_changes_no_bit(convention: Convention, cast: str) -> None:
+    model = build(convention)
+    assert_exact(CASTS[cast](model).pos)
+
+
+@conventions
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_in_another_dtype_rows_are_the_exact_ones_rounded_once(convention: Convention, dtype: torch.dtype) -> None:
+    model = build(convention).to(dtype)
+    assert_exact(model.pos, dtype)
+    embedded = model.embed(IDS, MASK)
+    rows = model.embed.embedding(IDS[1]) + exact_rows(convention, dtype)[0][1]
+    assert embedded.dtype == dtype
+    assert torch.equal(embedded[1], rows)
+
+
+@conventions
+def test_autocast_leaves_every_bit_as_it_was(convention: Convention) -> None:
+    module = build(convention).pos
+    for dtype in (torch.float32, torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert_exact(module, dtype)
+    assert_exact(module)
+
+
+@conventions
+def test_a_default_dtype_of_bfloat16_touches_nothing(convention: Convention) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        cache.clear()
+        module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention)
+        made = rows_of(module), rows_of(module, torch.bfloat16)
+        direct = exact_rows(convention)
+    finally:
+        torch.set_default_dtype(before)
+    for ours, again, rows in zip(made[0], direct, exact_rows(convention), strict=True):
+        assert torch.equal(ours, rows)
+        assert torch.equal(again, rows)
+    for ours, rows in zip(made[1], exact_rows(convention, torch.bfloat16), strict=True):
+        assert torch.equal(ours, rows)
+
+
+@conventions
+def test_a_decimal_context_of_the_caller_changes_no_digit(convention: Convention) -> None:
+    module = build(convention).pos
+    exact.waves.cache_clear()
+    with decimal.localcontext(decimal.Context(prec=3, traps=[decimal.Inexact])):
+        assert_exact(module)
+        turning = frequencies(module.d_model, convention=convention)
+    assert torch.equal(frequencies(module.d_model, convention=convention), turning)
+
+
+# -------------------------------------------------------------------------------------------- meta device, checkpoints
+
+
+def test_a_fake_mode_and_the_meta_device_leave_nothing_behind() -> None:
+    module = SinusoidalPositionalEncoding(24)
+    with FakeTensorMode():
+        for positions in (None, torch.arange(5), torch.rand(2, 5)):
+            assert isinstance(module(torch.empty(2, 5, 24), positions), FakeTensor)
+        assert isinstance(sinusoidal_encoding(torch.arange(3), 24), FakeTensor)
+    empty = module(torch.empty(2, 5, 24, device="meta"), torch.arange(5))
+    assert (empty.device.type, empty.shape) == ("meta", (2, 5, 24))
+    assert sinusoidal_encoding(torch.arange(3), 24, device="meta").is_meta
+    with torch.device("meta"):
+        ours = module(torch.zeros(1, 5, 24, device="cpu"))
+        assert sinusoidal_encoding([1, 2], 24).device.type == "cpu"
+    assert torch.equal(ours[0], sinusoidal_encoding(torch.arange(5), 24))
+
+
+@conventions
+def test_meta_then_empty_then_loaded_three_times_in_a_row(convention: Convention) -> None:
+    model = build(convention)
+    expected, checkpoint = model(IDS, MASK), model.state_dict()
+    assert list(checkpoint) == ["embed.embedding.weight", "head.weight", "head.bias"]
+    for _ in range(3):
+        with torch.device("meta"):
+            fresh = Model(Config.of(convention)).eval()
+        assert fresh(IDS.to("meta"), MASK.to("meta")).is_meta
+        fresh = fresh.to_empty(device="cpu")
+        assert_exact(fresh.pos)
+        fresh.load_state_dict(checkpoint, strict=True)
+        assert torch.equal(fresh(IDS, MASK), expected)
+        cache.clear()
+        checkpoint = fresh.state_dict()
+
+
+@conventions
+def test_saved_and_loaded_by_transformers_three_times_in_a_row(convention: Convention, tmp_path: Path) -> None:
+    model = build(convention)
+    expected = model(IDS, MASK)
+    for turn in range(3):
+        model.save_pretrained(tmp_path / str(turn))
+        cache.clear()
+        model, told = Model.from_pretrained(tmp_path / str(turn), output_loading_info=True)
+        assert not any(told.values())
+        assert torch.equal(model(IDS, MASK), expected)
+        assert_exact(model.pos)
+    for dtype in (torch.bfloat16, torch.float16, "auto"):
+        low = Model.from_pretrained(tmp_path / "2", dtype=dtype)
+        kind = torch.float32 if dtype == "auto" else dtype
+        assert low.head.weight.dtype == kind
+        assert_exact(low.pos, kind)
+        assert torch.equal(low(IDS, MASK), build(convention).to(kind)(IDS, MASK))
+        assert_exact(low.float().pos)
+
+
+@conventions
+def test_a_table_that_an_old_checkpoint_holds_is_passed_over(convention: Convention, tmp_path: Path) -> None:
+    model = build(convention)
+    expected, width = model(IDS, MASK), model.pos.d_model
+    old = {**model.state_dict(), "pos.pe": torch.randn(50, 1, width), "embed.encoding.pe": torch.randn(1, 50, width)}
+    fresh = Model(Config.of(convention)).eval()
+    assert not torch.equal(fresh(IDS, MASK), expected)
+    fresh.load_state_dict(old, strict=True)
+    assert {"pos.pe", "embed.encoding.pe"} < set(old)
+    assert torch.equal(fresh(IDS, MASK), expected)
+    with pytest.raises(RuntimeError, match=r"pos\.other"):
+        fresh.load_state_dict({**old, "pos.other": torch.zeros(1)}, strict=True)
+    model.save_pretrained(tmp_path, state_dict=old)
+    cache.clear()
+    assert torch.equal(Model.from_pretrained(tmp_path)(IDS, MASK), expected)
+
+
+# ------------------------------------------------------------------------------------------------- copies
+
+
+@conventions
+def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
+    model = build(convention)
+    assert_exact(model.pos)  # with tables at hand that must not travel
+    assert_exact(copy.deepcopy(model.pos))
+    assert_exact(copy.deepcopy(model).pos)
+    model.pos(torch.zeros(1, 5000, model.pos.d_model))
+    for written in (pickle.dumps(model.pos), pickle.dumps(copy.copy(model.pos))):
+        assert len(written) < 2048
+        assert_exact(pickle.loads(written))
+    buffer = io.BytesIO()
+    torch.save(model.pos.state_dict(), buffer)
+    assert len(buffer.getvalue()) < 2048
+
+
+# ------------------------------------------------------------------------------------- inference mode, functional calls
+
+
+@conventions
+def test_inference_mode_first_and_training_later(convention: Convention) -> None:
+    model = build(convention)
+    with torch.inference_mode():
+        expected = model(IDS, MASK).clone()
+        rows_of(model.pos)
+    ours = model.train()(IDS, MASK)
+    ours.sum().backward()
+    assert torch.equal(ours.detach(), expected)
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+    for positions in (None, IDS[0], IDS, IDS + 2**30):
+        x = torch.randn(2, LENGTH, model.pos.d_model, requires_grad=True)
+        model.pos(x, positions).sum().backward()
+        torch.testing.assert_close(x.grad, torch.full_like(x, model.pos.factor))
+
+
+@conventions
+def test_a_functional_call_sees_the_weights_it_is_given(convention: Convention) -> None:
+    model, other = build(convention), build(convention)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(0.5).add_(0.1)
+    weights = dict(other.named_parameters())
+    assert torch.equal(functional_call(model, weights, (IDS, MASK)), other(IDS, MASK))
+    found = grad(lambda given: functional_call(model, given, (IDS, MASK)).square().mean())(weights)
+    expected = torch.autograd.grad(other(IDS, MASK).square().mean(), list(weights.values()))
+    for name, gradient in zip(weights, expected, strict=True):
+        torch.testing.assert_close(found[name], gradient)
+
+
+@conventions
+@pytest.mark.parametrize("scale", [None, "sqrt_d"])
+def test_gradients_of_single_samples(convention: Convention, scale: Any) -> None:
+    """vmap over the rows of a batch, with positions of their own or one row for all, as torch.func's tutorial does."""
+    module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale=scale)
+    x, ids = torch.randn(4, LENGTH, module.d_model), torch.randint(0, 700, (4, LENGTH))
+
+    def loss(row: torch.Tensor, *positions: torch.Tensor) -> torch.Tensor:
+        return module(row[None], *(each[None] for each in positions)).square().sum()
+
+    for places, given in ((None, ()), (ids, (ids,)), (ids + 2**30, (ids + 2**30,)), (ids / 4, (ids / 4,))):
+        assert torch.equal(vmap(lambda row, *each: module(row[None], *each)[0])(x, *given), module(x, places))
+        torch.testing.assert_close(vmap(grad(loss))(x, *given), 2 * module.factor * module(x, places))
+    one = ids[:1]
+    assert torch.equal(vmap(lambda row: module(row[None], one)[0])(x), module(x, one))
+    assert torch.equal(vmap(lambda row: module(x, row))(ids)[1], module(x, ids[1]))
+    direct = vmap(lambda row: sinusoidal_encoding(row, module.d_model, convention=convention))(ids)
+    assert torch.equal(direct, sinusoidal_encoding(ids, module.d_model, convention=convention))
+
+
+@conventions
+def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Convention) -> None:
+    model = build(convention)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(given: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return functional_call(model, given, (ids[None], mask[None])).square().mean()
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(weights, IDS, MASK)
+    for row in range(2):
+        alone = grad(loss)(weights, IDS[row], MASK[row])
+        for name, gradient in alone.items():
+            torch.testing.assert_close(found[name][row], gradient)
