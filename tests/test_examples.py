@@ -132,3 +132,10 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
     assert errors["without"] > 0.45  # half-way between the two corners that may come is 0.5 off
     drawn = {path.name for path in (tmp_path / "corners").iterdir()}
     assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}
+
+
+def test_the_pictures_of_the_readme_are_drawn_where_one_says(tmp_path: Path) -> None:
+    out = run("figures.py", tmp_path, str(tmp_path))
+    for name in ("batch.png", "masks.png", "positions.png"):
+        assert re.search(rf"{name}: shows [0-9a-f]{{16}}$", out, re.MULTILINE)
+        assert (tmp_path / name).stat().st_size > 10_000

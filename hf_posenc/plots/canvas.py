@@ -72,7 +72,7 @@ PADDING, GRID = "#DCDCDC", "#DCDCDC"
 INK, FADED = "#202020", "#6A6A6A"  # to write with: on white, and on PADDING
 
 TITLE, LABEL, SMALL = 10, 9, 8  # points
-_CHARACTERS = 12  # of a title, in an inch
+_CHARACTERS = 13  # of a title, in an inch
 
 
 def axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
@@ -152,12 +152,13 @@ def whole_ticks(*each: Any) -> None:
         axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.0f}"))
 
 
-def legend_below(ax: Axes, columns: int = 2) -> None:
-    """A legend under the name of the axis across, where it hides nothing."""
+def legend_below(ax: Axes, wide: float = 2.4) -> None:
+    """A legend under the name of the axis across, where it hides nothing; each entry `wide` inches."""
     from matplotlib.transforms import ScaledTranslation
 
-    inches = figure_of(ax).dpi_scale_trans
-    below = ax.transAxes + ScaledTranslation(0, -0.48, inches)
+    figure = figure_of(ax)
+    columns = max(int(ax.get_window_extent().width / figure.dpi / wide), 1)
+    below = ax.transAxes + ScaledTranslation(0, -0.48, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     ax.legend(**place, ncols=columns, fontsize=SMALL, frameon=False, borderaxespad=0, borderpad=0)
 

@@ -48,12 +48,12 @@ def distances(
     need_matplotlib()
     found = numbers.distances(d_model, length, convention=convention, base=base)
     ax = axes(ax, 5.2, 4.4)
-    image = heat(ax, found.distances, extent=(-0.5, length - 0.5, length - 0.5, -0.5), name="distance")
-    image.set_clim(0, found.distances.max() or 1)
-    ax.set_aspect("equal")
     thinned = f"\nevery {ordinal(found.step)} position drawn" if found.step > 1 else ""
     size = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
     label(ax, f"distances between positions\n{size}{thinned}", "position", "position")
+    image = heat(ax, found.distances, extent=(-0.5, length - 0.5, length - 0.5, -0.5), name="distance")
+    image.set_clim(0, found.distances.max() or 1)
+    ax.set_aspect("equal")
     return ax
 
 

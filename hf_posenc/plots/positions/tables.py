@@ -54,13 +54,13 @@ def encoding(
     table = numbers.encoding(d_model, length, convention=convention, base=base)
     ax = axes(ax, 6.5, 4.0)
     box = (-0.5, d_model - 0.5, length - 0.5, -0.5)  # in columns and positions, also where several share a row
+    what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
+    across, down = ("position", "column") if transpose else ("column", "position")
+    label(ax, what + _thinned(table, d_model, "column" if transpose else "row"), across, down)
     if transpose:
         heat(ax, table.values.T, extent=(box[3], box[2], box[1], box[0]), largest=1, name="value")
     else:
         heat(ax, table.values, extent=box, largest=1, name="value")
-    what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
-    across, down = ("position", "column") if transpose else ("column", "position")
-    label(ax, what + _thinned(table, d_model, "column" if transpose else "row"), across, down)
     return ax
 
 
@@ -96,6 +96,8 @@ def sine_and_cosine(
     apart = numbers.sine_and_cosine(d_model, length, convention=convention, base=base)
     ax = axes(ax, 6.5, 4.0)
     halves = [(name, one) for name, one in zip(("sines", "cosines"), apart, strict=True) if len(one.columns)]
+    what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
+    label(ax, what + _thinned(apart.sines, d_model, "row"), "column", "position", pad=18)
     gap = max(len(apart.sines.columns) // 16, 0.25)
     start, ticks, names = 0.0, [], []
     for name, one in halves:
@@ -122,8 +124,6 @@ def sine_and_cosine(
     bar = ax.figure.colorbar(ax.images[0], ax=ax)
     bar.ax.tick_params(labelsize=SMALL)
     bar.set_label("value", fontsize=LABEL)
-    what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
-    label(ax, what + _thinned(apart.sines, d_model, "row"), "column", "position", pad=18)
     return ax
 
 

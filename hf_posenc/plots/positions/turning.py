@@ -114,7 +114,7 @@ def dials(
     check_count("pairs of columns", count, _MOST_DIALS, f"d_model={2 * _MOST_DIALS}")
     check_count("positions", length, _MOST_POSITIONS, f"positions={_MOST_POSITIONS}")
     size = min(0.5, 5.0 / length)
-    ax = axes(ax, max(2.0 + size * length, 3.6), 1.0 + size * count)
+    ax = axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * count)
     centres = np.stack(np.meshgrid(np.arange(length), -np.arange(count)), axis=-1).reshape(-1, 2)  # (F·P, 2)
     angles = found.angles.reshape(-1)
     around = np.linspace(0, 2 * np.pi, 49)
@@ -126,6 +126,7 @@ def dials(
     ax.set_xlim(-0.6, length - 0.4)
     ax.set_ylim(0.4 - count, 0.6)
     ax.set_aspect("equal")
+    ax.set_anchor("W")  # where the title begins
     for side in ax.spines.values():
         side.set_visible(False)
     label(ax, f"{some(d_model, 'column')} as hands of clocks, {formula(convention, base)}", "position", "")
@@ -177,7 +178,7 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
     ax.set_ylim(-10, 370)
     ax.set_yticks(range(0, 361, 90), [f"{tick}°" for tick in range(0, 361, 90)])
     ax.grid(color=GRID, linewidth=0.6)
-    legend_below(ax, 3)
+    legend_below(ax, 1.6)
     whole_ticks(ax.xaxis)
     listed = ", ".join(f"{one:g}" for one in found.bases)
     name = f"degrees of base{'s' if len(found.bases) > 1 else ''} {listed}"

@@ -1,0 +1,61 @@
+"""The pictures of README.md, drawn anew as `python examples/figures.py [FOLDER]`; by default beside this file.
+
+Each file carries what its picture shows as a short code. The tests draw the same pictures again, and fail where a code
+has changed: then run this.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hf_posenc import DataCollatorWithPositionalEncoding, plots, train_bpe
+from hf_posenc.plots import canvas
+from hf_posenc.plots.digest import digest
+
+TEXTS = ["bike ride I, she said", "I ride bike", "she said: I said, she said"]
+
+
+def batch():
+    """What the collator makes of three texts, with embeddings of a table that is the same on every machine."""
+    tokenizer = train_bpe(TEXTS, vocab_size=400)
+    table = (torch.arange(400 * 64) * 7919 % 1000 / 500 - 1).view(400, 64)
+    collate = DataCollatorWithPositionalEncoding(tokenizer, embedding=nn.Embedding.from_pretrained(table))
+    made = collate(TEXTS)
+    return plots.batch(made, collate.tokens(made))
+
+
+def positions():
+    """Four looks at the encoding: its rows, some of its columns, and how near positions are to each other."""
+    figure = canvas.new_figure(8.4, 6.8)
+    panels = figure.subplots(2, 2)
+    plots.encoding(64, 50, ax=panels[0, 0])
+    plots.distances(64, 50, ax=panels[0, 1])
+    plots.curves(64, 50, columns=[4, 5, 12, 13], ax=panels[1, 0])
+    plots.similarity(64, 50, starts=(0, 100), ax=panels[1, 1])
+    return figure
+
+
+def masks():
+    """Who may attend to whom in a padded row: padding, look-ahead, both."""
+    collate = DataCollatorWithPositionalEncoding(train_bpe(TEXTS, vocab_size=400))
+    batch = collate(TEXTS)
+    return plots.masks(batch, collate.tokens(batch))
+
+
+FIGURES = {"batch.png": batch, "positions.png": positions, "masks.png": masks}
+
+
+def main(folder: Path) -> None:
+    """Draw every picture into `folder`."""
+    for name, draw in FIGURES.items():
+        figure = draw()
+        canvas.save(figure, folder / name, about=f"shows {digest(figure)}")
+        print(f"{folder / name}: shows {digest(figure)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
