@@ -49,6 +49,30 @@ def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int,
     assert found.largest_error == pytest.approx(largest_error(table, found), abs=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("wavelengths", [(4, 4096), (2 * math.pi * 5, 2 * math.pi * 20_000), (3.7, 880)])
+@pytest.mark.parametrize(
+    ("layout", "spacing", "cosine_first"),
+    [
+        ("interleaved", "width", False),
+        ("halves", "ends", True),
+        ("interleaved", "ends", True),
+        ("halves", "width", False),
+    ],
+)
+def test_wavelengths_are_read_off(layout: Any, spacing: Any, cosine_first: bool, wavelengths: Any, dtype: Any) -> None:
+    made = Convention("x", layout, spacing, cosine_first=cosine_first, wavelengths=wavelengths)
+    found = identify(sinusoidal_encoding(torch.arange(2, 600), 48, convention=made, dtype=dtype))
+    assert found.is_exact
+    assert found.wavelengths == pytest.approx(wavelengths)
+    assert found.base is found.bases is None
+    assert found.first_position == 2
+    assert found.convention.formula == Convention(
+        "", layout, spacing, 0, None, None, cosine_first, 1e4, found.wavelengths
+    )
+    assert "one turn in" in str(found)
+
+
 @pytest.mark.parametrize("rows", [2, 3])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["vaswani", "marian", "tensor2tensor"])

@@ -6,20 +6,17 @@ Works on a few dozen rows, and says how far they are from the formula; `recognit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from .conventions import Convention
-from .formulas import rates_of, shapes_of, steps_of
+from .formulas import rates_of
 
 _HEAD, _SPREAD = 48, 16  # rows looked at: the first ones, and some of the others
 _FEW_PAIRS, _MOST_PAIRS = 8, 64
 _COUNTED = 2048  # where a few pairs leave the first position open, every one up to here is tried
 _FARTHEST, _MOST_TURNS = 2**17, 512  # and where more do, every turn of the slowest up to here
-_LARGEST_BASE = 1e12
 
 
 class Precision(NamedTuple):
@@ -64,7 +61,7 @@ def sampled_rows(present: torch.Tensor) -> torch.Tensor:
     rows = present.nonzero().squeeze(1)
     if len(rows) <= _HEAD + _SPREAD:
         return rows
-    return torch.cat([rows[:_HEAD], rows[_spread(_HEAD, len(rows) - 1, _SPREAD)]])
+    return torch.cat([rows[:_HEAD], rows[spread(_HEAD, len(rows) - 1, _SPREAD)]])
 
 
 def allowed(
@@ -90,10 +87,10 @@ def fit(sample: Sample, formula: Convention, *, is_thorough: bool = False) -> Fi
     """
     rows, values = sample.head
     pairs = _some_pairs(formula, values.shape[1])
-    turning = _as_complex(values, formula)[:, pairs]
+    turning = as_complex(values, formula)[:, pairs]
     rates = rates_of(formula, values.shape[1])[pairs]
     # Turned back by its own row, every row of a column is at the angle of row 0.
-    start = (turning * _turn(-rows.unsqueeze(1) * rates)).mean(0)
+    start = (turning * turn(-rows.unsqueeze(1) * rates)).mean(0)
     is_coherent = float(start.abs().square().mean()) > 0.5 * float(turning.abs().square().mean())
     near = 4 * sample.precision.half + 1e-5
     signs = (1, -1) if is_thorough and is_coherent else (1,)
@@ -125,48 +122,7 @@ def judge(sample: Sample, formula: Convention, first_position: int) -> Fit:
     return Fit(formula, first_position, amplitude, float(error.square().mean().sqrt()), float(ratio))
 
 
-def unusual(table: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Convention]]:
-    r"""Formulas with bases of their own that a table may have, read off how its columns turn from row to row.
-
-    Args:
-        table (`torch.Tensor` `(N, D)`): on the CPU.
-        present (`torch.Tensor` `(N,)` bool): rows that are not zero.
-        precision (`Precision`): of its numbers.
-
-    Returns:
-        Lists of formulas to try, one list after the other; in each, those with rounder numbers first.
-    """
-    d_model = table.shape[1]
-    shapes = shapes_of(d_model)
-    turned: dict[str, tuple[torch.Tensor, float]] = {}
-    spaced: list[Convention] = []
-    fixed: list[Convention] = []
-    for shape in shapes:
-        key = str(shape.columns(d_model))
-        if key not in turned:
-            turned[key] = _turned(table, present, shape, precision)
-            fixed += _fixed(shape, *turned[key], d_model)
-        spaced += _spaced(shape, *turned[key], d_model)
-    yield sorted(spaced, key=lambda each: len(f"{each.base:.10g}".rstrip("0")))
-    yield fixed
-
-
-def round_numbers(value: float, apart: float) -> list[float]:
-    r"""Numbers not farther than `apart` from `value`, one for each count of digits, the roundest first.
-
-    Example:
-        >>> round_numbers(8191.87, 10)
-        [8200.0, 8190.0, 8192.0, 8191.9, 8191.87]
-    """
-    found: list[float] = []
-    for digits in range(1, 9):
-        near = float(f"{value:.{digits - 1}e}")
-        if abs(near - value) <= apart and near not in found:
-            found.append(near)
-    return found or [value]
-
-
-def _spread(first: int, last: int, count: int) -> torch.Tensor:
+def spread(first: int, last: int, count: int) -> torch.Tensor:
     """So many whole numbers from `first` to `last`."""
     return torch.linspace(first, last, count, dtype=torch.float64, device="cpu").round().long()
 
@@ -174,14 +130,14 @@ def _spread(first: int, last: int, count: int) -> torch.Tensor:
 def _some_pairs(formula: Convention, d_model: int, *, alone: bool = False) -> torch.Tensor:
     """Numbers of pairs from the fastest to the slowest, few enough to be quick; one may stand `alone`."""
     count = (max if alone else min)(formula.counts(d_model))
-    return _spread(0, count - 1, min(count, _MOST_PAIRS))
+    return spread(0, count - 1, min(count, _MOST_PAIRS))
 
 
-def _turn(angles: torch.Tensor) -> torch.Tensor:
+def turn(angles: torch.Tensor) -> torch.Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
-def _as_complex(values: torch.Tensor, formula: Convention) -> torch.Tensor:
+def as_complex(values: torch.Tensor, formula: Convention) -> torch.Tensor:
     """Cosine + i·sine of each pair of columns."""
     sines, cosines = (values[:, columns] for columns in formula.columns(values.shape[1]))
     count = min(formula.counts(values.shape[1]))
@@ -212,7 +168,7 @@ def _first_position(start: torch.Tensor, rates: torch.Tensor, near: float, is_th
 
 def _apart(start: torch.Tensor, rates: torch.Tensor, tried: torch.Tensor) -> torch.Tensor:
     """How far the angles of some positions are from those of `start`: `(P, F)`."""
-    return (start * _turn(-tried.unsqueeze(1) * rates)).angle().abs()
+    return (start * turn(-tried.unsqueeze(1) * rates)).angle().abs()
 
 
 def _by_vernier(start: torch.Tensor, rates: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
@@ -227,47 +183,3 @@ def _by_vernier(start: torch.Tensor, rates: torch.Tensor, turns: torch.Tensor) -
             apart = angle / rate - position
             position = position + apart - turn * (apart / turn).round()
     return position.clamp(-(2.0**40), 2.0**40).round().long()
-
-
-def _turned(
-    table: torch.Tensor, present: torch.Tensor, shape: Convention, precision: Precision
-) -> tuple[torch.Tensor, float]:
-    """By how many radians each pair turns a row `(F,)`, and how sure that is; rows farther apart refine it."""
-    rates = torch.zeros(min(shape.counts(table.shape[1])), dtype=torch.float64, device="cpu")
-    sure, lag = math.inf, 1
-    while lag < len(present):
-        rows = (present[:-lag] & present[lag:]).nonzero().squeeze(1)
-        if len(rows):
-            rows = rows[_spread(0, len(rows) - 1, min(len(rows), _HEAD))]
-            before, after = (_as_complex(table[some].double(), shape) for some in (rows, rows + lag))
-            together = (after * before.conj()).sum(0)
-            rates = rates + (together * _turn(-lag * rates)).angle() / lag
-            sure = max(precision.half, 2**-22) / lag
-        lag *= 2
-    return rates, sure
-
-
-def _spaced(shape: Convention, rates: torch.Tensor, sure: float, d_model: int) -> list[Convention]:
-    """The bases by which evenly spaced columns would turn so, if the first one turns by 1."""
-    number = torch.arange(len(rates), dtype=torch.float64, device="cpu")
-    known = (rates > 30 * sure) & (number > 0)
-    if not bool(known.any()) or shape.bases is not None:
-        return []
-    number, weight = number[known], (rates[known] / sure).square()
-    sharpness = float((weight * number.square()).sum())
-    step = float((-rates[known].log() * number * weight).sum()) / sharpness
-    steps = steps_of(shape, d_model)
-    if not 0 < step * steps < math.log(_LARGEST_BASE):
-        return []
-    base = math.exp(step * steps)
-    near = round_numbers(base, base * steps * 4 / math.sqrt(sharpness))
-    return [replace(shape, base=each) for each in near if each > 1]
-
-
-def _fixed(shape: Convention, rates: torch.Tensor, sure: float, d_model: int) -> list[Convention]:
-    """One base a pair, where every pair turns at all."""
-    if d_model % 2 or bool((rates.abs() <= sure).any()):
-        return []
-    turns = 2 * math.pi / torch.where(rates > 0, rates, rates + 2 * math.pi)
-    bases = tuple(round_numbers(turn, 4 * sure * turn**2 / (2 * math.pi))[0] for turn in turns.tolist())
-    return [replace(shape, spacing="width", bases=bases)] if min(bases) > 1 else []

@@ -29,8 +29,10 @@ class Identified:
             bfloat16 numbers. float64 tables are exact within 2**-51.
         layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): which column is what.
         spacing (`"width"` or `"ends"`): base^(-2i/D), or base^(-i/(H-1)) for H pairs of columns.
-        base (`float`, *optional*): of the spacing; `None` with `bases`.
+        base (`float`, *optional*): of the spacing; `None` with `bases` or `wavelengths`.
         bases (`tuple` of `float`, *optional*): positions per turn of each pair, where no spacing explains them.
+        wavelengths (two `float`, *optional*): the shortest and the longest, where the first pair turns by another angle
+            than 1 radian a position.
         first_position (`int`): row r holds position r + `first_position`.
         zero_rows (`tuple` of `int`): rows of nothing but zeros.
         amplitude (`float`): what the sines and cosines are multiplied by.
@@ -60,6 +62,7 @@ class Identified:
     spacing: Spacing
     base: float | None
     bases: tuple[float, ...] | None
+    wavelengths: tuple[float, float] | None
     first_position: int
     zero_rows: tuple[int, ...]
     amplitude: float
@@ -85,6 +88,7 @@ class Identified:
             bases=self.bases,
             cosine_first=self.cosine_first,
             base=self.base or USUAL_BASE,
+            wavelengths=self.wavelengths,
         )
 
     def __str__(self) -> str:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from .conventions import Convention
 from .exact import DTYPES
-from .fitting import Fit, Precision, Sample, fit, sampled_rows, unusual
+from .fitting import Fit, Precision, Sample, fit, sampled_rows
 from .formulas import SHAPES, presets_of, shapes_of
+from .guessing import unusual
 from .identified import Identified, is_near
 from .measuring import Measured, measure
 
@@ -115,8 +116,9 @@ def _made(
         layout=formula.layout,
         cosine_first=formula.cosine_first,
         spacing=formula.spacing,
-        base=None if formula.bases else formula.base,
+        base=None if formula.bases or formula.wavelengths else formula.base,
         bases=formula.bases,
+        wavelengths=formula.wavelengths,
         first_position=best.first_position,
         zero_rows=zero_rows,
         amplitude=best.amplitude,
