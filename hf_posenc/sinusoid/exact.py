@@ -27,7 +27,7 @@ from .._explain import one_of
 from .conventions import Convention
 
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
-# Decimal digits of a frequency before it is split into two float64 parts, which hold 32 of them. A context of our own:
+# Decimal digits of a frequency before it is split into three float64 parts, which hold 47 of them. A context of our own:
 # the caller's may round to fewer, or trap.
 DIGITS = Context(prec=60)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
