@@ -134,6 +134,22 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
     assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}
 
 
+def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_path: Path) -> None:
+    out = run("09_compare_positions.py", tmp_path, "--short")
+    numbers = r" +[\d,]+ +(\d\.\d{3}) +(\d\.\d{3}|refused)$"
+    found = {
+        kind: re.findall(rf"^{kind}{numbers}", out, re.MULTILINE)[0]
+        for kind in ("sinusoidal", "scaled", "learned", "fourier", "exponential", "none")
+    }
+    for kind in ("sinusoidal", "scaled", "fourier"):
+        assert float(found[kind][0]) > 0.7
+        assert float(found[kind][1]) > 0.5
+    assert float(found["learned"][0]) > 0.7
+    assert found["learned"][1] == "refused"
+    assert "learned: a learned table has rows for whole positions only" in out
+    assert all(0.2 < float(each) < 0.35 for each in found["none"])  # what knowing the tokens of the row is worth
+
+
 def test_the_pictures_of_the_readme_are_drawn_where_one_says(tmp_path: Path) -> None:
     out = run("figures.py", tmp_path, str(tmp_path))
     for name in ("batch.png", "masks.png", "positions.png"):
