@@ -15,9 +15,12 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpecManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from PIL import Image
+from traitlets import default
 from traitlets.config import Config
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "notebooks"
@@ -30,6 +33,14 @@ CELL_SECONDS = 150
 _NO_WIDGETS = "ignore:IProgress not found"
 TIDY = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 TIDY_LANGUAGE = {"language_info": {"name": "python"}}
+
+
+class _SamePython(AsyncKernelManager):
+    """Starts the Python that runs this, whatever kernels the user has; to look for theirs makes a folder at home."""
+
+    @default("kernel_spec_manager")
+    def _native(self) -> KernelSpecManager:
+        return KernelSpecManager(kernel_dirs=[])
 
 
 def notebooks() -> list[Path]:
@@ -54,7 +65,7 @@ def executed(path: Path, folder: Path) -> NotebookNode:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     aside = {name: str(folder / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "HF_HOME")}
-    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "", "PYTHONWARNINGS": _NO_WIDGETS}
+    quiet = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": _NO_WIDGETS}
     unset = {"HF_DATASETS_CACHE", "JPY_PARENT_PID"}
     environment = {name: value for name, value in os.environ.items() if name not in unset} | aside | quiet
     environment["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -63,9 +74,11 @@ def executed(path: Path, folder: Path) -> NotebookNode:
         NotebookClient(
             notebook,
             timeout=CELL_SECONDS,
+            startup_timeout=CELL_SECONDS,
             kernel_name="python3",
             coalesce_streams=True,  # what is printed in pieces is one output, whatever the pieces
             resources={"metadata": {"path": str(folder)}},
+            kernel_manager_class=_SamePython,
             config=Config({"KernelManager": settings}),
         ).execute(env=environment)  # its kernel has ended when this returns, however it returns
     return tidied(notebook, path)
