@@ -1,4 +1,4 @@
-"""The command line: `hf-posenc show` for a text, `demo` for a corpus, `check` for a model, `explore` for the page.
+"""The command line: `hf-posenc show` for a text, `demo` for a corpus, `check` for a model, `plot`, `explore`.
 
 A command a file; here they come together, and what they refuse is worded.
 """
@@ -15,6 +15,7 @@ import typer
 from .check import check_model
 from .demo import demo
 from .explore import explore
+from .plot import plot
 from .show import show
 from .terminal import Screen
 
@@ -28,6 +29,7 @@ app.command()(show)
 app.command()(demo)
 app.command("check")(check_model)
 app.command()(explore)
+app.add_typer(plot, name="plot")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

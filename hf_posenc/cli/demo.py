@@ -149,10 +149,4 @@ def _draw(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
         figure = plots.batch(batch, tokens)
     except ImportError as error:
         return str(error).replace("\n  fix:", ":")
-    try:
-        figure.savefig(output)
-    except (OSError, ValueError) as error:  # a folder that is not there; an ending that is no format
-        raise ValueError(
-            explain("the picture cannot be written", got=f"{output}: {error}", fix="--output batch.png")
-        ) from None
-    return str(output.resolve())
+    return str(plots.canvas.save(figure, output).resolve())

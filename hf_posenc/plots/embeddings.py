@@ -38,6 +38,7 @@ def embeddings(
     base: float | None = None,
     scale: Literal["sqrt_d"] | float | None = None,
     add_special_tokens: bool = False,
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes | Figure:
     r"""Draws a text's token embeddings in the plane of their largest spread (PCA), before and after positions.
@@ -53,6 +54,8 @@ def embeddings(
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`), base (number, *optional*), scale
             (`None`, `"sqrt_d"` or `float`, *optional*): as in `PositionalEmbedding`.
         add_special_tokens (`bool`, *optional*, defaults to `False`): `[CLS]` and the like as well.
+        title (`str`, *optional*): stands above the figure. Words are placed for the size that axes have, so give it here
+            and not afterwards.
         ax (`matplotlib.axes.Axes`, *optional*): draw what is after positions, alone, into these axes of yours.
 
     Returns:
@@ -91,6 +94,8 @@ def embeddings(
         return ax
     side = 4.6 if len(words) <= 16 else 6.0
     figure = new_figure(2 * side, side)
+    if title is not None:
+        figure.suptitle(title, fontsize=TITLE)
     left, right = figure.subplots(1, 2)
     spread = [(left, found.before, found.spread_before), (right, found.after, found.spread_after)]
     for number, (cell, points, held) in enumerate(spread):
