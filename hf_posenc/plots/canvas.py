@@ -141,7 +141,7 @@ def label(ax: Axes, title: str, across: str, down: str, *, pad: float | None = N
 
 def whole_ticks(*each: Any) -> None:
     """Ticks at whole numbers only, for positions and columns: axes (`ax.xaxis`) whose limits are set already."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     for axis in each:
         low, high = sorted(axis.get_view_interval())
@@ -149,7 +149,7 @@ def whole_ticks(*each: Any) -> None:
             axis.set_ticks([round((low + high) / 2)])
         else:
             axis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,.0f}"))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def legend_below(ax: Axes, wide: float = 2.4) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import GRID, LINES, SMALL, axes, check_count, heat, label, need_matplotlib, whole_ticks
+from ..canvas import GRID, LINES, SKY, SMALL, axes, check_count, heat, label, need_matplotlib, whole_ticks
 from ..numbers.nearness import Measure
 from .naming import formula, ordinal, some
 
@@ -74,7 +74,7 @@ def similarity(
     Args:
         d_model (`int`): width D >= 1.
         length (`int`): number of distances, from 0 on. Above 2,000 every second, third, … is drawn.
-        starts (one to seven `int`): positions to measure from.
+        starts (one to six `int`): positions to measure from.
         measure (`"dot"` or `"cosine"`): the dot product, or that of rows scaled to length 1.
         convention, base: see `sinusoidal_encoding`.
         ax (`matplotlib.axes.Axes`, *optional*): to draw into.
@@ -85,7 +85,7 @@ def similarity(
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if `measure` is another, `d_model` or `length` not positive, a start negative, or there are more
-            than seven.
+            than six.
 
     Example:
         >>> [line.get_label() for line in similarity(64, 50).lines]
@@ -93,18 +93,18 @@ def similarity(
     """
     need_matplotlib()
     found = numbers.similarity(d_model, length, starts=starts, measure=measure, convention=convention, base=base)
-    check_count("starts", len(found.starts), len(LINES), "starts=[0, 10, 100]")
+    check_count("starts", len(found.starts), 1 + LINES.index(SKY), "starts=[0, 10, 100]")
     ax = axes(ax, 6.5, 3.4)
     count = len(found.starts)
     for i, one in enumerate(found.starts.tolist()):
-        # The first is broad, those on top of it ever thinner and broken, so that all of them are seen.
+        # The first is broad and pale, those on top of it ever thinner and broken, so that all of them are seen.
         width = 1.2 if count == 1 else 6 - 4.8 * i / (count - 1)
         style = "-" if i == 0 else (0, (4, 2 + 2 * i))
         marker = "." if length == 1 else None
         ax.plot(
             found.distances,
             found.values[i],
-            color=LINES[(5 + i) % 7],
+            color=(SKY, *LINES)[i],
             linewidth=width,
             linestyle=style,
             marker=marker,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import BLACK, FADED, LABEL, SMALL, axes, heat, label, need_matplotlib
+from ..canvas import FADED, LABEL, SMALL, axes, heat, label, need_matplotlib
 from ..limits import MOST
 from ..numbers.columns import every_column
 from ..numbers.positions import Table
@@ -117,7 +117,7 @@ def sine_and_cosine(
             color=FADED,
         )
         for edge in (start, start + width):
-            ax.axvline(edge, color=BLACK, linewidth=0.8)
+            ax.axvline(edge, color=FADED, linewidth=0.8)
         start += width + gap
     ax.set_xlim(0, start - gap)
     ax.set_xticks(ticks, names)

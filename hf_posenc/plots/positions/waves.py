@@ -138,7 +138,7 @@ def offsets(
     for i, one in enumerate(found.positions.tolist()):
         angles = gaps(found.angles[i][turning], apart)
         ax.plot(across, angles, color=LINES[i], marker=marker, label=f"× {one:,}: position {one:,}")
-    ax.axhline(2 * np.pi, color="black", linewidth=0.8)
+    ax.axhline(2 * np.pi, color=FADED, linewidth=0.8)
     ax.annotate(
         "one turn",
         (1, 2 * np.pi),
