@@ -81,7 +81,7 @@ class CornerModel(nn.Module):
     def decode(self, said: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         """What comes after the beginning, and after each of the points (B, T, 2) said so far: (B, T + 1, 2)."""
         points = torch.cat([self.begin.expand(len(said), -1, -1), said], dim=1)
-        mask = AttentionMask.from_lengths([points.shape[1]], look_ahead=True)
+        mask = AttentionMask.from_lengths([points.shape[1]], look_ahead=True, device=points.device)
         decoded = self.decoder(self.positions(self.read(points)), memory, **mask.for_transformer_decoder_layer())
         return self.say(decoded)
 
