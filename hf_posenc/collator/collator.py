@@ -55,7 +55,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or an object,
             fast or slow. A private copy is kept.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
-            frozen table of random numbers (from `seed`); a table of yours is used as it is at that moment.
+            frozen table of random numbers (from `seed`); a table of yours is used as it is at that moment. For other
+            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`.
         model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then holds only keys that its forward
             names, never both ids and embeddings; position ids are counted as it counts them; rows are held to what it
             takes; and what it would pass over in silence (a mask, labels, packing) raises here. Wrappers are opened.
@@ -342,7 +343,8 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table, which is never saved; a width is.
+            embedding (*optional*): the table, which is never saved; a width is. Where positions were no sinusoids, a
+                `PositionalEmbedding` with such ones again.
             model (*optional*): another model to fit; what is known of the one it was saved with is in the file.
 
         Returns:

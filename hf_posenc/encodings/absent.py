@@ -34,11 +34,11 @@ class NoPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """Zeros `(..., D)`."""
-        self._check_range(positions, bound)
+        self._checked_range(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        self._check_range(positions, bound)
+        self._checked_range(positions, bound)
         return self._add(x, x, out)
 
     def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:

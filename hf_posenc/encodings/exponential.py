@@ -56,8 +56,9 @@ class ExponentialPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """The rows `(..., D)` of any positions from 0 on; see `PositionalEncoding.rows`."""
-        self._check_range(positions, bound, negative=False)
-        if self._repeat(positions, bound):
+        bound = self._checked_range(positions, bound, negative=False)
+        if 0 <= bound < positions.numel() and not positions.is_floating_point():
+            # Many equal positions: each row is made once.
             return F.embedding(positions.long(), self._made(torch.arange(bound, device=like.device), like.dtype))
         return self._made(positions, like.dtype)
 

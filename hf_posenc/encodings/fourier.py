@@ -89,8 +89,8 @@ class FourierPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """The rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
-        self._check_range(positions, bound)
-        if self._repeat(positions, bound):
+        bound = self._checked_range(positions, bound)
+        if 0 <= bound < positions.numel() and not positions.is_floating_point():
             once = self._made(torch.arange(bound, device=like.device))
             return F.embedding(positions.long(), once).to(like.dtype)
         return self._made(positions).to(like.dtype)

@@ -86,7 +86,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
                     "'scaled', 'fourier', 'exponential'",
                 )
             )
-        self._check_range(positions, bound, negative=False)
+        self._checked_range(positions, bound, negative=False)
         # F.embedding reads int32 and int64 alone.
         where = positions if positions.dtype == torch.int32 else positions.long()
         return F.embedding(where, self.weight).to(like.dtype)

@@ -169,13 +169,19 @@ class PositionalEncoding(nn.Module):
         """What to write instead of a `max_length` that is too small."""
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
-    def _check_range(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> None:
-        """Refuses positions beyond `max_length`, and negative ones where they have no row; one wait at most."""
-        limit = self._limit
-        if without_values(positions) or not positions.numel() or (negative and limit < 0):
-            return
+    def _checked_range(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
+        """A number that all positions are below, or -1 where nobody knows one or some are negative; one wait at most.
+
+        Refuses positions beyond `max_length`, and negative ones where they have no row.
+        """
+        limit, whole = self._limit, not positions.is_floating_point()
+        if without_values(positions) or not positions.numel():
+            return -1
         if bound >= 0 and (limit < 0 or bound <= limit):
-            return
+            return bound
+        free = whole and positions.device.type == "cpu"
+        if negative and limit < 0 and not free:
+            return -1
         lowest, highest = torch.stack(positions.aminmax()).tolist()
         if lowest < 0 and not negative:
             raise ValueError(
@@ -190,13 +196,12 @@ class PositionalEncoding(nn.Module):
                 explain(
                     f"position {highest:g} is beyond the declared length",
                     got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
-                    fix=self._no_limit(math.floor(highest) + 1 - self.first_position),
+                    fix=self._no_limit(math.floor(highest) + 1 - self.first_position)
+                    if math.isfinite(highest)
+                    else "finite position_ids",
                 )
             )
-
-    def _repeat(self, positions: torch.Tensor, bound: int) -> bool:
-        """Whether whole positions are known to come more than once, so that each row is better made once."""
-        return 0 <= bound < positions.numel() and not positions.is_floating_point() and not without_values(positions)
+        return highest + 1 if whole and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
         whole = not self.rows_are_kept or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
