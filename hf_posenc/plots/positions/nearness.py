@@ -10,12 +10,29 @@ from typing import TYPE_CHECKING
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import GRID, LINES, SKY, SMALL, axes, check_count, heat, label, need_matplotlib, whole_ticks
+from ..canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GRID,
+    ORANGE,
+    SKY,
+    SMALL,
+    VERMILLION,
+    axes,
+    check_count,
+    heat,
+    label,
+    need_matplotlib,
+    whole_ticks,
+)
 from ..numbers.nearness import Measure
 from .naming import formula, ordinal, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_ON_EACH_OTHER = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # neighbours differ most
 
 
 def distances(
@@ -93,7 +110,7 @@ def similarity(
     """
     need_matplotlib()
     found = numbers.similarity(d_model, length, starts=starts, measure=measure, convention=convention, base=base)
-    check_count("starts", len(found.starts), 1 + LINES.index(SKY), "starts=[0, 10, 100]")
+    check_count("starts", len(found.starts), len(_ON_EACH_OTHER), "starts=[0, 10, 100]")
     ax = axes(ax, 6.5, 3.4)
     count = len(found.starts)
     for i, one in enumerate(found.starts.tolist()):
@@ -104,7 +121,7 @@ def similarity(
         ax.plot(
             found.distances,
             found.values[i],
-            color=(SKY, *LINES)[i],
+            color=_ON_EACH_OTHER[i],
             linewidth=width,
             linestyle=style,
             marker=marker,
