@@ -4,6 +4,6 @@ Needs the extra `explore`; importing this costs nothing, and calling says what i
 """
 
 from .page import build, look
-from .serve import serve
+from .serving import serve
 
 __all__ = ["build", "look", "serve"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from .shown import Shown
+from .shown import Shown, masks_span
 from .sources import python_of_table, python_of_tokenizer
 
 
@@ -57,9 +57,11 @@ def python_of(shown: Shown) -> str:
     ]
     if shown.table is not None:
         scale = "" if settings.factor is None else f", scale={quoted(settings.factor)}"
+        span = "" if masks_span(shown) is None else f", span={masks_span(shown)}"
+        body.append(f'    "masks": plots.masks(batch, tokens{span}),')
+    if shown.sentence:
         body += [
-            '    "masks": plots.masks(batch, tokens),',
-            f'    "embeddings": plots.embeddings(tokenizer, embedding, {quoted(settings.sentence)}, {how}{scale}),',
+            f'    "embeddings": plots.embeddings(tokenizer, embedding, {quoted(shown.sentence)}, {how}{scale}),',
         ]
     body += ["}", "for name, picture in pictures.items():", '    plots.canvas.save(picture, f"{name}.png")']
     return "\n".join([*_sorted(imports), "", *body, ""])

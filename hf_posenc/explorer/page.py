@@ -19,7 +19,7 @@ from .pictures import PICTURES, picture
 from .settings import RANGES, Settings
 from .shown import Shown, show
 from .sources import has_bert
-from .tables import batch_table, facts_table, messages, numbers_table
+from .tables import batch_table, facts_table, messages, numbers_table, refusal
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -82,36 +82,64 @@ def need_gradio() -> Any:
     return gradio
 
 
-def answer(folders: bool, controls: dict[str, Any]) -> Iterator[dict[str, str]]:
-    r"""What to put into the page for these controls: at once all but the pictures, then one picture after the other.
+def answer(folders: bool, controls: dict[str, Any]) -> dict[str, str]:
+    r"""Everything on the page but the pictures.
 
     Args:
         folders (`bool`): as in `build`.
         controls (mapping): what the controls hold, by name.
 
     Returns:
-        An iterator over mappings from the name of an output to its HTML or Python. It never raises: a fault of ours is
-        printed where the page is served, and said on the page.
+        `dict` from the name of an output to its HTML or Python. It never raises: a fault of ours is printed where the
+        page is served, and said on the page.
     """
     try:
-        settings = Settings.read(controls)
-        if settings.tokenizer == "folder" and not folders:
-            raise ValueError(explain("folders cannot be chosen here", fix="hf-posenc explore, on your own machine"))
-        shown = show(settings)
-        yield {**_numbers(shown), "messages": messages(shown), "code": python_of(shown)}
-        for name in PICTURES:
-            yield {name: picture(name, shown)}
+        shown = show(_settings(folders, controls))
+        return {**_numbers(shown), "messages": messages(shown), "code": python_of(shown)}
     except Exception as error:
-        text = str(error)
-        if "\n  fix: " not in text and "\n  got: " not in text:
-            traceback.print_exc(file=sys.stderr)
-            first = f"{type(error).__name__}: {text.partition(chr(10))[0]}"
-            text = explain("this is a fault of hf_posenc, not yours", got=first, fix="please report it, with the text")
-        nothing = dict.fromkeys([*_TEXTS, *PICTURES], "")
-        yield {**nothing, "messages": messages(Shown(Settings(), problems=(text,)))}
+        refused = messages(Shown(Settings(), problems=(_worded(error),)))
+        return {**dict.fromkeys(TEXTS, ""), "messages": refused}
 
 
-_TEXTS = ("messages", "batch", "facts", "encoding_numbers", "distances_numbers", "embeddings_numbers", "code")
+def draw(folders: bool, controls: dict[str, Any]) -> Iterator[dict[str, str]]:
+    r"""The pictures, one after the other: none where the controls were refused.
+
+    Args:
+        folders (`bool`), controls (mapping): as in `answer`.
+
+    Returns:
+        An iterator over mappings from the name of an output to its HTML. It never raises.
+    """
+    try:
+        shown = show(_settings(folders, controls))
+    except Exception:  # answer() says it
+        yield dict.fromkeys(PICTURES, "")
+        return
+    for name in PICTURES:
+        try:
+            yield {name: picture(name, shown)}
+        except Exception as error:
+            yield {name: refusal(_worded(error))}
+
+
+def _settings(folders: bool, controls: dict[str, Any]) -> Settings:
+    settings = Settings.read(controls)
+    if settings.tokenizer == "folder" and not folders:
+        raise ValueError(explain("folders cannot be chosen here", fix="hf-posenc explore, on your own machine"))
+    return settings
+
+
+def _worded(error: Exception) -> str:
+    """What a visitor is told; of a fault of ours no more than its kind, while whoever serves it sees all."""
+    text = str(error)
+    if "\n  fix: " in text or "\n  got: " in text:
+        return text
+    traceback.print_exception(error, file=sys.stderr)
+    first = f"{type(error).__name__}: {text.partition(chr(10))[0]}"
+    return explain("this is a fault of hf_posenc, not yours", got=first, fix="please report it, with the text")
+
+
+TEXTS = ("messages", "batch", "facts", "encoding_numbers", "distances_numbers", "embeddings_numbers", "code")
 
 
 def _numbers(shown: Shown) -> dict[str, str]:
@@ -184,24 +212,25 @@ def _outputs(gr: Any) -> dict[str, Any]:
 
 def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any], folders: bool) -> None:
     """Every change of a control asks anew; while an answer is on its way, only the last change waits."""
-    names = list(controls)
-
-    def ask(*values: Any) -> Iterator[Any]:
-        for part in answer(folders, dict(zip(names, values, strict=True))):
-            yield [part.get(name, gr.skip()) for name in outputs]
-
+    # Settings checks what arrives, in our words: gradio's own checks would end in a toast and a traceback.
+    hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    asked = {"inputs": list(controls.values()), "trigger_mode": "always_last", "preprocess": False, **hidden}
     # A path makes sense when it is complete.
     changed = [control.submit if name == "folder" else control.change for name, control in controls.items()]
-    gr.on(
-        [page.load, *changed],
-        ask,
-        inputs=list(controls.values()),
-        outputs=list(outputs.values()),
-        trigger_mode="always_last",
-        show_progress="hidden",
-        api_visibility="private",
-    )
-    hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+
+    def held(values: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(controls, values, strict=True))
+
+    def tell(*values: Any) -> list[Any]:
+        told = answer(folders, held(values))
+        return [told[name] for name in TEXTS]
+
+    def paint(*values: Any) -> Iterator[list[Any]]:
+        for part in draw(folders, held(values)):
+            yield [part.get(name, gr.skip()) for name in PICTURES]
+
+    gr.on([page.load, *changed], tell, outputs=[outputs[name] for name in TEXTS], **asked)
+    gr.on([page.load, *changed], paint, outputs=[outputs[name] for name in PICTURES], **asked)
     tokenizer, folder, embedding, width = (controls[name] for name in ("tokenizer", "folder", "embedding", "d_model"))
     # What goes together is set together: trained embeddings are BERT's, and as wide as they are.
     embedding.input(

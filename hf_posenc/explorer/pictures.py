@@ -16,9 +16,9 @@ from typing import Any
 
 from .. import plots
 from .settings import Settings
-from .shown import Shown, one_at_a_time, tried
+from .shown import Shown, masks_span, one_at_a_time, tried
+from .tables import refusal
 
-_DPI = 110
 _KEPT = 48  # pictures of some 60 kB
 
 
@@ -45,7 +45,7 @@ def _positions(settings: Settings) -> Hashable:
 
 PICTURES = {
     "masks": Picture(
-        lambda shown: plots.masks(shown.batch, shown.tokens),
+        lambda shown: plots.masks(shown.batch, shown.tokens, span=masks_span(shown)),
         "For each row of the batch, which token may attend to which",
         lambda settings: replace(settings, positions=2),
         ready=lambda shown: bool(shown.batch),
@@ -64,11 +64,11 @@ PICTURES = {
     ),
     "embeddings": Picture(
         lambda shown: plots.embeddings(
-            shown.tokenizer, shown.table, shown.settings.sentence, scale=shown.settings.factor, **shown.settings.formula
+            shown.tokenizer, shown.table, shown.sentence, scale=shown.settings.factor, **shown.settings.formula
         ),
         "The tokens of the first text as points in the plane, before and after positions are added",
         lambda settings: replace(settings, positions=2),
-        ready=lambda shown: shown.table is not None,
+        ready=lambda shown: bool(shown.sentence),
     ),
 }
 
@@ -98,7 +98,7 @@ def picture(name: str, shown: Shown) -> str:
     with one_at_a_time():
         drawn = tried(lambda: _png(known.draw(shown)), problems)
     if drawn is None:
-        return f'<pre class="problem">{html.escape(problems[0])}</pre>'
+        return refusal(problems[0])
     made = _html(name, known.about, drawn)
     with _keeping:
         _kept[key] = made
@@ -108,9 +108,9 @@ def picture(name: str, shown: Shown) -> str:
 
 
 def _png(drawn: Any) -> bytes:
-    """The picture as a file's bytes. No pyplot has ever known the figure, so that it goes when nobody holds it."""
+    """The bytes that `canvas.save` writes. No pyplot has ever known the figure: it goes when nobody holds it."""
     file = io.BytesIO()
-    plots.canvas.figure_of(drawn).savefig(file, format="png", dpi=_DPI)
+    plots.canvas.figure_of(drawn).savefig(file, format="png")
     return file.getvalue()
 
 

@@ -33,9 +33,9 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
         ValueError: if the port is not free.
     """
     need_gradio()
+    chosen = _free(port)
     page = build(folders=True)
     ended = threading.Event()
-    chosen = _free(port)
     _, address, _ = page.launch(
         server_name=HOST,
         server_port=chosen,

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypedDict
 from .._explain import explain, one_of, shorten
 
 # Bounds of the work that one visitor can ask for: an answer takes a second or two, whatever is typed.
-MOST_TEXTS, MOST_CHARACTERS, SENTENCE = 8, 4_000, 80
-RANGES = {"d_model": (2, 512), "positions": (2, 500), "max_length": (4, 128)}
+MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
+RANGES = {"d_model": (2, 512), "positions": (2, 500), "max_length": (4, 64)}
 
 TOKENIZERS = ("bert", "bpe", "folder")
 EMBEDDINGS = ("random", "trained")
@@ -58,10 +58,10 @@ class Settings:
     embedding: str = "random"
     d_model: int = 128
     convention: str = "vaswani"
-    base: float = 10_000.0
+    base: float = 10_000
     positions: int = 64
     scale: str = "none"
-    max_length: int = 64
+    max_length: int = 32
     padding_side: Literal["right", "left"] = "right"
     look_ahead: bool = True
     packing: bool = False
@@ -75,6 +75,9 @@ class Settings:
             object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
         if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not math.isfinite(self.base):
             raise ValueError(explain("base must be a number", got=shorten(self.base), fix="base=10000"))
+        # Typed as 10000, not 10000.0: so it stands in the Python that is handed out.
+        if self.base == int(self.base) and abs(self.base) < 1e15:
+            object.__setattr__(self, "base", int(self.base))
         # A browser can send half a surrogate pair, which no tokenizer takes and no answer can carry.
         object.__setattr__(self, "text", str(self.text or "").encode("utf-8", "replace").decode())
         object.__setattr__(self, "folder", str(self.folder or "").strip())
@@ -98,11 +101,6 @@ class Settings:
     def formula(self) -> Formula:
         """The arguments that say which encoding it is."""
         return {"convention": self.convention, "base": self.base}
-
-    @property
-    def sentence(self) -> str:
-        """The beginning of the first text: as much of it as can be told apart in the plane."""
-        return self.texts[0][:SENTENCE] if self.texts else ""
 
     @property
     def factor(self) -> Literal["sqrt_d"] | None:

@@ -5,6 +5,7 @@ Plain values and arrays; how they look is a matter of `tables` and `pictures`.
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +22,14 @@ from ..embedding import PositionalEmbedding
 from ..plots import numbers
 from ..tokenization.loading import number_of_ids
 from .settings import Settings
-from .sources import table_of, tokenizer_of
+from .sources import last_change, table_of, tokenizer_of
 
 if TYPE_CHECKING:
     from torch import nn
 
 # Warnings are caught in a place that all threads share: one answer after the other.
 _ONE_AT_A_TIME = threading.RLock()
+_TOKENS_IN_THE_PLANE, _TOKENS_OF_A_MASK = 24, 24  # more could hardly be told apart, and take seconds
 _Value = TypeVar("_Value")
 
 
@@ -42,6 +44,7 @@ class Shown:
         tokens (B lists of T `str`): what stands in it.
         encoding (`np.ndarray` `(positions, D)`, *optional*): row p is the encoding of position p.
         distances (`np.ndarray` `(positions, positions)`, *optional*): between every two of its rows.
+        sentence (`str`): as much of the first text as can be told apart in the plane.
         table (`nn.Embedding`, *optional*): where the rows of the tokens come from.
         tokenizer (`PreTrainedTokenizerBase`, *optional*): the one that was used.
         pad_token (`str`, *optional*): what stands in for a padding token where the tokenizer has none.
@@ -54,6 +57,7 @@ class Shown:
     tokens: list[list[str]] = field(default_factory=list)
     encoding: NDArray[np.float64] | None = None
     distances: NDArray[np.float64] | None = None
+    sentence: str = ""
     table: nn.Embedding | None = None
     tokenizer: Any = None
     pad_token: str | None = None
@@ -75,20 +79,31 @@ def show(settings: Settings) -> Shown:
         >>> shown.encoding.shape, shown.batch, shown.problems
         ((3, 4), {}, ())
     """
+    with one_at_a_time():
+        return _shown(settings, last_change(settings))
+
+
+@functools.lru_cache(maxsize=8)
+def _shown(settings: Settings, _: int) -> Shown:
+    """Numbers and pictures ask for the same; a folder that has changed makes it something else."""
     problems: list[str] = []
     notes = list(settings.left_out)
     parts: dict[str, Any] = {}
-    with one_at_a_time():
-        size, how = (settings.d_model, settings.positions), settings.formula
-        parts["encoding"] = tried(lambda: numbers.encoding(*size, **how).values, problems)
-        parts["distances"] = tried(lambda: numbers.distances(*size, **how).distances, problems)
-        if settings.texts:
-            parts |= tried(lambda: _collated(settings, notes), problems) or {}
-        else:
-            notes.append("no text yet: type one, or several, one a line")
-        if "batch" in parts:
-            parts |= tried(lambda: _embedded(settings, parts, notes), problems) or {}
+    size, how = (settings.d_model, settings.positions), settings.formula
+    parts["encoding"] = tried(lambda: numbers.encoding(*size, **how).values, problems)
+    parts["distances"] = tried(lambda: numbers.distances(*size, **how).distances, problems)
+    if settings.texts:
+        parts |= tried(lambda: _collated(settings, notes), problems) or {}
+    else:
+        notes.append("no text yet: type one, or several, one a line")
+    if "batch" in parts:
+        parts |= tried(lambda: _embedded(settings, parts, notes), problems) or {}
     return Shown(settings, notes=tuple(notes), problems=tuple(dict.fromkeys(problems)), **parts)
+
+
+def masks_span(shown: Shown) -> tuple[int, int] | None:
+    """Which tokens the picture of the masks has room for; `None` for all of them."""
+    return (0, _TOKENS_OF_A_MASK) if len(shown.tokens[0]) > _TOKENS_OF_A_MASK else None
 
 
 def tried(make: Callable[[], _Value], problems: list[str]) -> _Value | None:
@@ -134,7 +149,17 @@ def _embedded(settings: Settings, parts: Mapping[str, Any], notes: list[str]) ->
     batch = parts["batch"]
     with _noted(notes):
         vectors = embed(batch["input_ids"], real_tokens(batch), batch["position_ids"])
-    return {"table": table, "batch": {**batch, "inputs_embeds": vectors}}
+    sentence = _beginning(parts["tokenizer"], settings.texts[0])
+    return {"table": table, "batch": {**batch, "inputs_embeds": vectors}, "sentence": sentence}
+
+
+def _beginning(tokenizer: Any, text: str) -> str:
+    """As much of a text as has a few tokens; nothing where it has none."""
+    while True:
+        count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        if count <= _TOKENS_IN_THE_PLANE:
+            return text if count else ""
+        text = text[: min(len(text) - 1, len(text) * _TOKENS_IN_THE_PLANE // count + 1)]
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def tokenizer_of(settings: Settings) -> Any:
                 fix="the path of a folder that tokenizer.save_pretrained(folder) wrote",
             )
         )
-    return _loaded(folder, _changed(folder))
+    return _loaded(folder, last_change(settings))
 
 
 def table_of(settings: Settings, rows: int) -> nn.Embedding:
@@ -157,8 +157,15 @@ def _loaded(folder: Path, changed: int) -> Any:
     return private_copy(folder)
 
 
-def _changed(folder: Path) -> int:
-    return max((path.stat().st_mtime_ns for path in (folder, *folder.glob("*.json"))), default=0)
+def last_change(settings: Settings) -> int:
+    """When the files of the chosen folder last changed, in nanoseconds; 0 where none is chosen, or there is none."""
+    if settings.tokenizer != "folder" or not settings.folder:
+        return 0
+    folder = Path(settings.folder).expanduser()
+    try:
+        return max(path.stat().st_mtime_ns for path in (folder, *folder.glob("*")))
+    except (OSError, ValueError):
+        return 0
 
 
 @functools.lru_cache(maxsize=2)

@@ -94,9 +94,14 @@ def numbers_table(values: NDArray[Any] | None, down: str, names: Sequence[str] |
 
 def messages(shown: Shown) -> str:
     """What was refused, in the three lines that Python would show, and what else the reader should know."""
-    problems = "".join(f'<pre class="problem" role="alert">{html.escape(problem)}</pre>' for problem in shown.problems)
+    problems = "".join(map(refusal, shown.problems))
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in shown.notes)
     return problems + notes
+
+
+def refusal(problem: str) -> str:
+    """The three lines of a refusal, as HTML."""
+    return f'<pre class="problem" role="alert">{html.escape(problem)}</pre>'
 
 
 def _line(name: str, cells: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:
