@@ -6,7 +6,7 @@ At most seven lines in a picture: more cannot be told apart.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -134,7 +134,8 @@ def offsets(
     columns, decay = found.columns[turning], found.decay[turning]
     apart = np.flatnonzero(np.diff(decay) > 0) + 1  # halves: the sines end and the cosines begin
     across, marker = gaps(columns, apart), "." if len(columns) == 1 else None
-    ax.plot(across, gaps(decay, apart), color=FADED, linestyle=":", marker=marker, label="the decay: position 1")
+    about: dict[str, Any] = {"label": "the decay: position 1", "zorder": 3}  # seen also where position 1 is asked for
+    ax.plot(across, gaps(decay, apart), color=FADED, linestyle=":", marker=marker, **about)
     for i, one in enumerate(found.positions.tolist()):
         angles = gaps(found.angles[i][turning], apart)
         ax.plot(across, angles, color=LINES[i], marker=marker, label=f"× {one:,}: position {one:,}")
