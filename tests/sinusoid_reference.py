@@ -5,6 +5,7 @@ Shares nothing with the package but the fields of a `Convention`. The convention
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mpmath
@@ -16,6 +17,8 @@ from hf_posenc.sinusoid import CONVENTIONS, Convention, fixed_bases
 
 FIXED = fixed_bases(4, 5, 7)
 ALL = [*CONVENTIONS.values(), FIXED]
+# Those of them that differ in more than their name.
+DISTINCT = list({replace(convention, name=""): convention for convention in reversed(ALL)}.values())[::-1]
 # Significant bits, and the exponent of the smallest normal number: below it units grow no smaller.
 FORMATS = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
 # 50 digits behind the point at 2**31 turns.

@@ -1,4 +1,4 @@
-"""The encoding held against tables worked out by hand, its four known properties, and the same bits however it is asked.
+"""The encoding held against tables worked out by hand and its four known properties; the same bits however asked for.
 
 Then gradients, dropout, the repr and refusals; exactness, damage and graphs have files of their own.
 """

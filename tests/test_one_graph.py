@@ -1,0 +1,265 @@
+"""The encoding under `torch.compile` and `torch.export`: one graph for all lengths, the same bits, no float64 in it.
+
+Compiled programs are held against the module run as it is; graphs are looked at as a compiler receives them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from sinusoid_reference import DISTINCT, FIXED, named, widths
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.export import Dim
+
+from hf_posenc import PositionalEmbedding, sinusoidal_encoding
+from hf_posenc.sinusoid import CONVENTIONS, Convention, SinusoidalPositionalEncoding, cache
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, at the first use of its compiler
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+VASWANI, FAIRSEQ, MUSICGEN = (CONVENTIONS[name] for name in ("vaswani", "fairseq", "musicgen"))
+# The last two are longer than any table that is there, and the very last than any that is kept.
+LENGTHS = (5, 9, 2, 300, 5000)
+BEYOND = 2**18 + 3
+
+
+class Graphs:
+    """A compiler that keeps what it is given to compile, and leaves it as it is."""
+
+    def __init__(self) -> None:
+        self.seen: list[torch.fx.GraphModule] = []
+        self.backend = aot_autograd(fw_compiler=self._keep, bw_compiler=lambda graph, _: make_boxed_func(graph))
+
+    def _keep(self, graph: torch.fx.GraphModule, _: Any) -> Any:
+        self.seen.append(graph)
+        return make_boxed_func(graph)
+
+    def compile(self, call: Any, **settings: Any) -> Any:
+        return torch.compile(call, fullgraph=True, backend=self.backend, **({"dynamic": True} | settings))
+
+    def dtypes(self) -> set[torch.dtype]:
+        values = [node.meta.get("val") for graph in self.seen for node in graph.graph.nodes]
+        return {value.dtype for value in values if isinstance(value, torch.Tensor)}
+
+    def operators(self) -> list[str]:
+        return [str(node.target) for graph in self.seen for node in graph.graph.nodes if node.op == "call_function"]
+
+
+@pytest.fixture
+def graphs() -> Iterator[Graphs]:
+    torch._dynamo.reset()
+    cache.clear()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        yield Graphs()
+    torch._dynamo.reset()
+
+
+def shown(value: Any) -> str:
+    """How pytest shows an argument."""
+    return value.name if isinstance(value, Convention) else str(value)
+
+
+def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
+    """Positions of every kind that a module takes."""
+    rows = torch.arange(batch * length).view(batch, length) * 7 % (3 * length)
+    return {"counted": None, "one row": rows[0], "rows": rows, "fractions": rows / 4, "far": rows + 2**30}
+
+
+# ------------------------------------------------------------------------------------------------------------- compile
+
+
+@pytest.mark.parametrize(
+    ("convention", "kind", "scale"),
+    [
+        *((convention, kind, None) for convention in DISTINCT for kind in ("counted", "rows")),
+        (VASWANI, "one row", None),
+        (VASWANI, "fractions", "sqrt_d"),
+        (VASWANI, "far", 0.3),
+    ],
+    ids=shown,
+)
+def test_one_graph_for_all_lengths_and_no_float64_in_it(
+    graphs: Graphs, convention: Convention, kind: str, scale: Any
+) -> None:
+    width = widths(convention)[-1]
+    module = SinusoidalPositionalEncoding(width, convention=convention, scale=scale, max_length=2**31)
+    compiled = graphs.compile(module)
+    for length in LENGTHS:
+        x, positions = torch.randn(3, length, width), places(3, length)[kind]
+        ours = compiled(x, positions)
+        cache.clear()  # so that neither can have read a table of the other's
+        assert torch.equal(ours, module(x, positions))
+    assert len(graphs.seen) == 1
+    assert torch.float64 not in graphs.dtypes()
+    assert graphs.operators().count("hf_posenc.rows.default") == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_have_the_same_graph(graphs: Graphs, dtype: torch.dtype) -> None:
+    module = SinusoidalPositionalEncoding(12, convention="marian", scale=0.3)
+    compiled = graphs.compile(module)
+    for length in LENGTHS:
+        x = torch.randn(2, length, 12).to(dtype)
+        assert torch.equal(compiled(x), module(x))
+    assert graphs.dtypes() == {dtype, torch.int64}
+
+
+@pytest.mark.parametrize(
+    ("convention", "zero_padding"), [(VASWANI, True), (VASWANI, False), (FAIRSEQ, False), (FIXED, True)], ids=shown
+)
+def test_one_graph_from_ids_and_a_mask_to_vectors(graphs: Graphs, convention: Convention, zero_padding: bool) -> None:
+    embedding = nn.Embedding(50, widths(convention)[0])
+    embed = PositionalEmbedding(embedding, convention=convention, scale="sqrt_d", zero_padding=zero_padding)
+    compiled = graphs.compile(embed)
+    for length in LENGTHS:
+        ids, mask = torch.randint(0, 50, (3, length)), torch.ones(3, length, dtype=torch.long)
+        mask[0, : length // 2], mask[1, length - length // 3 :] = 0, 0
+        torch.testing.assert_close(compiled(ids, mask), embed(ids, mask), rtol=0, atol=1e-6)
+    assert len(graphs.seen) == 1
+    assert torch.float64 not in graphs.dtypes()
+
+
+def test_one_graph_forward_and_backward(graphs: Graphs) -> None:
+    module = SinusoidalPositionalEncoding(16, scale="sqrt_d", dropout=0.0)
+    compiled = graphs.compile(module)
+    for length in LENGTHS:
+        x = torch.randn(3, length, 16, requires_grad=True)
+        compiled(x, places(3, length)["rows"]).sum().backward()
+        assert torch.equal(x.grad, torch.full_like(x, 4.0))
+    assert len(graphs.seen) == 1
+
+
+def test_a_length_that_no_table_is_kept_for(graphs: Graphs) -> None:
+    module = SinusoidalPositionalEncoding(2)
+    compiled = graphs.compile(module)
+    for length in (7, BEYOND):
+        rows = compiled(torch.zeros(2, length, 2))
+        assert torch.equal(rows[1, -1], sinusoidal_encoding(torch.tensor(length - 1), 2))
+    assert len(graphs.seen) == 1
+
+
+def test_a_compiler_left_to_itself_makes_two_graphs_and_no_more() -> None:
+    """`dynamic=None`, the default: a first length, and then any. A length of one is torch's own exception."""
+    torch._dynamo.reset()
+    kept, module = Graphs(), SinusoidalPositionalEncoding(8)
+    compiled = kept.compile(module, dynamic=None)
+    for length in (4, 6, 9, 300, 77, 5000):
+        x = torch.randn(2, length, 8)
+        assert torch.equal(compiled(x), module(x))
+    assert len(kept.seen) == 2
+    for _ in range(3):
+        assert torch.equal(compiled(x[:, :1]), module(x[:, :1]))
+    assert len(kept.seen) == 3
+
+
+def test_a_step_of_decoding_has_one_graph_for_all_positions(graphs: Graphs) -> None:
+    module = SinusoidalPositionalEncoding(8)
+    compiled = graphs.compile(module)
+    for position in (3, 4, 5, 4097, 10**6):
+        x, where = torch.randn(2, 1, 8), torch.tensor([[position], [position - 2]])
+        assert torch.equal(compiled(x, where), module(x, where))
+    assert len(graphs.seen) == 1
+
+
+def test_a_position_beyond_the_declared_length_is_refused_in_a_graph_too(graphs: Graphs) -> None:
+    module = SinusoidalPositionalEncoding(8, max_length=100)
+    compiled, x = graphs.compile(module), torch.zeros(2, 5, 8)
+    compiled(x, torch.arange(5) + 95)
+    with pytest.raises(ValueError, match="position 100 is beyond the declared length"):
+        compiled(x, torch.arange(5) + 96)
+
+
+@pytest.mark.parametrize("convention", DISTINCT, ids=named)
+def test_the_function_has_one_graph_as_well(graphs: Graphs, convention: Convention) -> None:
+    width = widths(convention)[-1]
+    compiled = graphs.compile(lambda positions: sinusoidal_encoding(positions, width, convention=convention))
+    for length in LENGTHS:
+        positions = torch.arange(length) * 1000
+        assert torch.equal(compiled(positions), sinusoidal_encoding(positions, width, convention=convention))
+    assert len(graphs.seen) == 1
+    assert graphs.dtypes() == {torch.int64, torch.float32}
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")
+def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # nothing stays, and nothing old is used
+    torch._dynamo.reset()
+    embed = PositionalEmbedding(nn.Embedding(50, 16), scale="sqrt_d")
+    alone = torch._inductor.config.patch(compile_threads=1)  # no pool of processes for a kernel or two
+    with alone, torch._dynamo.config.patch(error_on_recompile=True), torch.no_grad():
+        compiled = torch.compile(embed, fullgraph=True, dynamic=True)
+        for length in LENGTHS:
+            ids, mask = torch.randint(0, 50, (3, length)), torch.ones(3, length, dtype=torch.long)
+            mask[0, : length // 2] = 0
+            torch.testing.assert_close(compiled(ids, mask), embed(ids, mask), rtol=0, atol=1e-6)
+    torch._dynamo.reset()
+
+
+# -------------------------------------------------------------------------------------------------------------- export
+
+CARRIED = (VASWANI, FAIRSEQ, MUSICGEN)
+BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2)
+
+
+@pytest.mark.parametrize(
+    ("convention", "kind", "dtype"),
+    [
+        *((convention, kind, torch.float32) for convention in DISTINCT for kind in ("counted", "rows")),
+        *((VASWANI, kind, torch.bfloat16) for kind in ("counted", "fractions")),
+    ],
+    ids=shown,
+)
+def test_an_exported_program_holds_for_every_length_bit_for_bit(
+    convention: Convention, kind: str, dtype: torch.dtype
+) -> None:
+    width = widths(convention)[-1]
+    module = SinusoidalPositionalEncoding(width, convention=convention, scale="sqrt_d")
+    positions = places(3, 7)[kind]
+    shapes = {"x": {0: BATCH, 1: LENGTH}, "position_ids": None if positions is None else {0: BATCH, 1: LENGTH}}
+    args = (torch.randn(3, 7, width, dtype=dtype), positions)
+    program = torch.export.export(module, args, dynamic_shapes=shapes)
+    run = program.module()
+    for length in (33, 4097):
+        x = torch.randn(5, length, width, dtype=dtype)
+        assert torch.equal(run(x, places(5, length)[kind]), module(x, places(5, length)[kind]))
+    assert "hf_posenc" not in "".join(str(node.target) for node in program.graph.nodes)
+
+
+def test_exported_programs_run_where_this_package_is_not(tmp_path: Path) -> None:
+    """From ids and a mask to vectors, read back in a process that cannot import hf_posenc."""
+    ids, mask = torch.randint(0, 50, (3, 7)), torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7, [1] * 5 + [0] * 2])
+    more = torch.randint(0, 50, (4, 600)), (torch.arange(600) >= torch.tensor([[0], [5], [300], [599]])).long()
+    expected = []
+    for index, convention in enumerate(CARRIED):
+        embed = PositionalEmbedding(nn.Embedding(50, widths(convention)[0]), convention=convention).eval()
+        shapes = {name: {0: BATCH, 1: LENGTH} for name in ("input_ids", "attention_mask")}
+        program = torch.export.export(embed, (ids, mask), dynamic_shapes=shapes)
+        torch.export.save(program, tmp_path / f"{index}.pt2")
+        expected.append(embed(*more).detach())
+    torch.save(more, tmp_path / "inputs.pt")
+    code = textwrap.dedent(
+        """
+        import sys
+        sys.modules["hf_posenc"] = None
+        from pathlib import Path
+        import torch
+        folder = Path(sys.argv[1])
+        inputs = torch.load(folder / "inputs.pt")
+        programs = [torch.export.load(folder / f"{index}.pt2").module() for index in range(int(sys.argv[2]))]
+        torch.save([program(*inputs).detach() for program in programs], folder / "outputs.pt")
+        """
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(len(CARRIED))], check=True, cwd=tmp_path)
+    for ours, theirs in zip(torch.load(tmp_path / "outputs.pt"), expected, strict=True):
+        assert torch.equal(ours, theirs)
