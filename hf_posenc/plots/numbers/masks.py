@@ -65,8 +65,8 @@ def masks(batch: Mapping[str, Any], *, look_ahead: bool | None = None, decoder: 
     """
     batch = part_of(batch, decoder=decoder)
     rows, length = shape_of(batch)
-    known = real_tokens(batch)
-    padding = np.ones((rows, length), dtype=bool) if known is None else as_numpy(known).astype(bool)
+    given = _four_dimensional(batch.get("attention_mask"))
+    padding = _padding(batch, given, (rows, length))
     _check("attention_mask", padding.shape, (rows, length))
     position_ids = as_numpy(batch["position_ids"]) if batch.get("position_ids") is not None else None
     if position_ids is not None:
@@ -74,7 +74,7 @@ def masks(batch: Mapping[str, Any], *, look_ahead: bool | None = None, decoder: 
     documents = _documents(batch, padding, position_ids)
     later = _look_ahead(batch, look_ahead, length)
     combined = np.broadcast_to(padding[:, None, :], (rows, length, length))
-    if (given := _four_dimensional(batch.get("attention_mask"))) is not None:
+    if given is not None:
         _check("attention_mask", given.shape[-1:], (length,))
         combined = combined & given
     if documents is not None:
@@ -123,6 +123,13 @@ def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
             fix="plots.batch(collate(texts))",
         )
     )
+
+
+def _padding(batch: Mapping[str, Any], given: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    if given is not None:  # somebody may see every token, and nobody may see padding
+        return given.any(axis=1)
+    known = real_tokens(batch)
+    return np.ones(shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
 
 
 def _documents(

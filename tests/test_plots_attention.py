@@ -1,0 +1,335 @@
+"""Attention weights and their pictures, held against softmax written by hand, torch's own weights and transformers'."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import nn
+
+from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, plots
+from hf_posenc.plots import numbers
+
+
+def by_hand(module: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor) -> np.ndarray:
+    """softmax(q k / √w) for each head, `(B, H, Q, K)`; Vaswani et al. 2017, equation 1."""
+    weight, bias = (part.detach().double().numpy() for part in (module.in_proj_weight, module.in_proj_bias))
+    width, heads = module.embed_dim, module.num_heads
+    q = query.double().numpy() @ weight[:width].T + bias[:width]
+    k = key.double().numpy() @ weight[width : 2 * width].T + bias[width : 2 * width]
+    q, k = (x.reshape(*x.shape[:2], heads, width // heads).transpose(0, 2, 1, 3) for x in (q, k))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(width // heads)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def drawn(axes: Axes) -> Any:
+    return np.asarray(axes.images[0].get_array())
+
+
+def title(axes: Axes) -> str:
+    return str(axes.get_title(loc="left"))
+
+
+def panels(figure: Any) -> list[Axes]:
+    assert isinstance(figure, Figure)
+    return [axes for axes in figure.axes if title(axes)]
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+
+
+# -------------------------------------------------------------------------------------------------------- torch's own
+
+
+def test_the_weights_of_torchs_attention_are_softmax_of_queries_and_keys(x: torch.Tensor) -> None:
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    assert np.allclose(numbers.attention(module, x)["self"][0], by_hand(module, x, x), atol=1e-6)
+    memory = torch.randn(2, 3, 8)
+    assert np.allclose(
+        numbers.attention(module, (x, memory, memory))["cross"][0], by_hand(module, x, memory), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_weights_of_an_encoder_layer_are_those_of_its_attention_fast_path_or_not(
+    x: torch.Tensor, training: bool
+) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True).train(training)
+    state = torch.random.get_rng_state()
+    found = numbers.attention(layer, x)
+    assert list(found) == ["encoder"]
+    assert np.allclose(found["encoder"][0], by_hand(layer.self_attn, x, x), atol=1e-6)  # no dropout
+    assert all(part.training == training for part in layer.modules())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules())
+
+
+def test_a_whole_transformer_has_three_kinds_one_entry_a_layer(x: torch.Tensor) -> None:
+    model = nn.Transformer(8, 2, 2, 3, 16, batch_first=True).eval()
+    target = torch.randn(2, 4, 8)
+    mask = AttentionMask.from_lengths([4, 4], look_ahead=True).for_transformer_decoder()
+    found = numbers.attention(model, {"src": x, "tgt": target, **mask})
+    assert {kind: weights.shape for kind, weights in found.items()} == {
+        "encoder": (2, 2, 2, 5, 5),
+        "decoder": (3, 2, 2, 4, 4),
+        "cross": (3, 2, 2, 4, 5),
+    }
+    assert np.allclose(found["encoder"][0], by_hand(model.encoder.layers[0].self_attn, x, x), atol=1e-6)
+    assert not found["decoder"][..., ~np.tri(4, dtype=bool)].any()
+    assert all(np.allclose(weights.sum(axis=-1), 1, atol=1e-6) for weights in found.values())
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", ["attention", "layer", "encoder"])
+def test_a_batch_of_the_collator_comes_with_its_masks(word_level: Any, batch_first: bool, kind: str) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, embedding=8, padding_side="left")
+    batch = collate(["a b c", "a"])
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    model = {"attention": layer.self_attn, "layer": layer, "encoder": encoder}[kind]
+    weights = next(iter(numbers.attention(model, batch).values()))
+    assert weights.shape == (2 if kind == "encoder" else 1, 2, 2, 3, 3)
+    real = batch["attention_mask"].numpy() == 1
+    hidden = ~(real[:, None, :] & np.tri(3, dtype=bool))
+    for row in range(2):
+        looks = real[row]
+        assert not weights[:, row][:, :, looks][:, :, hidden[row][looks]].any()
+    if kind != "encoder" and batch_first:
+        whole = by_hand(layer.self_attn, batch["inputs_embeds"], batch["inputs_embeds"])[0, :, 2]
+        assert np.allclose(weights[0, 0, :, 2], whole, atol=1e-6)  # the last token of a full row sees everything
+    without = {name: batch[name] for name in ("inputs_embeds",)}
+    assert next(iter(numbers.attention(model, without).values())).all()  # nothing is hidden
+
+
+class Speller(nn.Module):
+    """Feeds itself what it said, as decoders do at evaluation; its layer is called three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, corners: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+        assert labels is None
+        said = corners[:, :1]
+        for _ in range(3):
+            said = torch.cat([said, self.layer(said, corners)[:, -1:]], dim=1)
+        return said
+
+
+def test_of_a_decoder_that_feeds_itself_the_last_and_longest_call_counts(x: torch.Tensor) -> None:
+    model = Speller()
+    found = numbers.attention(model, {"corners": x, "not for the model": x})
+    assert found["decoder"].shape == (1, 2, 2, 3, 3)
+    assert found["cross"].shape == (1, 2, 2, 3, 5)
+    axes = plots.attention(model, {"corners": x}, kind="cross", tokens=[["1", "2", "3", "4", "5"]] * 2)
+    assert isinstance(axes, Axes)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "3", "4", "5"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1", "2"]
+
+
+class Reader(nn.Module):
+    """Uses the weights itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.seen: list[Any] = []
+
+    def forward(self, x: torch.Tensor) -> None:
+        self.seen += [self.attend(x, x, x), self.attend(x, x, x, None, False)]
+        self.seen.append(self.attend(x, x, x, average_attn_weights=False))
+
+
+def test_a_model_that_reads_its_weights_is_given_what_it_asked_for(x: torch.Tensor) -> None:
+    model = Reader()
+    weights = torch.from_numpy(numbers.attention(model, {"x": x})["self"][0]).float()
+    averaged, without, each = (seen[1] for seen in model.seen)
+    torch.testing.assert_close(averaged, weights.mean(dim=1))
+    assert without is None
+    torch.testing.assert_close(each, weights)
+
+
+# ------------------------------------------------------------------------------------------------------- Hugging Face
+
+
+@pytest.fixture
+def small() -> dict[str, Any]:
+    """Settings of a small model."""
+    return {"vocab_size": 1800, "attn_implementation": "eager"}
+
+
+def bert_model(small: dict[str, Any]) -> Any:
+    from transformers import BertConfig, BertModel
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 16}
+    return BertModel(BertConfig(**shape, **small))
+
+
+def test_the_weights_of_a_hugging_face_model_are_what_it_returns(word_level: Any, small: dict[str, Any]) -> None:
+    model = bert_model(small).train()
+    collate = DataCollatorWithPositionalEncoding(word_level, model=model)
+    batch = collate(["a b c", "a"])
+    found = numbers.attention(model, batch)
+    assert model.training
+    with torch.no_grad():
+        theirs = model.eval()(**batch, output_attentions=True).attentions
+    assert np.allclose(found["self"], np.stack([layer.numpy() for layer in theirs]))
+    assert not found["self"][:, 1, :, :, 1:].any()  # nobody looks at padding
+    with_wrapper = numbers.attention(nn.DataParallel(model), batch)
+    assert np.array_equal(with_wrapper["self"], found["self"])
+    arrays = {name: value.numpy() for name, value in batch.items()}
+    assert np.array_equal(numbers.attention(model, arrays)["self"], found["self"])
+
+
+def test_an_encoder_decoder_has_its_tokens_on_the_right_axes(word_level: Any, small: dict[str, Any]) -> None:
+    from transformers import BartConfig, BartModel
+
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    model = BartModel(
+        BartConfig(**sizes, encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=20, **small)
+    )
+    collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
+    batch = collate([{"a": "a b c", "b": "the a"}, {"a": "a", "b": "b"}])
+    figure = plots.attention(model, batch)
+    encoder, decoder, cross = panels(figure)
+    assert [title(axes) for axes in (encoder, decoder, cross)] == [
+        f"{kind}, layer 0, mean of 2 heads" for kind in ("encoder", "decoder", "cross")
+    ]
+    source, target = ([text.get_text() for text in axes.get_xticklabels()] for axes in (encoder, decoder))
+    assert source == ["a", "b", "c"]
+    assert target == collate.tokens(batch["decoder_input_ids"])[0]
+    assert [text.get_text() for text in cross.get_xticklabels()] == source
+    assert [text.get_text() for text in cross.get_yticklabels()] == target
+    found = numbers.attention(model, batch)
+    assert np.allclose(drawn(cross), found["cross"][0, 0].mean(axis=0))
+
+
+def test_a_model_that_returns_no_weights_is_told_how_to(word_level: Any, small: dict[str, Any]) -> None:
+    from transformers.utils import logging
+
+    model = bert_model(small | {"attn_implementation": "sdpa"})
+    batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b"])
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with pytest.raises(ValueError, match="returns no attention weights") as refused:
+            plots.attention(model, batch)
+    finally:
+        logging.set_verbosity(level)
+    assert "got: attn_implementation='sdpa'" in str(refused.value)
+    assert 'fix: model.set_attn_implementation("eager")' in str(refused.value)
+    model.set_attn_implementation("eager")
+    assert isinstance(plots.attention(model, batch), Axes)
+
+
+# ------------------------------------------------------------------------------------------------------- what is drawn
+
+
+def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, small: dict[str, Any]) -> None:
+    model = bert_model(small)
+    batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c", "the a"])
+    found = numbers.attention(model, batch)["self"]
+    axes = plots.attention(model, batch, layer=1, head=-1, row=1)
+    assert isinstance(axes, Axes)
+    assert title(axes) == "layer 1, head 3"
+    assert np.allclose(drawn(axes), found[1, 1, 3])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["the", "a", "[PAD]"]
+    last = plots.attention(model, batch)
+    assert isinstance(last, Axes)
+    assert title(last) == "layer 2, mean of 4 heads"
+    assert np.allclose(drawn(last), found[2, 0].mean(axis=0))
+    some = plots.attention(model, batch, span=(1, 3))
+    assert isinstance(some, Axes)
+    assert np.allclose(drawn(some), found[2, 0].mean(axis=0)[1:, 1:])
+    mine = Figure().subplots()
+    assert plots.attention(model, batch, ax=mine) is mine
+
+
+def test_layers_and_heads_are_a_grid_in_which_a_colour_means_the_same(word_level: Any, small: dict[str, Any]) -> None:
+    model = bert_model(small)
+    batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c"])
+    found = numbers.attention(model, batch)["self"]
+    for layer, head, count in (("all", "all", 12), ([0, 2], [1], 2), ("all", "mean", 3)):
+        cells = panels(plots.attention(model, batch, layer=layer, head=head))
+        assert len(cells) == count
+        assert len({axes.images[0].get_clim() for axes in cells}) == 1
+    assert np.allclose(drawn(cells[1]), found[1, 0].mean(axis=0))
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 4, 8, batch_first=True), 4, enable_nested_tensor=False)
+    cells = panels(plots.attention(model, torch.randn(1, 3, 8), layer="all", head="all"))
+    assert len(cells) == 16
+    assert not any(axes.get_xticklabels() for axes in cells)  # too many for tokens
+    assert len({round(axes.get_position().y0, 3) for axes in cells}) == 4  # a line a layer
+
+
+@pytest.mark.parametrize("length", [1, 64])
+def test_tokens_stand_apart_and_inside_the_figure(length: int) -> None:
+    layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
+    words = ["internationalisation", "我每天", "שלום", "$x$", "a"]
+    axes = plots.attention(layer, torch.randn(1, length, 4), tokens=[[words[i % 5] for i in range(length)]])
+    assert isinstance(axes, Axes)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        extents = [text.get_window_extent() for text in labels]
+        assert not any(one.overlaps(two) for one, two in pairwise(extents))
+        assert all(extent.x0 >= 0 and extent.y0 >= 0 for extent in extents)
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_what_is_not_there_is_named_with_what_is(x: torch.Tensor) -> None:
+    model = nn.Transformer(8, 2, 2, 2, 16, batch_first=True)
+    batch = (x, x)
+    with pytest.raises(
+        ValueError, match=r"layer must be a number from 0 to 1.*: there are 2\n  got: 5\n  fix: layer=1"
+    ):
+        plots.attention(model, batch, layer=5)
+    with pytest.raises(
+        ValueError, match=r"head must be a number from 0 to 1, several, .*\"mean\": there are 2\n  got: 2"
+    ):
+        plots.attention(model, batch, head=[0, 2])
+    with pytest.raises(ValueError, match=r"layer must be.*\n  got: 'mean'"):
+        plots.attention(model, batch, layer="mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"head names none\n  got: \[\]"):
+        plots.attention(model, batch, head=[])
+    with pytest.raises(ValueError, match=r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'"):
+        plots.attention(model, batch, kind="self")
+    with pytest.raises(ValueError, match=r"row must be a number from 0 to 1\n  got: 2"):
+        plots.attention(model, batch, row=2)
+    with pytest.raises(ValueError, match=r"ax holds one panel\n  got: 3 panels"):
+        plots.attention(model, batch, ax=Figure().subplots())
+    with pytest.raises(ValueError, match=r"tokens must be 2 lists of 5 tokens"):
+        plots.attention(model, batch, kind="encoder", tokens=[["a"]])
+    with pytest.raises(ValueError, match=r"at most 64 tokens can be labelled.*\n  got: 65\n  fix: span=\(0, 64\)"):
+        plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8))
+    wide = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 32, 8, batch_first=True), 5, enable_nested_tensor=False)
+    with pytest.raises(ValueError, match=r"at most 144 panels.*\n  got: 160\n  fix: layer=0"):
+        plots.attention(wide, torch.zeros(1, 2, 32), layer="all", head="all")
+
+
+def test_a_model_or_a_batch_that_gives_nothing_to_draw_is_refused(x: torch.Tensor, small: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"this Linear returns no attention weights\n  got: no nn.MultiheadAttention"):
+        plots.attention(nn.Linear(8, 8), x)
+    with pytest.raises(TypeError, match=r"model must be a module\n  got: 'bert'"):
+        plots.attention("bert", x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"is given a batch, a mapping"):
+        plots.attention(bert_model(small), x)
+    with pytest.raises(TypeError, match=r"batch must be a mapping of what the model reads"):
+        plots.attention(nn.MultiheadAttention(8, 2), "text")
+    with pytest.raises(ValueError, match=r"nothing in the batch is named by the forward.*\n.*\n  fix: .*embedding="):
+        plots.attention(nn.TransformerEncoderLayer(8, 2), {"input_ids": torch.ones(1, 2)})
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    hidden = {"query": x, "key": x, "value": x, "key_padding_mask": torch.ones(2, 5, dtype=torch.bool)}
+    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'self attention'"):
+        plots.attention(module, hidden)
