@@ -27,13 +27,16 @@ from .._explain import one_of
 from .conventions import Convention
 
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
-# Decimal digits of a frequency before it is split into three float64 parts, which hold 47 of them. A context of our own:
-# the caller's may round to fewer, or trap.
+# Decimal digits of a frequency before it is split into three float64 parts, which hold 47 of them. A context of our
+# own: the caller's may round to fewer, or trap.
 DIGITS = Context(prec=60)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 # Elements of one float64 block: what one step works on stays in the cores' own cache.
 _BLOCK = 2**15
+# torch spreads a call for sines over the cores and waits for all of them, which takes a busy machine longer than the
+# sines do. So they are taken of many blocks at once, and all else of one block, on one core.
+_BLOCKS = 16
 # Where an angle ends within this part of its half turns from a zero, the zero is meant: the arithmetic errs by 2**-157,
 # and no position that is not on a zero comes nearer to one than 2**-56 of a turn, if a turn is a float64 of positions.
 _NOISE = 2.0**-140
@@ -111,13 +114,20 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
     """
     whole = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
     positions, out = positions.reshape(-1), whole.view(-1, waves.d_model)  # (N,), (N, D)
+    sines, cosines = (out[:, place] for place in waves.convention.columns(waves.d_model))
     step = max(1, _BLOCK // max(1, len(waves.whole)))
-    for start in range(0, len(positions), step):
-        some = slice(start, start + step)
-        both = _sine_and_cosine(positions[some], waves)
-        for place, values in zip(waves.convention.columns(waves.d_model), both, strict=True):
-            column = out[some, place]
-            column.copy_(round_once(values[:, : column.shape[1]], dtype))
+    for start in range(0, len(positions), step * _BLOCKS):
+        end = min(start + step * _BLOCKS, len(positions))
+        angles = positions.new_empty(2, end - start, len(waves.whole))
+        blocks = [slice(first, min(first + step, end)) for first in range(start, end, step)]
+        for block in blocks:
+            for into, radians in zip(angles, _angles(positions[block], waves), strict=True):
+                into[block.start - start : block.stop - start] = radians
+        angles.sin_()
+        for block in blocks:
+            for column, values in zip((sines[block], cosines[block]), angles, strict=True):
+                some = values[block.start - start : block.stop - start, : column.shape[1]]
+                column.copy_(round_once(some, dtype))
     return whole
 
 
@@ -125,8 +135,8 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
     """As `encode`, for positions `(...)`, in operations that do not depend on values: what `torch.export` can hold."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     parts = [
-        round_once(values[:, :count], dtype)
-        for values, count in zip(_sine_and_cosine(flat, waves), waves.convention.counts(waves.d_model), strict=True)
+        round_once(radians[:, :count].sin(), dtype)
+        for radians, count in zip(_angles(flat, waves), waves.convention.counts(waves.d_model), strict=True)
     ]
     first, second = reversed(parts) if waves.convention.cosine_first else parts
     pairs, zeros = second.shape[1], first.new_zeros(flat.shape[0], waves.d_model - first.shape[1] - second.shape[1])
@@ -167,19 +177,22 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _sine_and_cosine(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sine and cosine of the angles of positions `(N,)`, each `(N, F)`.
+def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two angles `(N, F)` of each position `(N,)`, at most a quarter turn: their sines are its sines and its cosines.
 
-    The cosine is taken as the sine of what is missing to a quarter turn. Parts are added from the largest to the
-    smallest, so that each sum is exact wherever it comes close to zero.
+    The second one is what is missing to a quarter turn. Parts are added from the largest to the smallest, so that each
+    sum is exact wherever it comes close to zero.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
     turns, error = _product(column, upper, waves.whole, waves.head)
     more, rest = _product(column, upper, waves.low, waves.low_head)
     rest = torch.addcmul(rest, column, torch.from_numpy(waves.last))
-    halves = (turns * 2).round()
-    left = turns.addcmul_(halves, halves.new_full((), -0.5))  # in turns, a quarter at most
+    doubled = turns * 2
+    left = doubled.frac()
+    nearest = torch.div(left, 0.5, rounding_mode="trunc")  # -1, 0, 1; round() is another call that waits for all cores
+    halves = doubled.sub_(left).add_(nearest)
+    left = left.sub_(nearest).mul_(0.5)  # in turns, a quarter at most
     # A sign of 0 would lose the parts where nothing is left: after whole half turns, far out or of round frequencies.
     side = torch.copysign(left.new_ones(()), left)
     missing = 0.25 - left.abs()
@@ -188,13 +201,13 @@ def _sine_and_cosine(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tenso
         missing = missing.addcmul_(side, part, value=-1)
     noise = halves.abs().mul_(_NOISE)
     radians = halves.remainder_(2).mul_(-4 * math.pi).add_(2 * math.pi)  # 2π, or -2π after an odd number of half turns
-    return _sine(left, radians, noise), _sine(missing, radians, noise)
+    return _in_radians(left, radians, noise), _in_radians(missing, radians, noise)
 
 
-def _sine(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """The sine of a few turns, `radians` in each; those within `noise` of nothing are exactly nothing."""
+def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """A few turns, `radians` in each; those within `noise` of nothing are exactly nothing."""
     found = torch.where(turns.abs() <= noise, 0.0, turns)
-    return found.mul_(radians).add_(0.0).sin_()  # + 0.0: never -0.0
+    return found.mul_(radians).add_(0.0)  # + 0.0: never -0.0
 
 
 def _product(
