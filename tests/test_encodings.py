@@ -67,6 +67,14 @@ def test_exponential_columns_decay_each_at_its_rate(dtype: torch.dtype, error: f
     assert torch.equal(rows[0, 0], torch.ones(7, dtype=dtype))
 
 
+def test_float32_is_enough_for_exponential_columns_at_any_width_and_position() -> None:
+    positions = torch.cat([torch.arange(0, 20_000, 7), torch.tensor([10**5, 2**31])]).double()
+    for width in (8, 768):
+        rates = torch.tensor([10000.0 ** (-column / width) for column in range(width)], dtype=torch.float64)
+        ours = ExponentialPositionalEncoding(width)(torch.zeros(1, len(positions), width), positions)[0]
+        assert (ours - torch.exp(-positions[:, None] * rates)).abs().max() < 3e-7
+
+
 def test_the_slowest_exponential_column_is_good_for_about_as_many_positions_as_the_base() -> None:
     rows = ExponentialPositionalEncoding(512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
     assert 0.3 < rows[0, 1, -1] < 0.4
