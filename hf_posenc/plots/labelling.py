@@ -38,8 +38,8 @@ def write_beside(
 ) -> None:
     r"""Writes a word at every point, with a thin line to those that had to go further away.
 
-    Call it last: it needs the axes as they will be. What is laid out anew afterwards, in a window that is drawn larger
-    for one, keeps its places in points.
+    Call it last, after `figure.draw_without_rendering()`: it needs the axes as they will be. What is laid out anew
+    afterwards, in a window that is drawn larger for one, keeps its places in points.
 
     Args:
         ax (`Axes`): with the points in it.
@@ -51,7 +51,6 @@ def write_beside(
     from matplotlib.patheffects import withStroke
 
     figure = figure_of(ax)
-    figure.draw_without_rendering()
     to_points = 72.0 / figure.dpi
     dots = ax.transData.transform(points) * to_points
     others = () if clear_of is None else ax.transData.transform(clear_of) * to_points

@@ -24,6 +24,7 @@ from .canvas import (
     VERMILLION,
     axes,
     check_count,
+    figure_of,
     label,
     need_matplotlib,
     new_figure,
@@ -138,8 +139,9 @@ def sequences(
     if ax is not None or count == 1:
         ax = axes(ax, 4.2, 4.2)
         _sequence(ax, found, 0, _limits(found, 1))
-        _numbers(ax, found, 0)
         ax.legend(fontsize=SMALL, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
+        figure_of(ax).draw_without_rendering()
+        _numbers(ax, found, 0)
         return ax
     abreast = min(count, 4)
     lines = -(-count // abreast)
@@ -155,6 +157,7 @@ def sequences(
     figure.suptitle(f"predictions beside the truth{more}", fontsize=TITLE)
     handles, names = cells[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
+    figure.draw_without_rendering()
     for number, cell in enumerate(cells[:count]):
         _numbers(cell, found, number)
     return figure

@@ -127,7 +127,7 @@ def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
 
 def _padding(batch: Mapping[str, Any], given: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
     if given is not None:  # somebody may see every token, and nobody may see padding
-        return given.any(axis=1)
+        return np.asarray(given.any(axis=1))
     known = real_tokens(batch)
     return np.ones(shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
 

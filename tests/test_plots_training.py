@@ -1,0 +1,125 @@
+"""Loss curves and points in the plane, held against the numbers that were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hf_posenc import plots
+from hf_posenc.plots import numbers
+
+# As Trainer writes it.
+LOG: list[dict[str, Any]] = [
+    {"loss": 0.9, "grad_norm": 1.0, "learning_rate": 1e-3, "epoch": 1.0, "step": 8},
+    {"eval_loss": 0.8, "eval_runtime": 0.1, "eval_accuracy": 0.5, "epoch": 1.0, "step": 8},
+    {"loss": 0.5, "epoch": 2.0, "step": 16},
+    {"eval_loss": 0.6, "epoch": 2.0, "step": 16},
+    {"train_runtime": 1.0, "train_loss": 0.7, "epoch": 2.0, "step": 16},
+]
+
+
+def drawn(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
+    return {
+        str(line.get_label()): (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist())
+        for line in axes.lines
+    }
+
+
+def test_a_log_history_becomes_a_training_and_an_evaluation_curve_against_steps() -> None:
+    axes = plots.losses(LOG)
+    assert drawn(axes) == {"training": ([8, 16], [0.9, 0.5]), "evaluation": ([8, 16], [0.8, 0.6])}
+    found = numbers.losses(LOG)
+    assert found["training"].losses.dtype == np.float64
+    assert axes.get_ylim()[0] == 0
+
+
+def test_several_data_sets_several_runs_and_plain_numbers_keep_their_names() -> None:
+    log = [{"eval_de_loss": 0.3, "step": 1}, {"eval_fr_loss": 0.4, "step": 1}, {"loss": 0.5, "step": 1}]
+    assert list(numbers.losses(log)) == ["training", "evaluation, de", "evaluation, fr"]
+    runs = plots.losses({"with positions": LOG, "without": LOG[:1]})
+    assert set(drawn(runs)) == {"with positions, training", "with positions, evaluation", "without, training"}
+    plain = plots.losses({"mine": torch.tensor([0.5, 0.25], dtype=torch.bfloat16), "theirs": [3]})
+    assert drawn(plain) == {"mine": ([1, 2], [0.5, 0.25]), "theirs": ([1], [3])}
+    mine = Figure().subplots()
+    assert plots.losses(LOG, ax=mine) is mine
+
+
+def test_a_logarithmic_scale_has_plain_numbers() -> None:
+    axes = plots.losses({"a": [2.0, 0.5, 0.02]}, log=True)
+    assert axes.get_yscale() == "log"
+    assert axes.figure is not None
+    axes.figure.draw_without_rendering()
+    written = {text.get_text() for text in [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]}
+    assert {"0.1", "1", "0.2", "0.5"} <= written
+
+
+def test_losses_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'losses of 'training''"):
+        plots.losses([{"loss": float("nan"), "step": 1}])
+    with pytest.raises(ValueError, match=r"NaN or infinity"):
+        plots.losses({"a": [1.0, float("inf")]})
+    with pytest.raises(ValueError, match=r"there is no loss to draw\n  got: \[\{'epoch': 1\}\]\n  fix: plots.losses\("):
+        plots.losses([{"epoch": 1}])
+    with pytest.raises(TypeError, match=r"losses are a log history, or numbers by name\n  got: 'loss'"):
+        plots.losses("loss")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"losses of 'a' must be numbers\n  got: \['x'\]"):
+        plots.losses({"a": ["x"]})
+    with pytest.raises(ValueError, match=r"'a' must be a list of losses\n  got: shape \(\)"):
+        plots.losses({"a": 3.0})
+    with pytest.raises(ValueError, match=r"above 0\n  got: -1.0\n  fix: log=False"):
+        plots.losses({"a": [-1.0]}, log=True)
+    with pytest.raises(ValueError, match=r"at most 14 curves.*\n  got: 15"):
+        plots.losses({str(name): [1.0] for name in range(15)})
+
+
+@pytest.fixture
+def squares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(0)
+    corners = np.array([[-1.0, 1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]) + 0.1 * chance.normal(size=(12, 4, 2))
+    return corners[:, :2], corners[:, 2:], corners[:, 2:] + 0.2
+
+
+def test_a_panel_holds_what_was_read_what_was_to_come_and_what_was_said(squares: Any) -> None:
+    figure = plots.sequences(*(torch.from_numpy(points) for points in squares))
+    assert isinstance(figure, Figure)
+    assert len(figure.axes) == 8
+    assert figure.get_suptitle() == "predictions beside the truth, the first 8 of 12"
+    for number, axes in enumerate(figure.axes):
+        held = {str(points.get_label()): np.asarray(points.get_offsets()) for points in axes.collections}
+        for name, given in zip(("input", "truth", "prediction"), squares, strict=True):
+            assert np.allclose(held[name], given[number])
+        assert [text.get_text() for text in axes.texts if text.get_text()] == ["1", "2", "3", "4"]
+    assert {axes.get_xlim() for axes in figure.axes} == {figure.axes[0].get_xlim()}
+
+
+def test_one_sequence_is_axes(squares: Any) -> None:
+    one = plots.sequences(*(points[0] for points in squares))
+    assert isinstance(one, Axes)
+    mine = Figure().subplots()
+    assert plots.sequences(*squares, ax=mine) is mine
+    three = plots.sequences(*squares, most=3)
+    assert isinstance(three, Figure)
+    assert len(three.axes) == 3
+
+
+def test_points_that_do_not_fit_are_refused(squares: Any) -> None:
+    read, true, said = squares
+    with pytest.raises(ValueError, match=r"truth must be points in the plane.*\n  got: shape \(12, 2, 1\)"):
+        plots.sequences(read, true[..., :1], said)
+    with pytest.raises(
+        ValueError, match=r"equally long\n  got: inputs \(12, 2, 2\), truth \(12, 2, 2\), prediction \(12, 1"
+    ):
+        plots.sequences(read, true, said[:, :1])
+    with pytest.raises(ValueError, match=r"equally long"):
+        plots.sequences(read[:3], true, said)
+    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'prediction'"):
+        plots.sequences(read, true, said * np.nan)
+    with pytest.raises(TypeError, match=r"inputs must be numbers"):
+        plots.sequences("corners", true, said)
+    with pytest.raises(ValueError, match=r"most must be positive\n  got: 0"):
+        plots.sequences(*squares, most=0)
