@@ -19,14 +19,15 @@ from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
-from PIL import Image
+from PIL import Image, ImageChops, ImageStat
 from traitlets import default
 from traitlets.config import Config
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "notebooks"
 REPOSITORY = "https://colab.research.google.com/github/hf-posenc/hf_posenc/blob/main"
 BADGE = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
-# A cell with this tag prints what training, or the speed of a machine, gave: its words are compared, its numbers not.
+# A cell with this tag shows what training, or the speed of a machine, gave: its words are compared, not its numbers and
+# pictures.
 MEASURED = "measured"
 CELL_SECONDS = 150
 # tqdm says so on its import wherever ipywidgets are missing; no notebook draws a bar.
@@ -124,17 +125,26 @@ def said(cell: NotebookNode) -> list[str]:
 
 
 def differences(fresh: NotebookNode, committed: NotebookNode) -> list[str]:
-    """Where a run says something else than the file, cell by cell."""
-    pairs = enumerate(zip(fresh.cells, committed.cells, strict=True))
-    return [
-        f"cell {i}: {said(now)} where the file has {said(then)}" for i, (now, then) in pairs if said(now) != said(then)
-    ]
+    """Where a run says or draws something else than the file, cell by cell."""
+    found = []
+    for i, (now, then) in enumerate(zip(fresh.cells, committed.cells, strict=True)):
+        if said(now) != said(then):
+            found.append(f"cell {i}: {said(now)} where the file has {said(then)}")
+        elif MEASURED not in now.metadata.get("tags", []) and any(map(unlike, pictures(now), pictures(then))):
+            found.append(f"cell {i}: another picture")
+    return found
 
 
-def pictures(notebook: NotebookNode) -> list[bytes]:
-    """The PNG files in a notebook's outputs."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+def pictures(*cells: NotebookNode) -> list[bytes]:
+    """The PNG files in the outputs of cells."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
     return [base64.b64decode(output.data["image/png"]) for output in outputs if "image/png" in output.get("data", {})]
+
+
+def unlike(one: bytes, other: bytes) -> bool:
+    """Whether two pictures differ from far away: another title or another font is not enough."""
+    grey = [Image.open(io.BytesIO(png)).convert("L").resize((32, 32), Image.Resampling.BOX) for png in (one, other)]
+    return float(ImageStat.Stat(ImageChops.difference(*grey)).mean[0]) > 3  # of 255
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
@@ -152,7 +162,13 @@ def main(names: list[str]) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 notebook = executed(path, Path(folder))
             write(notebook, path)
-            print(path.name, f"{path.stat().st_size / 1000:.0f} kB,", len(pictures(notebook)), "pictures", flush=True)
+            print(
+                path.name,
+                f"{path.stat().st_size / 1000:.0f} kB,",
+                len(pictures(*notebook.cells)),
+                "pictures",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
