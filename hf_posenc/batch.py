@@ -176,15 +176,18 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
     return batch["document_ids"] >= 0 if "document_ids" in batch else None
 
 
-def written_tokens(batch: Mapping[str, Any], name: str = "input_ids") -> list[list[str]] | None:
-    r"""The tokens of every row, where the batch knows the tokenizer that it was made with.
+def written_tokens(
+    batch: Mapping[str, Any], name: str = "input_ids", rows: slice = slice(None)
+) -> list[list[str]] | None:
+    r"""The tokens of rows, where the batch knows the tokenizer that it was made with.
 
     Args:
         batch (mapping): a `Batch`, or any other mapping, which knows none.
         name (`str`, *optional*, defaults to `"input_ids"`): the ids to read, `(B, T)`.
+        rows (`slice`, *optional*): which rows; by default all.
 
     Returns:
-        `B` lists of `T` `str`; `None` where the batch cannot say.
+        Lists of `T` `str`, one a row; `None` where the batch cannot say.
 
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
@@ -195,7 +198,7 @@ def written_tokens(batch: Mapping[str, Any], name: str = "input_ids") -> list[li
     ids = batch.get(name)
     if tokens_of is None or ids is None or ids.ndim != 2:
         return None
-    return [tokens_of(row) for row in ids.tolist()]
+    return [tokens_of(row) for row in ids[rows].tolist()]
 
 
 def _facts(value: Any) -> tuple[str, str, str]:

@@ -212,6 +212,20 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]])
 
 
+def test_embeddings_that_are_not_finite_are_refused() -> None:
+    batch = made([3, 1], 3, width=2)
+    batch["inputs_embeds"][0, 1, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'inputs_embeds'.*\n  got: nan at .*\[1, 1\]"):
+        plots.batch(batch)
+
+
+def test_a_batch_of_the_collator_shows_its_tokens(word_level) -> None:
+    from hf_posenc import DataCollatorWithPositionalEncoding
+
+    batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
+    assert cells(panel(plots.batch(batch), "tokens")) == ["a", "b", "a", "[PAD]"]
+
+
 def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
     from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
 

@@ -204,6 +204,13 @@ def test_a_stretch_of_a_long_text_is_drawn_and_named() -> None:
     assert figure.get_suptitle().endswith("tokens 190 to 199")
 
 
+def test_of_a_very_long_text_only_what_is_drawn_is_worked_out() -> None:
+    batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
+    axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots())
+    assert isinstance(axes, Axes)
+    assert (codes(axes) == SEEN).tolist() == np.tri(3, dtype=bool).tolist()
+
+
 WORDS = ["Ġinternationalisation", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
 
 

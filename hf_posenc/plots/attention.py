@@ -157,8 +157,8 @@ def _side(
 ) -> _Side:
     """The tokens of one side, and where they are no padding."""
     name = "decoder_input_ids" if decoder else "input_ids"
-    words = words_of(batch, tokens[decoder], shape, name=name)
-    return _Side(words[row], _real(batch, shape, decoder=decoder)[row].tolist())
+    (words,) = words_of(batch, tokens[decoder], shape, rows=slice(row, row + 1), name=name)
+    return _Side(words, _real(batch, shape, decoder=decoder)[row].tolist())
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:

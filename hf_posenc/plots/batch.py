@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
 from ..batch import real_tokens
-from .canvas import BLUE, FADED, INK, PADDING, fonts, need_matplotlib, new_figure, readable
+from .canvas import BLUE, FADED, INK, PADDING, check_finite, fonts, need_matplotlib, new_figure
+from .numbers.arrays import as_numpy
+from .numbers.masks import shape_of
+from .tokens import words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +36,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             `(B, T, D)`; and any of `attention_mask` `(B, T)`, `position_ids` `(B, T)`, `look_ahead_mask`
             `(B, 1, T, T)`.
         tokens (`B` lists of `T` `str`, *optional*): what to write in the cells, as `collate.tokens(batch)` gives it. By
-            default the ids are written.
+            default what the batch itself knows, else the ids.
         ax (`matplotlib.axes.Axes`, *optional*): draw the tokens alone, into these axes of yours.
 
     Returns:
@@ -42,7 +44,8 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, or `tokens` does not fit it.
+        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, `tokens` does not fit it, or an embedding
+            is not finite.
 
     Example:
         >>> import numpy as np
@@ -53,6 +56,8 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     """
     need_matplotlib()
     seen = _Seen(batch, tokens)
+    if "inputs_embeds" in batch and ax is None:
+        check_finite("inputs_embeds", seen.embeddings())
     if ax is not None:
         _draw_tokens(ax, seen)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes that one can draw into have a figure
@@ -78,7 +83,7 @@ class _Seen:
     """The part of a batch that is drawn, as NumPy arrays on the CPU."""
 
     def __init__(self, batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None) -> None:
-        shape = _shape(batch)
+        shape = shape_of(batch)
         self.rows, self.columns = min(shape[0], _MOST_ROWS), min(shape[1], _MOST_COLUMNS)
         self.batch = batch
         self.real = self._real()
@@ -92,63 +97,27 @@ class _Seen:
 
     def array(self, name: str) -> NDArray[Any]:
         """Rows and columns drawn, of a `(B, T)` or `(B, T, D)` entry."""
-        return _numpy(self.batch[name][: self.rows, : self.columns])
+        return as_numpy(self.batch[name][: self.rows, : self.columns])
+
+    def embeddings(self) -> NDArray[Any]:
+        """Those of the first row, `(T, D)`."""
+        return as_numpy(self.batch["inputs_embeds"][0, : self.columns, :_MOST_WIDTH])
 
     def _real(self) -> NDArray[np.bool_]:
         known = real_tokens(self.batch)
         if known is None:
             return np.ones((self.rows, self.columns), dtype=bool)
-        return _numpy(known[: self.rows, : self.columns])
+        return as_numpy(known[: self.rows, : self.columns])
 
     def _words(self, tokens: Sequence[Sequence[str]] | None, shape: tuple[int, int]) -> list[list[str]]:
-        if tokens is None:
-            if "input_ids" not in self.batch:
-                return [[""] * self.columns for _ in range(self.rows)]
-            return [[str(token) for token in row] for row in self.array("input_ids").tolist()]
-        lengths = [len(row) for row in tokens]
-        if isinstance(tokens, str) or len(lengths) != shape[0] or set(lengths) != {shape[1]}:
-            raise ValueError(
-                explain(
-                    f"tokens must be {shape[0]} lists of {shape[1]} tokens, padding included",
-                    got=f"{len(lengths)} of lengths {shorten(lengths)}",
-                    fix="plots.batch(batch, collate.tokens(batch))",
-                )
-            )
-        return [[readable(token) for token in row[: self.columns]] for row in tokens[: self.rows]]
+        if tokens is None and "input_ids" not in self.batch:
+            return [[""] * self.columns for _ in range(self.rows)]
+        return words_of(self.batch, tokens, shape, rows=slice(self.rows), part=slice(self.columns))
 
     def cell(self) -> tuple[float, float]:
         """Width and height in inches of a token's cell, by the longest token."""
         longest = 0.085 * max((len(word) for row in self.words for word in row), default=1) + 0.12
         return (max(longest, 0.4), 0.32) if self.columns <= _UPRIGHT else (0.24, max(longest, 0.3))
-
-
-def _shape(batch: Mapping[str, Any]) -> tuple[int, int]:
-    for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
-        if name in batch:
-            shape = tuple(batch[name].shape)
-            if len(shape) == rank and 0 not in shape:
-                return shape[0], shape[1]
-            raise ValueError(
-                explain(
-                    f"'{name}' must have {rank} dimensions, none of them 0",
-                    got=f"shape {shape}",
-                    fix="plots.batch(collate(texts))",
-                )
-            )
-    raise ValueError(
-        explain(
-            "a batch to draw needs 'input_ids' or 'inputs_embeds'",
-            got=f"{list(batch)}",
-            fix="plots.batch(collate(texts))",
-        )
-    )
-
-
-def _numpy(value: Any) -> NDArray[Any]:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
-    return np.asarray(value)
 
 
 def _draw_tokens(ax: Axes, seen: _Seen) -> None:
@@ -186,7 +155,7 @@ def _draw_look_ahead(ax: Axes, seen: _Seen) -> None:
     mask = seen.batch["look_ahead_mask"]
     while mask.ndim > 2:
         mask = mask[0]
-    shown = _numpy(mask[:_MOST_COLUMNS, :_MOST_COLUMNS]).astype(bool)  # a decoder's is not as wide as the tokens
+    shown = as_numpy(mask[:_MOST_COLUMNS, :_MOST_COLUMNS]).astype(bool)  # a decoder's is not as wide as the tokens
     _two_colours(ax, shown, BLUE)
     ax.set_aspect("equal")
     title, key, query = "look_ahead_mask: blue = may look at", "key: the token looked at", "query: the token that looks"
@@ -195,8 +164,8 @@ def _draw_look_ahead(ax: Axes, seen: _Seen) -> None:
 
 def _draw_embeddings(ax: Axes, seen: _Seen) -> None:
     width = int(seen.batch["inputs_embeds"].shape[-1])
-    values = _numpy(seen.batch["inputs_embeds"][0, : seen.columns, :_MOST_WIDTH])
-    largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    values = seen.embeddings()
+    largest = float(np.abs(values).max(initial=0.0)) or 1.0
     # Orange to purple, white at 0, so that the sign shows whatever one's colour vision.
     image = ax.imshow(values, cmap="PuOr", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
     some = f", the first {_MOST_WIDTH} of {width} columns" if width > _MOST_WIDTH else ""

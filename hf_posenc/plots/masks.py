@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import numbers
 from .canvas import BLUE, FADED, LABEL, LINES, ORANGE, PADDING, SMALL, TITLE, axes, need_matplotlib, new_figure
-from .numbers.masks import Masks, part_of
+from .numbers.masks import Reading, combine, read
 from .tokens import on_axes, room, row_of, stretch, words_of
 
 if TYPE_CHECKING:
@@ -73,13 +72,15 @@ def masks(
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
     need_matplotlib()
-    found = numbers.masks(batch, look_ahead=look_ahead, decoder=decoder)
+    found = read(batch, look_ahead=look_ahead, decoder=decoder)
     shape = found.padding.shape
-    words = words_of(part_of(batch, decoder=decoder), tokens, (shape[0], shape[1]))
     drawn = row_of(row, found.padding, found.document_ids)
     part = stretch(span, shape[1])
-    labels, real = words[drawn][part], found.padding[drawn, part]
-    matrices = {name: matrix[part, part] for name, matrix in _matrices(found, drawn).items()}
+    one = slice(drawn, drawn + 1)
+    name = "decoder_input_ids" if decoder else "input_ids"
+    (labels,) = words_of(batch, tokens, (shape[0], shape[1]), rows=one, part=part, name=name)
+    real = found.padding[drawn, part]
+    matrices = _matrices(found, drawn, part)
     if ax is not None:
         name, matrix = matrices.popitem()
         return _matrix(axes(ax), name, matrix, labels, real)
@@ -93,30 +94,28 @@ def masks(
     return figure
 
 
-def _matrices(found: Masks, row: int) -> dict[str, NDArray[np.bool_]]:
+def _matrices(found: Reading, row: int, part: slice) -> dict[str, NDArray[np.bool_]]:
     """What is drawn as a matrix, by title; the last one is everything together."""
-    padding = np.broadcast_to(found.padding[row], found.combined[row].shape)
-    matrices = {"padding mask": padding}
+    later, (combined,) = combine(found, slice(row, row + 1), part)
+    matrices = {"padding mask": np.broadcast_to(found.padding[row, part], combined.shape)}
     together = ["padding"]
-    if found.look_ahead is not None:
-        matrices["look-ahead mask"] = found.look_ahead
+    if later is not None:
+        matrices["look-ahead mask"] = later
         together.append("look-ahead")
     if found.document_ids is not None:
-        ids = found.document_ids[row]
+        ids = found.document_ids[row, part]
         matrices["same document"] = (ids[:, None] == ids[None, :]) & (ids[:, None] >= 0)
         together.append("documents")
-    combined = found.combined[row]
-    said = np.logical_and.reduce([*matrices.values()])
     if len(together) == 2:
         matrices[" and ".join(together)] = combined
     elif len(together) > 2:
         matrices["all together"] = combined
-    elif not np.array_equal(said, combined):
+    elif not np.array_equal(matrices["padding mask"], combined):
         matrices["attention_mask, as added to scores"] = combined
     return matrices
 
 
-def _strips(found: Masks) -> list[str]:
+def _strips(found: Reading) -> list[str]:
     there = {"position_ids": found.position_ids, "document_ids": found.document_ids}
     return ["padding mask of every row", *(name for name, value in there.items() if value is not None)]
 
@@ -155,7 +154,7 @@ def _matrix(ax: Axes, title: str, seen: NDArray[np.bool_], labels: Sequence[str]
     return ax
 
 
-def _strip(ax: Axes, name: str, found: Masks, part: slice) -> None:
+def _strip(ax: Axes, name: str, found: Reading, part: slice) -> None:
     """One line for each row of the batch."""
     from matplotlib.colors import ListedColormap
 

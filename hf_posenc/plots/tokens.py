@@ -25,43 +25,52 @@ _MARGIN = 0.12
 
 
 def words_of(
-    batch: Any, tokens: Sequence[Sequence[str]] | None, shape: tuple[int, int], *, name: str = "input_ids"
+    batch: Any,
+    tokens: Sequence[Sequence[str]] | None,
+    shape: tuple[int, int],
+    *,
+    rows: slice = slice(None),
+    part: slice = slice(None),
+    name: str = "input_ids",
 ) -> list[list[str]]:
-    r"""What to write for every token of a batch, readable in any script.
+    r"""What to write for the tokens of a batch, readable in any script.
 
     Args:
         batch (mapping): asked for its tokens where none are given, and for its ids where it knows no tokenizer.
         tokens (`B` lists of `T` `str`, *optional*): as `collate.tokens(batch)` gives them.
         shape (two `int`): B and T.
+        rows, part (`slice`, *optional*): which rows, and which of their tokens. By default all.
         name (`str`, *optional*, defaults to `"input_ids"`): where the ids are.
 
     Returns:
-        `B` lists of `T` `str`; column numbers where there are no ids either.
+        Lists of `str`, one for each of these rows; column numbers where there are no ids either.
 
     Raises:
         ValueError: if `tokens` has another shape.
 
     Example:
-        >>> words_of({"input_ids": np.array([[5, 6]])}, None, (1, 2))
-        [['5', '6']]
+        >>> words_of({"input_ids": np.array([[5, 6]])}, None, (1, 2), part=slice(1, 2))
+        [['6']]
     """
-    known = isinstance(batch, Mapping)
-    given = tokens if tokens is not None or not known else written_tokens(batch, name)
+    ids = batch.get(name) if isinstance(batch, Mapping) else None
+    if tokens is None and (ids is None or tuple(ids.shape) != shape):
+        columns = [str(column) for column in range(shape[1])][part]
+        return [columns for _ in range(shape[0])[rows]]
+    given = written_tokens(batch, name, rows) if tokens is None else tokens
     if given is None:
-        ids = batch.get(name) if known else None
-        if ids is None or tuple(ids.shape) != shape:
-            return [[str(column) for column in range(shape[1])] for _ in range(shape[0])]
-        return [[str(token) for token in row] for row in ids.tolist()]
-    lengths = [len(row) for row in given]
-    if isinstance(given, str) or len(lengths) != shape[0] or set(lengths) != {shape[1]}:
-        raise ValueError(
-            explain(
-                f"tokens must be {shape[0]} lists of {shape[1]} tokens, padding included",
-                got=f"{len(lengths)} of lengths {shorten(lengths)}",
-                fix="tokens=collate.tokens(batch)",
+        return [[str(token) for token in row] for row in batch[name][rows, part].tolist()]
+    if tokens is not None:
+        lengths = [len(row) for row in tokens]
+        if isinstance(tokens, str) or len(lengths) != shape[0] or set(lengths) != {shape[1]}:
+            raise ValueError(
+                explain(
+                    f"tokens must be {shape[0]} lists of {shape[1]} tokens, padding included",
+                    got=f"{len(lengths)} of lengths {shorten(lengths)}",
+                    fix="tokens=collate.tokens(batch)",
+                )
             )
-        )
-    return [[readable(token) for token in row] for row in given]
+        given = list(tokens)[rows]
+    return [[readable(token) for token in list(row)[part]] for row in given]
 
 
 def stretch(span: tuple[int, int] | None, length: int, name: str = "span") -> slice:

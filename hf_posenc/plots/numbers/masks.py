@@ -63,25 +63,54 @@ def masks(batch: Mapping[str, Any], *, look_ahead: bool | None = None, decoder: 
                [1, 1, 0],
                [1, 1, 0]])
     """
+    reading = read(batch, look_ahead=look_ahead, decoder=decoder)
+    later, combined = combine(reading, slice(None), slice(None))
+    return Masks(reading.padding, later, combined, reading.position_ids, reading.document_ids)
+
+
+class Reading(NamedTuple):
+    """What a batch says, before anything of size T×T is made of it."""
+
+    padding: NDArray[np.bool_]  # (B, T)
+    position_ids: NDArray[Any] | None  # (B, T)
+    document_ids: NDArray[np.int64] | None  # (B, T)
+    look_ahead: Any  # (T, T) as the batch has it; True for one that is made here; None
+    given: Any  # (B, T or 1, T), a mask of four dimensions without its heads; None
+
+
+def read(batch: Mapping[str, Any], *, look_ahead: bool | None, decoder: bool) -> Reading:
+    """The entries of a batch that say who may attend to whom, each of them in the shape of the tokens."""
     batch = part_of(batch, decoder=decoder)
     rows, length = shape_of(batch)
-    given = _four_dimensional(batch.get("attention_mask"))
+    given = _four_dimensional(batch.get("attention_mask"), (rows, length))
     padding = _padding(batch, given, (rows, length))
-    _check("attention_mask", padding.shape, (rows, length))
-    position_ids = as_numpy(batch["position_ids"]) if batch.get("position_ids") is not None else None
-    if position_ids is not None:
-        position_ids = np.broadcast_to(position_ids, (rows, length))
-    documents = _documents(batch, padding, position_ids)
-    later = _look_ahead(batch, look_ahead, length)
-    combined = np.broadcast_to(padding[:, None, :], (rows, length, length))
-    if given is not None:
-        _check("attention_mask", given.shape[-1:], (length,))
-        combined = combined & given
-    if documents is not None:
-        combined = combined & (documents[:, :, None] == documents[:, None, :])
-    if later is not None:
-        combined = combined & later
-    return Masks(padding, later, np.ascontiguousarray(combined), position_ids, documents)
+    position_ids = None
+    if batch.get("position_ids") is not None:
+        position_ids = np.broadcast_to(as_numpy(batch["position_ids"]), (rows, length))
+    later = True if look_ahead else None
+    if look_ahead is not False and batch.get("look_ahead_mask") is not None:
+        later = batch["look_ahead_mask"]
+        while later.ndim > 2:  # one matrix, repeated for every row
+            later = later[0]
+        _check("look_ahead_mask", tuple(later.shape), (length, length))
+    return Reading(padding, position_ids, _documents(batch, padding, position_ids), later, given)
+
+
+def combine(reading: Reading, rows: slice, part: slice) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_]]:
+    """The look-ahead mask `(P, P)` and everything together `(R, P, P)`, for some rows and a stretch of their tokens."""
+    padding = reading.padding[rows, part]
+    length = padding.shape[1]
+    combined = np.broadcast_to(padding[:, None, :], (len(padding), length, length)).copy()
+    if reading.given is not None:
+        lines = part if reading.given.shape[1] > 1 else slice(None)
+        combined &= _shown(reading.given[rows, lines, part])
+    if reading.document_ids is not None:
+        documents = reading.document_ids[rows, part]
+        combined &= documents[:, :, None] == documents[:, None, :]
+    if reading.look_ahead is None:
+        return None, combined
+    later = np.tri(length, dtype=bool) if reading.look_ahead is True else _shown(reading.look_ahead[part, part])
+    return later, combined & later
 
 
 def part_of(batch: Mapping[str, Any], *, decoder: bool) -> Mapping[str, Any]:
@@ -125,11 +154,13 @@ def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
     )
 
 
-def _padding(batch: Mapping[str, Any], given: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _padding(batch: Mapping[str, Any], given: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     if given is not None:  # somebody may see every token, and nobody may see padding
-        return np.asarray(given.any(axis=1))
+        return np.asarray(_shown(given).any(axis=1))
     known = real_tokens(batch)
-    return np.ones(shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
+    padding = np.ones(shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
+    _check("attention_mask", padding.shape, shape)
+    return padding
 
 
 def _documents(
@@ -146,27 +177,19 @@ def _documents(
     return found if (found > 0).any() else None
 
 
-def _look_ahead(batch: Mapping[str, Any], wanted: bool | None, length: int) -> NDArray[np.bool_] | None:
-    if wanted is False:
-        return None
-    if batch.get("look_ahead_mask") is None:
-        return np.tri(length, dtype=bool) if wanted else None
-    mask = batch["look_ahead_mask"]
-    while mask.ndim > 2:  # one matrix, repeated for every row
-        mask = mask[0]
-    seen = as_numpy(mask)
-    _check("look_ahead_mask", seen.shape, (length, length))
-    return seen == 0 if seen.dtype.kind == "f" else seen.astype(bool)
-
-
-def _four_dimensional(mask: Any) -> NDArray[np.bool_] | None:
-    """What a mask of four dimensions shows, `(B, T or 1, T)`: where nothing is taken off the scores."""
+def _four_dimensional(mask: Any, shape: tuple[int, int]) -> Any:
     if isinstance(mask, dict):  # one for each kind of layer
         mask = next(iter(mask.values()))
     if mask is None or mask.ndim != 4:
         return None
-    values = as_numpy(mask[:, 0])
-    return values.astype(bool) if values.dtype.kind == "b" else values == 0
+    _check("attention_mask", (mask.shape[0], mask.shape[-1]), shape)
+    return mask[:, 0]
+
+
+def _shown(mask: Any) -> NDArray[np.bool_]:
+    """True where a mask shows, be it one of bools or numbers that are added to scores."""
+    values = as_numpy(mask)
+    return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
 def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
