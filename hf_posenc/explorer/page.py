@@ -237,12 +237,14 @@ def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any],
         lambda kind: ("bert", 384) if kind == "trained" else (gr.skip(), gr.skip()),
         embedding,
         [tokenizer, width],
+        preprocess=False,
         **hidden,
     )
     tokenizer.change(
         lambda kind: (gr.update(visible=kind == "folder"), gr.skip() if kind == "bert" else "random"),
         tokenizer,
         [folder, embedding],
+        preprocess=False,
         **hidden,
     )
-    width.input(lambda d_model: gr.skip() if d_model == 384 else "random", width, embedding, **hidden)
+    width.input(lambda d_model: gr.skip() if d_model == 384 else "random", width, embedding, preprocess=False, **hidden)
