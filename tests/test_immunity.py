@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.func import functional_call, grad, vmap
 from transformers import PretrainedConfig, PreTrainedModel
 
-from hf_posenc import PositionalEmbedding
+from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.sinusoid import (
     Convention,
     SinusoidalPositionalEncoding,
@@ -276,10 +276,13 @@ def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
 
 @conventions
 def test_inference_mode_first_and_training_later(convention: Convention) -> None:
-    model = build(convention)
+    model, scaled = build(convention), positional_encoding("scaled", widths(convention)[0], convention=convention)
     with torch.inference_mode():
         expected = model(IDS, MASK).clone()
         rows_of(model.pos)
+    # What is learned here is a factor of the rows, which are therefore kept for the backward pass.
+    scaled(torch.zeros(1, LENGTH, scaled.d_model)).sum().backward()
+    assert all(weight.grad is not None for weight in scaled.parameters())
     ours = model.train()(IDS, MASK)
     ours.sum().backward()
     assert torch.equal(ours.detach(), expected)
