@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from families import FAMILIES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
@@ -229,6 +230,19 @@ def test_a_model_that_returns_no_weights_is_told_how_to(word_level: Any, small: 
     assert 'fix: model.set_attn_implementation("eager")' in str(refused.value)
     model.set_attn_implementation("eager")
     assert isinstance(plots.attention(model, batch), Axes)
+
+
+def test_models_that_call_something_else_their_attention_are_refused() -> None:
+    ids = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
+    wrong = {
+        "squeezebert": r"weights are from 0 to 1 and sum to 1; the self attention of this SqueezeBertModel is none",
+        "fnet": r"this FNetModel returns no attention weights\n  got: attn_imp.*'eager'\n  fix: another model",
+        "longformer": r"the attention of this LongformerModel is not one of all tokens to all tokens",
+        "canine": r"the layers of kind 'self' must attend with equally many heads",
+    }
+    for name, message in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            numbers.attention(FAMILIES[name].build(attn_implementation="eager"), ids)
 
 
 # ------------------------------------------------------------------------------------------------------- what is drawn

@@ -22,6 +22,7 @@ from .captured import Caught, captured, evaluated, stacked
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
 
+_ROUNDED = 0.02  # how far above 1 the sums of weights in bfloat16 may be
 _OUTPUTS = {"attentions": "self", "encoder_attentions": "encoder", "decoder_attentions": "decoder"}
 _OUTPUTS["cross_attentions"] = "cross"
 
@@ -61,7 +62,21 @@ def attention(model: nn.Module, batch: Any) -> dict[str, NDArray[np.float64]]:
         found = stacked(_of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch))
     for kind, weights in found.items():
         check_finite(f"{kind} attention", weights)
+        _check_weights(model, kind, weights)
     return found
+
+
+def _check_weights(model: nn.Module, kind: str, weights: NDArray[np.float64]) -> None:
+    """Some models hand out scores under the name of weights. Where a part is lost in a sink, weights sum to less."""
+    least, most = float(weights.min()), float(weights.sum(axis=-1).max())
+    if least < 0 or most > 1 + _ROUNDED:
+        raise ValueError(
+            explain(
+                f"weights are from 0 to 1 and sum to 1; the {kind} attention of this {type(model).__name__} is none",
+                got=f"a lowest number of {least:.3g}, and a row that sums to {most:.3g}",
+                fix="another model: this one gives scores before their softmax",
+            )
+        )
 
 
 def _of_hugging_face(model: Any, batch: Any) -> Caught:
@@ -85,11 +100,12 @@ def _of_hugging_face(model: Any, batch: Any) -> Caught:
                 caught.append((kind, f"layer {number}", as_numpy(weights)))
     if not caught:
         used = getattr(model.config, "_attn_implementation", None)
+        ways = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
         raise ValueError(
             explain(
                 f"this {type(model).__name__} returns no attention weights",
                 got=f"attn_implementation={used!r}" if used else "no attention in its output",
-                fix='model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")',
+                fix="another model: this one has none to give" if used == "eager" else ways,
             )
         )
     for kind, _, weights in caught:
