@@ -2,7 +2,8 @@
 
 One run measures everything side by side, in rounds that take turns, so that a busy machine slows all alike; a ratio is
 the median of those within a round. Each batch is dropped before the next, since fresh memory pages cost more than the
-work. Outputs are compared before anything is timed: an unequal one ends the run. No figure here is a test.
+work. Outputs are compared before anything is timed: an unequal one ends the run. No figure here is a test. How exact
+tables are is a command of its own, `python -m tests.benchmarks.accuracy`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import transformers
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.corpus import standard_library_docstrings
 
-from . import masks, plans
+from . import encoding, masks, plans
 from .measuring import Measured, Target, must_equal, show, take_turns
 
 LIMIT = 512  # tokens a row, BERT's own
@@ -139,6 +140,7 @@ def main() -> None:
     )
     plans.run(rounds)
     masks.run(rounds)
+    encoding.run(3 * rounds)
 
 
 if __name__ == "__main__":

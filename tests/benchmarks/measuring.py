@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,16 +41,30 @@ class Target:
     bound: float | None = None
 
 
-def take_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> list[Measured]:
-    """Time every contender once a round; one round before the first only warms up."""
+def take_turns(
+    contenders: dict[str, Callable[[], object]],
+    rounds: int,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    before: Callable[[], object] = lambda: None,
+) -> list[Measured]:
+    """Time every contender once a round, `before` outside the clock; one round before the first only warms up."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, run in contenders.items():
-            began = time.perf_counter()
+            before()
+            began = clock()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(clock() - began)
     return [Measured(name, spent) for name, spent in seconds.items()]
+
+
+def forget_freed_memory() -> None:
+    """Give freed memory back to the system, where that is glibc: else some contenders would find pages to use again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def must_equal(name: str, ours: Any, theirs: Any) -> None:
