@@ -141,7 +141,7 @@ def _panels(
         down, across = stretch(span, queries), stretch(span, keys)
         for one, other in product(mine, [None] if theirs is None else theirs):
             values = weights[one, number].mean(axis=0) if other is None else weights[one, number, other]
-            which = f"mean of {heads} heads" if other is None else f"head {other}"
+            which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
             sides = [_Side(side.words[part], side.real[part]) for side, part in ((looking, down), (looked_at, across))]
             panels.append(_Panel(f"{_NAMES[kind]}layer {one}, {which}", values[down, across], *sides))
     return panels

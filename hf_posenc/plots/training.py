@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_CURVES = 14  # seven colours, two kinds of line
+_INSIDE = 4  # names of curves; more of them stand beside the axes
 _DOTTED = 60  # points; a curve with more has no dots
 _MOST_SEQUENCES = 8
 
@@ -99,7 +100,8 @@ def losses(
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     ax.tick_params(which="both", labelsize=SMALL)
     ax.grid(color=GRID, linewidth=0.5)
-    ax.legend(fontsize=SMALL, frameon=False)
+    aside = {} if len(found) <= _INSIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    ax.legend(fontsize=SMALL, frameon=False, **aside)
     return ax
 
 
