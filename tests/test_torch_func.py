@@ -1,0 +1,76 @@
+"""The encoding under torch.func: functional calls, gradients of single samples, vmap over rows and over positions.
+
+Held against the same call without a transform, and against gradients taken one sample at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sinusoid_reference import widths
+from test_immunity import IDS, LENGTH, MASK, build, conventions
+from torch.func import functional_call, functionalize, grad, jvp, vmap
+
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, sinusoidal_encoding
+
+
+@conventions
+def test_a_functional_call_sees_the_weights_it_is_given(convention: Convention) -> None:
+    model, other = build(convention), build(convention)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(0.5).add_(0.1)
+    weights = dict(other.named_parameters())
+    assert torch.equal(functional_call(model, weights, (IDS, MASK)), other(IDS, MASK))
+    found = grad(lambda given: functional_call(model, given, (IDS, MASK)).square().mean())(weights)
+    expected = torch.autograd.grad(other(IDS, MASK).square().mean(), list(weights.values()))
+    for name, gradient in zip(weights, expected, strict=True):
+        torch.testing.assert_close(found[name], gradient)
+
+
+@conventions
+@pytest.mark.parametrize("scale", [None, "sqrt_d"])
+def test_gradients_of_single_samples(convention: Convention, scale: Any) -> None:
+    """vmap over the rows of a batch, with positions of their own or one row for all, as torch.func's tutorial does."""
+    module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale=scale)
+    x, ids = torch.randn(4, LENGTH, module.d_model), torch.randint(0, 700, (4, LENGTH))
+
+    def loss(row: torch.Tensor, *positions: torch.Tensor) -> torch.Tensor:
+        return module(row[None], *(each[None] for each in positions)).square().sum()
+
+    for places, given in ((None, ()), (ids, (ids,)), (ids + 2**30, (ids + 2**30,)), (ids / 4, (ids / 4,))):
+        assert torch.equal(vmap(lambda row, *each: module(row[None], *each)[0])(x, *given), module(x, places))
+        torch.testing.assert_close(vmap(grad(loss))(x, *given), 2 * module.factor * module(x, places))
+    one = ids[:1]
+    assert torch.equal(vmap(lambda row: module(row[None], one)[0])(x), module(x, one))
+    assert torch.equal(vmap(lambda row: module(x, row))(ids)[1], module(x, ids[1]))
+    direct = vmap(lambda row: sinusoidal_encoding(row, module.d_model, convention=convention))(ids)
+    assert torch.equal(direct, sinusoidal_encoding(ids, module.d_model, convention=convention))
+
+
+@conventions
+def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Convention) -> None:
+    model = build(convention)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(given: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return functional_call(model, given, (ids[None], mask[None])).square().mean()
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(weights, IDS, MASK)
+    for row in range(2):
+        alone = grad(loss)(weights, IDS[row], MASK[row])
+        for name, gradient in alone.items():
+            torch.testing.assert_close(found[name][row], gradient)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of jvp
+def test_forward_gradients_and_functionalized_calls_see_the_same_rows() -> None:
+    module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
+    for places in (None, ids[0], ids):
+        cache.clear()
+        value, slope = jvp(lambda given, places=places: module(given, places), (x,), (torch.ones_like(x),))
+        assert torch.equal(value, module(x, places))
+        assert torch.equal(slope, torch.full_like(x, module.factor))
+        assert torch.equal(functionalize(lambda given, places=places: module(given, places))(x), module(x, places))
