@@ -19,7 +19,7 @@ from .pictures import PICTURES, picture
 from .settings import RANGES, Settings
 from .shown import Shown, show
 from .sources import has_bert
-from .tables import batch_table, facts_table, messages, numbers_table, refusal
+from .tables import batch_table, facts_table, messages, notes, numbers_table, refusal
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -149,14 +149,14 @@ def _numbers(shown: Shown) -> dict[str, str]:
         "facts": facts_table(shown.batch),
         "encoding_numbers": numbers_table(shown.encoding, "position", across="column"),
         "distances_numbers": numbers_table(shown.distances, "from", across="to"),
-        "embeddings_numbers": numbers_table(
-            embeds, "token", shown.tokens[0] if shown.tokens else None, across="column"
-        ),
+        "embeddings_numbers": notes(shown.said_of_embeddings)
+        + numbers_table(embeds, "token", shown.tokens[0] if shown.tokens else None, across="column"),
     }
 
 
 def _controls(gr: Any, folders: bool) -> dict[str, Any]:
-    start = Settings(text=words.TEXT, tokenizer="bert" if has_bert() else "bpe")
+    bert = {"tokenizer": "bert", "embedding": "trained", "d_model": 384}
+    start = Settings.read({"text": words.TEXT, **(bert if has_bert() else {"tokenizer": "bpe"})})
     made: dict[str, Any] = {}
 
     def add(name: str, kind: Any, **how: Any) -> None:
@@ -170,7 +170,7 @@ def _controls(gr: Any, folders: bool) -> dict[str, Any]:
         return [(words.CHOICES[name], name) for name in names]
 
     with gr.Group():
-        add("text", gr.Textbox, lines=4, max_lines=6)
+        add("text", gr.Textbox, lines=3, max_lines=6)
         add("tokenizer", gr.Radio, choices=offered(["bert"] * has_bert() + ["bpe"] + ["folder"] * folders))
         add("folder", gr.Textbox, visible=False, placeholder=words.INFO["folder"], submit_btn=True)
         add("padding_side", gr.Radio, choices=offered(["right", "left"]))
@@ -203,6 +203,7 @@ def _outputs(gr: Any) -> dict[str, Any]:
                 elem_id="code",
                 max_lines=36,
                 wrap_lines=True,
+                show_line_numbers=False,
             )
             continue
         for part in inside.parts:

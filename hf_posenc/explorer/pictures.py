@@ -12,12 +12,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import plots
 from .settings import Settings
 from .shown import Shown, masks_span, one_at_a_time, tried
 from .tables import refusal
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _KEPT = 48  # pictures of some 60 kB
 
@@ -64,7 +67,11 @@ PICTURES = {
     ),
     "embeddings": Picture(
         lambda shown: plots.embeddings(
-            shown.tokenizer, shown.table, shown.sentence, scale=shown.settings.factor, **shown.settings.formula
+            shown.tokenizer,
+            cast("nn.Embedding", shown.table),
+            shown.sentence,
+            scale=shown.settings.factor,
+            **shown.settings.formula,
         ),
         "The tokens of the first text as points in the plane, before and after positions are added",
         lambda settings: replace(settings, positions=2),

@@ -48,7 +48,7 @@ class Shown:
         table (`nn.Embedding`, *optional*): where the rows of the tokens come from.
         tokenizer (`PreTrainedTokenizerBase`, *optional*): the one that was used.
         pad_token (`str`, *optional*): what stands in for a padding token where the tokenizer has none.
-        notes (`str`s): what the reader should know.
+        notes, said_of_embeddings (`str`s): what the reader should know.
         problems (`str`s): what was refused, in three lines each.
     """
 
@@ -62,6 +62,7 @@ class Shown:
     tokenizer: Any = None
     pad_token: str | None = None
     notes: tuple[str, ...] = ()
+    said_of_embeddings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -97,13 +98,17 @@ def _shown(settings: Settings, _: int) -> Shown:
     else:
         notes.append("no text yet: type one, or several, one a line")
     if "batch" in parts:
-        parts |= tried(lambda: _embedded(settings, parts, notes), problems) or {}
+        parts |= tried(lambda: _embedded(settings, parts), problems) or {}
     return Shown(settings, notes=tuple(notes), problems=tuple(dict.fromkeys(problems)), **parts)
 
 
 def masks_span(shown: Shown) -> tuple[int, int] | None:
-    """Which tokens the picture of the masks has room for; `None` for all of them."""
-    return (0, _TOKENS_OF_A_MASK) if len(shown.tokens[0]) > _TOKENS_OF_A_MASK else None
+    """Which tokens the picture of the masks has room for, the last ones after padding; `None` for all of them."""
+    length = len(shown.tokens[0])
+    if length <= _TOKENS_OF_A_MASK:
+        return None
+    start = length - _TOKENS_OF_A_MASK if shown.settings.padding_side == "left" else 0
+    return start, start + _TOKENS_OF_A_MASK
 
 
 def tried(make: Callable[[], _Value], problems: list[str]) -> _Value | None:
@@ -142,15 +147,20 @@ def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:
     return {"batch": batch, "tokens": collate.tokens(batch), "tokenizer": tokenizer, "pad_token": pad_token}
 
 
-def _embedded(settings: Settings, parts: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+def _embedded(settings: Settings, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The same batch with `inputs_embeds`, made as the collator makes them."""
     table = table_of(settings, number_of_ids(parts["tokenizer"]))
     embed = PositionalEmbedding(table, convention=settings.convention, base=settings.base, scale=settings.factor)
-    batch = parts["batch"]
+    batch, notes = parts["batch"], list[str]()
     with _noted(notes):
         vectors = embed(batch["input_ids"], real_tokens(batch), batch["position_ids"])
     sentence = _beginning(parts["tokenizer"], settings.texts[0])
-    return {"table": table, "batch": {**batch, "inputs_embeds": vectors}, "sentence": sentence}
+    return {
+        "table": table,
+        "batch": {**batch, "inputs_embeds": vectors},
+        "sentence": sentence,
+        "said_of_embeddings": tuple(notes),
+    }
 
 
 def _beginning(tokenizer: Any, text: str) -> str:

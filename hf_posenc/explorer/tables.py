@@ -6,7 +6,7 @@ Only markup is made here; colours and spacing are in `look.css`.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -95,8 +95,12 @@ def numbers_table(values: NDArray[Any] | None, down: str, names: Sequence[str] |
 def messages(shown: Shown) -> str:
     """What was refused, in the three lines that Python would show, and what else the reader should know."""
     problems = "".join(map(refusal, shown.problems))
-    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in shown.notes)
-    return problems + notes
+    return problems + notes(shown.notes)
+
+
+def notes(said: Iterable[str]) -> str:
+    """What the reader should know, a line each."""
+    return "".join(f'<p class="note">{html.escape(note)}</p>' for note in said)
 
 
 def refusal(problem: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TEXT = "I ride bike\nbike ride I, she said\nUnsurprisingly, order matters"
+TEXT = "a queen is a woman, a king is a man\nI ride bike\nbike ride I, unsurprisingly"
 
 HEAD = (
     "<h1>Positions and masks, at a glance</h1>"
@@ -24,7 +24,7 @@ LABELS = {
     "base": "Base",
     "positions": "Positions drawn",
     "padding_side": "Padding side",
-    "look_ahead": "Look-ahead mask",
+    "look_ahead": "Look-ahead",
     "packing": "Packing",
     "max_length": "Tokens a row, at most",
     "embedding": "Token embeddings",
@@ -37,12 +37,12 @@ INFO = {
 
 CHOICES = {
     "bert": "BERT",
-    "bpe": "byte-pair encoding",
-    "folder": "a folder",
+    "bpe": "BPE",
+    "folder": "folder",
     "right": "right",
     "left": "left",
     "random": "random",
-    "trained": "trained (BERT's, 384 wide)",
+    "trained": "BERT's, trained",
     "none": "1",
     "sqrt_d": "√d",
 }
@@ -69,7 +69,7 @@ SECTIONS = {
         "The texts as a batch: every row is as long as the longest, and grey columns are padding. "
         "<code>attention_mask</code> is 1 where a token may be attended to. <code>position_ids</code> count real "
         "tokens only, so that padding, on either side, moves nothing. <code>##</code> goes on inside a word (BERT); "
-        "<code>Ġ</code> is a space (byte-pair encoding, where a letter of another script is several bytes).",
+        "<code>Ġ</code> is a space (BPE: byte pairs, where a letter of another script is several bytes).",
         ("batch", "facts"),
     ),
     "masks": Section(
