@@ -188,6 +188,38 @@ def test_bits_do_not_depend_on_how_the_rows_were_asked_for(width: int, scale: An
     assert torch.equal(x, expected)
 
 
+@pytest.mark.parametrize("scale", [None, "sqrt_d"])
+@pytest.mark.parametrize(
+    "kind", ["its own", "x itself", "beside x", "with gaps", "of ids that are int32", "of far ids"]
+)
+def test_a_buffer_of_any_kind_holds_the_sum(kind: str, scale: Any) -> None:
+    memory = torch.randn(6, 7, 12)
+    x, ids = memory[:3], torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 2, 3], [3, 1, 4, 1, 5, 9, 2]])
+    if kind == "of far ids":
+        ids = ids - 2**40
+    module = SinusoidalPositionalEncoding(12, scale=scale)
+    expected = module(x, ids)
+    if kind == "of ids that are int32":
+        ids = ids.int()
+    out = {"x itself": x, "beside x": memory[3:], "with gaps": torch.empty(3, 7, 24)[:, :, ::2]}.get(kind)
+    out = torch.empty_like(x) if out is None else out
+    assert module(x, ids, out) is out
+    assert torch.equal(out, expected)
+
+
+def test_a_buffer_that_holds_a_part_of_x_is_refused() -> None:
+    memory = torch.zeros(3, 2, 4)
+    with pytest.raises(ValueError, match=r"x itself, or no part of it[\s\S]*out=x"):
+        SinusoidalPositionalEncoding(4)(memory[:2], out=memory[1:])
+
+
+def test_a_position_beyond_the_limit_leaves_the_buffer_as_it_was() -> None:
+    module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
+    with pytest.raises(ValueError, match="position 3 is beyond"):
+        module(torch.zeros(1, 2, 4), torch.tensor([[2, 3]]), out)
+    assert torch.equal(out, torch.ones(1, 2, 4))
+
+
 def test_what_is_handed_out_shares_memory_with_nothing_that_stays() -> None:
     module, x = SinusoidalPositionalEncoding(8), torch.zeros(2, 6, 8)
     ids = torch.arange(6)

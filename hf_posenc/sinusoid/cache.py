@@ -163,7 +163,34 @@ def without_values(tensor: torch.Tensor) -> bool:
     )
 
 
+def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
+    r"""Write the rows of positions into a buffer, where a table has them; one call, and no memory but the buffer's.
+
+    Args:
+        out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
+        positions (`torch.Tensor` `(...)`), encoding (`Encoding`), bound (`int`), limit (`int`): see `rows_at`.
+
+    Returns:
+        `bool`: whether it was done; if not, nothing was written.
+
+    Raises:
+        ValueError: if a position is not below `limit`.
+    """
+    kept = _table_for(positions, encoding, out.dtype, bound, limit)
+    if kept is not None:
+        torch.index_select(kept, 0, _as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
+    return kept is not None
+
+
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
+    kept = _table_for(positions, encoding, dtype, bound, limit)
+    return compute(positions, encoding, dtype) if kept is None else F.embedding(_as_index(positions), kept)
+
+
+def _table_for(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
+) -> torch.Tensor | None:
+    """A table with the rows of all these positions, if one is kept or pays; refuses positions beyond `limit`."""
     whole = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if positions.numel() and (not whole or bound < 0):
@@ -176,11 +203,13 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
                 fix="a larger max_length, or max_length=None: the encoding itself has no limit",
             )
         )
-    if whole and lowest >= 0 and positions.numel():
-        shared = table(encoding, int(highest) + 1, dtype, positions.device, wanted=positions.numel())
-        if shared is not None:
-            return F.embedding(positions if positions.dtype == torch.int32 else positions.long(), shared)
-    return compute(positions, encoding, dtype)
+    if not whole or lowest < 0 or not positions.numel():
+        return None
+    return table(encoding, int(highest) + 1, dtype, positions.device, wanted=positions.numel())
+
+
+def _as_index(positions: torch.Tensor) -> torch.Tensor:
+    return positions if positions.dtype == torch.int32 else positions.long()
 
 
 @torch.library.custom_op("hf_posenc::rows", mutates_args=())

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .._explain import explain, shorten
+from .cache import without_values
 from .exact import DTYPES
 from .values import as_positions
 
@@ -50,6 +51,14 @@ def check_out(out: torch.Tensor, x: torch.Tensor, module: nn.Module) -> None:
                 fix="out=torch.empty_like(x)",
             )
         )
+    if _overlap(out, x):
+        raise ValueError(
+            explain(
+                "out must be x itself, or no part of it: rows would be overwritten before they are read",
+                got="out that begins elsewhere in the same memory",
+                fix="out=x, or out=torch.empty_like(x)",
+            )
+        )
     if not torch.is_grad_enabled():
         return
     learns = any(weight.requires_grad for weight in module.parameters())
@@ -61,6 +70,13 @@ def check_out(out: torch.Tensor, x: torch.Tensor, module: nn.Module) -> None:
                 fix="leave out away",
             )
         )
+
+
+def _overlap(out: torch.Tensor, x: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of one size share some of their memory, but not all."""
+    if without_values(x) or out is x or not (out.is_contiguous() and x.is_contiguous()):
+        return False
+    return 0 < abs(out.data_ptr() - x.data_ptr()) < x.numel() * x.element_size()
 
 
 def check_positions(position_ids: object, x: torch.Tensor, *, exact: bool) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from .adding import PositionalEncoding
-from .cache import Encoding, rows_at, shared_rows
+from .cache import Encoding, fill_rows, rows_at, shared_rows, without_values
 from .conventions import Convention
 from .values import sinusoidal_encoding
 
@@ -89,10 +89,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
         """The rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
-        limit = self._limit
-        if 0 <= limit < bound:
-            bound = -1  # says too little: each position is to be looked at
-        return rows_at(positions, self._encoding, like.dtype, bound=bound, limit=limit).to(like.device)
+        bound = self._useful(bound)
+        return rows_at(positions, self._encoding, like.dtype, bound=bound, limit=self._limit).to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """The rows `(T, D)` of the first `length` positions, a view of a kept table where there is one."""
@@ -115,7 +113,29 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
             del settings["base"]
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
+    def _useful(self, bound: int) -> int:
+        """`bound`, or -1 where it says too little: then each position is to be looked at."""
+        return -1 if 0 <= self._limit < bound else bound
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        # On a busy machine every call that the cores share waits for all of them: two calls, not two for each row of x.
+        if (
+            out is not None
+            and positions.shape == x.shape[:2]
+            and _may_hold_rows(out, x)
+            and fill_rows(out, positions, self._encoding, bound=self._useful(bound), limit=self._limit)
+        ):
+            return self._add(out, x, out)
+        return super()._add_rows(positions, x, out, bound)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The buffer of the annotated transformer and of PyTorch's tutorial. Its rows are computed here instead.
         kept = {key: value for key, value in state_dict.items() if key != f"{prefix}pe"}
         super()._load_from_state_dict(kept, prefix, *args)
+
+
+def _may_hold_rows(out: torch.Tensor, x: torch.Tensor) -> bool:
+    """Whether rows may be written into a buffer before `x` is read: on the CPU, where `out` is no part of `x`."""
+    if without_values(x) or x.device.type != "cpu" or not out.is_contiguous():
+        return False
+    return out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
