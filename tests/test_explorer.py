@@ -65,6 +65,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (corpus, sources):
         monkeypatch.setattr(module, "standard_library_docstrings", lambda: ["I ride bike", "bike ride I, she said"] * 9)
     sources._bpe.cache_clear()
+    sources._read.cache_clear()
     shown_module._shown.cache_clear()
     pictures._kept.clear()
 

@@ -124,7 +124,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             process.wait()
             process.stdout.close()
     assert (folder / "errors").read_text() == ""
-    assert [path for name in ("here", "temporary") for path in (folder / name).rglob("*") if path.is_file()] == []
+    assert [path for name in ("here", "temporary") for path in (folder / name).rglob("*")] == []
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import plots
 from .settings import Settings
-from .shown import Shown, masks_span, one_at_a_time, tried
+from .shown import Shown, masks_span, tried
 from .tables import refusal
+from .turns import one_at_a_time
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,11 +5,15 @@ A public place has its own way to serve: see `examples/space`.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import sys
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .._explain import explain
@@ -17,6 +21,7 @@ from . import sources
 from .page import build, look, need_gradio
 
 HOST = "127.0.0.1"
+_TEMPORARY = "GRADIO_TEMP_DIR"
 _PORTS = range(7860, 7960)  # where gradio's pages are looked for
 
 
@@ -32,13 +37,17 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
         ImportError: if gradio is not installed.
         ValueError: if the port is not free.
     """
-    need_gradio()
-    chosen = _free(port)
+    with _temporary_folder():
+        need_gradio()
+        _serve(_free(port), browser, say)
+
+
+def _serve(port: int, browser: bool, say: Callable[[str], None]) -> None:
     page = build(folders=True)
     ended = threading.Event()
     _, address, _ = page.launch(
         server_name=HOST,
-        server_port=chosen,
+        server_port=port,
         share=False,
         quiet=True,
         prevent_thread_lock=True,
@@ -58,6 +67,20 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
         for number, handler in before.items():
             signal.signal(number, handler)
         page.close(verbose=False)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[None]:
+    """gradio makes a folder for what passes through it as soon as it is imported: one that goes when the page does."""
+    if _TEMPORARY in os.environ or "gradio" in sys.modules:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="hf_posenc-") as folder:
+        os.environ[_TEMPORARY] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_TEMPORARY]
 
 
 def _free(port: int | None) -> int:

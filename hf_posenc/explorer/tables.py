@@ -60,7 +60,7 @@ def facts_table(batch: Mapping[str, Any]) -> str:
         f"<td>{html.escape(str(value.dtype).removeprefix('torch.'))}</td></tr>"
         for name, value in batch.items()
     )
-    return f'<table class="facts">{rows}</table>'
+    return f'<div class="wide"><table class="facts">{rows}</table></div>'
 
 
 def numbers_table(values: NDArray[Any] | None, down: str, names: Sequence[str] | None = None, across: str = "") -> str:

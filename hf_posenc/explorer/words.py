@@ -11,7 +11,7 @@ TEXT = "a queen is a woman, a king is a man\nI ride bike\nbike ride I, unsurpris
 
 HEAD = (
     "<h1>Positions and masks, at a glance</h1>"
-    "<p>What <code>hf_posenc</code> makes of your texts, step by step. Move anything on the left: everything follows, "
+    "<p>What <code>hf_posenc</code> makes of your texts, step by step. Move any control: everything follows, "
     "and the Python at the end gives exactly what you see.</p>"
 )
 
@@ -81,8 +81,9 @@ SECTIONS = {
     ),
     "encoding": Section(
         "3 · The encoding",
-        "Column 2i holds sin(p / base<sup>2i/d</sup>) at position p, column 2i+1 the cosine: hands of clocks, each "
-        "turning slower than the one before. Change the base, and see where the columns stop moving.",
+        "In the paper's convention, <code>vaswani</code>, column 2i holds sin(p / base<sup>2i/d</sup>) at position p, "
+        "column 2i+1 the cosine: hands of clocks, each turning slower than the one before. The others lay the columns "
+        "out in other ways. Change the base, and see where the columns stop moving.",
         ("encoding", "encoding_numbers"),
     ),
     "distances": Section(
