@@ -17,7 +17,7 @@ from .encodings import Kind, PositionalEncoding
 from .encodings.kinds import resolve_encoding
 from .positions import check_mask, count_real_tokens
 from .sinusoid import Convention
-from .sinusoid.cache import without_values
+from .sinusoid.lookup import without_values
 from .sinusoid.settings import Scale
 
 # How many times the embedding's spread the encoding's may be before a word is said: at 5 times, one part in 26 of a

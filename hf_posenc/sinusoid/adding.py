@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import explain
-from .cache import without_values
 from .checks import check_width
 from .inputs import check_out, check_positions, check_vectors
+from .lookup import without_values
 from .settings import Scale, check_dropout, check_length, check_scale
 
 _AT_ONCE = 2**17  # elements that are looked up before they are added

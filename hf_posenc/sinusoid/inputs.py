@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from .._explain import explain, shorten
-from .cache import without_values
 from .exact import DTYPES
+from .lookup import without_values
 from .values import as_positions
 
 _WITHOUT_FLOAT64 = ("mps",)

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 
 from .adding import PositionalEncoding
-from .cache import Encoding, fill_rows, rows_at, shared_rows, without_values
+from .cache import Encoding
 from .conventions import Convention
+from .lookup import fill_rows, rows_at, shared_rows, without_values
 from .values import sinusoidal_encoding
 
 _SAMPLE = 128  # positions whose rows say how far the encoding spreads

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from .cache import Encoding, compute, rows_at, without_values
+from .cache import Encoding
 from .checks import check_width
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
+from .lookup import compute, rows_at, without_values
 
 
 def sinusoidal_encoding(
