@@ -964,3 +964,12 @@ def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: P
     assert other.tables[0].was == "vaswani, base 100 sinusoids"  # ours, so another formula may take their place
     with pytest.raises(ValueError, match="base must be finite and larger than 1"):
         use_sinusoidal_positions(BERT.build(), base=0)
+
+
+def test_a_table_of_zeros_is_seen_to_be_read_at_the_position_ids() -> None:
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = transformers.BertModel(config)
+    torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
+    assert "unless position_ids are given" in str(use_sinusoidal_positions(model))

@@ -41,8 +41,10 @@ def find_positions(model: nn.Module) -> Findings:
         first = max((table.first_row for table in tables), default=0)
         backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # what rotary positions see too
         looks, out = probe.run({**inputs_of(ids), "position_ids": backwards.repeat(2, 1)})
-        takes_position_ids = not same(plain_out, out, probe.is_half)
         tables = tuple(replace(table, offset=_offset(table.tensor, looks, backwards)) for table in tables)
+        # A table of equal rows, zeros say, is read at the given ids and changes no output.
+        is_read = any(table.offset is not None for table in tables)
+        takes_position_ids = is_read or not same(plain_out, out, probe.is_half)
     before = slice(None, -lengths.padding)  # the tokens in which both rows agree
     return Findings(
         tables=tables,
