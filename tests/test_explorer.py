@@ -297,22 +297,14 @@ def test_an_empty_text_is_asked_for_and_the_encoding_shown_all_the_same() -> Non
         ({"base": 1}, "base must be finite and larger than 1\n  got: 1\n  fix: base=10000", ["batch"]),
         ({"base": None}, "base must be a number\n  got: None", []),
         ({"base": float("nan")}, "base must be a number\n  got: nan", []),
+        ({"base": 10**400}, "base must be a number\n  got: 1000", []),
+        ({"convention": ["vaswani"], "packing": "x"}, "convention must be one of", ["code"]),
         ({"d_model": 100_000}, "d_model must be a whole number from 2 to 512 on this page\n  got: 100000", []),
         ({"positions": 2.5}, "positions must be a whole number from 2 to 500 on this page\n  got: 2.5", []),
         ({"max_length": None}, "max_length must be a whole number from 4 to 64 on this page\n  got: None", []),
         ({"convention": "vaswan"}, "convention must be one of", ["code"]),
         ({"padding_side": "up"}, "padding_side must be one of 'right', 'left'\n  got: 'up'", []),
         ({"tokenizer": "gpt"}, "tokenizer must be one of 'bert', 'bpe', 'folder'\n  got: 'gpt'", []),
-        (
-            {"embedding": "trained"},
-            "the trained embeddings are 384 wide\n  got: d_model=128",
-            ["batch", "encoding_numbers"],
-        ),
-        (
-            {"embedding": "trained", "tokenizer": "bpe"},
-            "are those of BERT's tokens",
-            ["batch", "distances_numbers"],
-        ),
         (
             {"tokenizer": "folder", "folder": ""},
             "there is no such folder on this machine\n  got: ''",
@@ -335,6 +327,23 @@ def test_what_does_not_go_is_said_in_three_lines_and_the_rest_is_shown(
         assert not any(made[name] for name in made if name != "messages")
         assert list(draw(True, {"text": TEXT, **controls})) == [dict.fromkeys(pictures.PICTURES, "")]
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("controls", "why"),
+    [
+        ({"d_model": 32}, "random embeddings: the trained ones are 384 wide"),
+        ({"d_model": 384, "tokenizer": "bpe"}, "random embeddings: the trained ones are those of BERT's tokens"),
+    ],
+)
+def test_where_the_trained_table_does_not_fit_a_random_one_is_used_and_named(
+    controls: dict[str, Any], why: str
+) -> None:
+    trained = show(Settings(text=TEXT, embedding="trained", **controls))
+    random = show(Settings(text=TEXT, **controls))
+    assert trained.said_of_embeddings == (why,)
+    assert torch.equal(trained.batch["inputs_embeds"], random.batch["inputs_embeds"])
+    assert python_of(trained) == python_of(random)
 
 
 def test_a_tokenizer_without_padding_token_pads_with_its_end(folder: Path) -> None:
@@ -374,7 +383,7 @@ def test_a_fault_of_ours_is_said_and_its_traceback_stays_with_us(
 
 
 def test_several_visitors_get_each_their_own_answer() -> None:
-    asked = [{"text": "I ride bike " * (n + 1), "d_model": 2 * n + 2, "positions": 4} for n in range(6)]
+    asked = [{"text": "I ride bike " * (n + 1), "d_model": 2 * n + 2, "positions": 4} for n in range(4)]
 
     def visit(n: int) -> list[Any]:
         shown = show(Settings.read(asked[n]))
@@ -454,6 +463,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(
 ) -> None:
     serving = sys.modules["hf_posenc.explorer.serving"]
     monkeypatch.setattr(serving, "build", lambda **_: pytest.fail("a page was built"))
+    monkeypatch.setattr(serving, "need_gradio", lambda: None)  # it takes seconds to load
     with socket.socket() as taken:
         taken.bind((serving.HOST, 0))
         taken.listen()

@@ -201,6 +201,7 @@ def test_every_control_moves_what_it_is_for(visit: Visit, tmp_path: Path, word_l
 
     visit.number("d_model", 32)
     visit.wait_for_text("facts", "(3, 13, 32)")
+    visit.wait_for_text("embeddings_numbers", "random embeddings: the trained ones are 384 wide")
     moved("encoding", "distances", "embeddings")
     visit.number("positions", 20)
     visit.wait_for_text("encoding_numbers", "the first of 20 × 32 numbers")
@@ -236,7 +237,9 @@ def test_every_control_moves_what_it_is_for(visit: Visit, tmp_path: Path, word_l
     visit.wait("() => document.querySelector('#messages').innerText.indexOf('no such folder') < 0")
     assert "[UNK]" in visit.tokens() or "ride" in visit.tokens()
 
-    page.locator("#embedding label").nth(1).click()  # takes BERT and its width along
+    visit.pick("embedding", "random")
+    visit.wait("() => document.querySelector('#shown_embeddings_numbers .note') === null")
+    visit.pick("embedding", "trained")  # takes BERT and its width along
     visit.wait_for_text("facts", "384)")
     assert page.locator("#tokenizer input[value='bert']").is_checked()
     visit.wait_for_text("embeddings_numbers", "positions drown the tokens")
@@ -304,8 +307,7 @@ def test_what_does_not_go_is_said_in_three_lines(visit: Visit) -> None:
     assert visit.page.locator(".toast-body").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 420)])
 def test_nothing_is_cut_off_in_any_window(chromium: Any, served: Served, scheme: str, width: int) -> None:
     visit = opened(chromium, served, color_scheme=scheme, viewport={"width": width, "height": 900})
     for name in ("masks", "encoding", "distances", "embeddings"):

