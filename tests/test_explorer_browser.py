@@ -23,6 +23,7 @@ import pytest
 from hf_posenc import DataCollatorWithPositionalEncoding, plots
 from hf_posenc.explorer import words
 from hf_posenc.explorer.code import python_of
+from hf_posenc.explorer.pictures import picture
 from hf_posenc.explorer.settings import Settings
 from hf_posenc.explorer.shown import show
 
@@ -246,6 +247,19 @@ def test_every_control_moves_what_it_is_for(visit: Visit, tmp_path: Path, word_l
     before = visit.text("embeddings_numbers")
     visit.pick("scale", "sqrt_d")
     visit.wait("([before]) => document.querySelector('#shown_embeddings_numbers').innerText !== before", before)
+
+
+def test_after_many_quick_changes_the_page_shows_the_last_ones(visit: Visit) -> None:
+    for turn in range(6):
+        visit.type(f"I ride bike number {turn}\nbike")
+        visit.pick("padding_side", ("left", "right")[turn % 2])
+        visit.number("d_model", 8 + turn)
+    last = show(Settings(text="I ride bike number 5\nbike", embedding="trained", d_model=13))
+    for name in ("masks", "embeddings"):
+        source = re.findall('src="(.*?)"', picture(name, last))[0]
+        visit.wait("([where, source]) => document.querySelector(where).src === source", f"#shown_{name} img", source)
+    visit.wait_for_text("batch", "5")
+    assert visit.tokens() == last.tokens[0]
 
 
 def test_the_python_that_is_copied_is_that_of_what_is_shown(visit: Visit) -> None:

@@ -214,8 +214,13 @@ def _outputs(gr: Any) -> dict[str, Any]:
 def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any], folders: bool) -> None:
     """Every change of a control asks anew; while an answer is on its way, only the last change waits."""
     # Settings checks what arrives, in our words: gradio's own checks would end in a toast and a traceback.
-    hidden: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    asked = {"inputs": list(controls.values()), "trigger_mode": "always_last", "preprocess": False, **hidden}
+    quiet: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "preprocess": False,
+        "trigger_mode": "always_last",
+    }
+    asked = {"inputs": list(controls.values()), **quiet}
     # A path makes sense when it is complete.
     changed = [control.submit if name == "folder" else control.change for name, control in controls.items()]
 
@@ -238,7 +243,6 @@ def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any],
         lambda kind: ("bert", TRAINED_WIDTH) if kind == "trained" else (gr.skip(), gr.skip()),
         embedding,
         [tokenizer, width],
-        preprocess=False,
-        **hidden,
+        **quiet,
     )
-    tokenizer.change(lambda kind: gr.update(visible=kind == "folder"), tokenizer, folder, preprocess=False, **hidden)
+    tokenizer.change(lambda kind: gr.update(visible=kind == "folder"), tokenizer, folder, **quiet)
