@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from hf_posenc.sinusoid import (
     fixed_bases,
     frequencies,
     sinusoidal_encoding,
+    sinusoidal_table,
 )
 from hf_posenc.sinusoid.exact import round_once
 
@@ -305,7 +307,14 @@ X = torch.zeros(2, 5, 8)
         (lambda: sinusoidal_encoding(100, 8), TypeError, r"not how many[\s\S]*got: 100[\s\S]*torch\.arange\(100\)"),
         (lambda: sinusoidal_encoding(float("inf"), 8), TypeError, r"torch\.arange\(100\)"),
         (lambda: sinusoidal_encoding(torch.tensor([True]), 8), TypeError, r"torch\.bool[\s\S]*from_mask"),
+        (lambda: sinusoidal_encoding(np.int64(100), 8), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
+        (lambda: sinusoidal_encoding(np.float32(3), 8), TypeError, "not how many"),
         (lambda: sinusoidal_encoding(["a"], 8), TypeError, "real numbers"),
+        (lambda: sinusoidal_encoding([[1], [1, 2]], 8), ValueError, r"each row[\s\S]*\[\[1\], \[1, 2\]\][\s\S]*fix"),
+        (lambda: sinusoidal_table(0, 8), ValueError, r"num_positions must be positive[\s\S]*fix: num_positions=512$"),
+        (lambda: sinusoidal_table(-1, 8), ValueError, "got: -1"),
+        (lambda: sinusoidal_table(2.5, 8), TypeError, "num_positions must be a whole number"),
+        (lambda: frequencies(8, base=10**400), ValueError, r"finite and larger than 1[\s\S]*got: 100"),
         (lambda: sinusoidal_encoding(torch.zeros(2, requires_grad=True), 8), ValueError, r"positions\.detach\(\)"),
         (lambda: sinusoidal_encoding(torch.arange(2), 0), ValueError, r"positive[\s\S]*got: 0"),
         (lambda: sinusoidal_encoding(torch.arange(2), -4), ValueError, "got: -4"),
@@ -319,6 +328,7 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
         (lambda: SinusoidalPositionalEncoding(8, dropout="0.1"), TypeError, "a number"),
         (lambda: SinusoidalPositionalEncoding(8, max_length=0), ValueError, "positive"),
+        (lambda: SinusoidalPositionalEncoding(8, max_length=True), TypeError, "got: True"),
         (
             lambda: SinusoidalPositionalEncoding(8)(X[0]),
             ValueError,
@@ -339,6 +349,8 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8)(X, 7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
         (lambda: SinusoidalPositionalEncoding(8)(X, X[..., 0] > 0), TypeError, r"torch\.bool"),
         (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].clone()), ValueError, "empty_like"),
+        (lambda: SinusoidalPositionalEncoding(8)(X, out=True), TypeError, r"buffer like x[\s\S]*got: True"),
+        (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].expand(2, 5, 8)), ValueError, r"strides \(0, 8, 1\)"),
         (
             lambda: SinusoidalPositionalEncoding(8)(X.clone().requires_grad_(), out=X.clone()),
             ValueError,

@@ -1,4 +1,4 @@
-"""What the settings of an encoding may be: widths, bases, wavelengths.
+"""What the settings of an encoding may be: widths, bases, wavelengths, positions with a meaning.
 
 Refuses, or hands back the value in its one form; what the settings mean is said in `conventions`.
 """
@@ -31,13 +31,17 @@ def check_base(base: Any) -> float:
     if isinstance(base, bool) or not isinstance(base, int | float):
         raise TypeError(explain("base must be a number", got=shorten(base), fix="base=10000"))
     # At 1 all columns would turn alike, and below it the later ones faster than the first.
-    if not 1 < base < math.inf:
-        raise ValueError(explain("base must be finite and larger than 1", got=base, fix="base=10000"))
+    if not 1 < _float(base) < math.inf:
+        raise ValueError(explain("base must be finite and larger than 1", got=shorten(base), fix="base=10000"))
     return float(base)
 
 
 def check_bases(bases: Iterable[float]) -> tuple[float, ...]:
     """Positions per turn of each pair of columns, each larger than 1."""
+    if not isinstance(bases, Iterable):
+        raise TypeError(
+            explain("fixed bases are several numbers of positions", got=shorten(bases), fix="fixed_bases(4, 5, 7)")
+        )
     found = tuple(bases)
     if not found:
         raise ValueError(explain("fixed bases need at least one number", fix="fixed_bases(4, 5, 7)"))
@@ -46,21 +50,22 @@ def check_bases(bases: Iterable[float]) -> tuple[float, ...]:
             raise TypeError(
                 explain("a base must be a number of positions", got=shorten(base), fix="fixed_bases(4, 5, 7)")
             )
-        if not (math.isfinite(base) and base > 1):
+        if not 1 < _float(base) < math.inf:
             raise ValueError(
-                explain("a base must be more than 1 position a turn", got=base, fix="fixed_bases(4, 5, 7)")
+                explain("a base must be more than 1 position a turn", got=shorten(base), fix="fixed_bases(4, 5, 7)")
             )
-    return found
+    # NumPy's numbers are floats, too, but are spelled in a way that no JSON and no operator of ours reads.
+    return tuple(int(base) if isinstance(base, int) else float(base) for base in found)
 
 
 def check_wavelengths(wavelengths: Iterable[float]) -> tuple[float, float]:
     """Shortest and longest, in positions per turn."""
-    found = tuple(wavelengths)
+    found = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in found):
         raise TypeError(
             explain("a wavelength must be a number of positions", got=shorten(found), fix="wavelengths=(4, 4096)")
         )
-    if len(found) != 2 or not 0 < found[0] < found[1] < math.inf:
+    if len(found) != 2 or not 0 < _float(found[0]) < _float(found[1]) < math.inf:
         raise ValueError(
             explain(
                 "wavelengths are the shortest and the longest, both finite and positive",
@@ -69,6 +74,37 @@ def check_wavelengths(wavelengths: Iterable[float]) -> tuple[float, float]:
             )
         )
     return float(found[0]), float(found[1])
+
+
+def _float(number: float) -> float:
+    """A number as a float, infinity where it is an `int` beyond them all."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def check_kinds(name: object, cosine_first: object) -> None:
+    """Refuses a name that is no text, and an order of columns that is neither of the two."""
+    if not isinstance(name, str):
+        raise TypeError(explain("a convention's name must be text", got=shorten(name), fix="Convention('mine')"))
+    if not isinstance(cosine_first, bool):
+        raise TypeError(
+            explain("cosine_first must be True or False", got=shorten(cosine_first), fix="cosine_first=True")
+        )
+
+
+def check_place(place: Any, name: str, *, negative: bool) -> int:
+    """A position that a convention gives a meaning to, as an `int`."""
+    try:
+        number = operator.index(place)
+    except TypeError:
+        number = None
+    if number is None or isinstance(place, bool):
+        raise TypeError(explain(f"{name} must be a whole position", got=shorten(place), fix=f"{name}=1"))
+    if number < 0 and not negative:
+        raise ValueError(explain(f"{name} must be a row of a table", got=number, fix=f"{name}=1, or leave it out"))
+    return number
 
 
 def check_one_kind(bases: tuple[float, ...] | None, wavelengths: tuple[float, float] | None, base: float) -> None:

@@ -11,7 +11,16 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from .._explain import explain, one_of, shorten
-from .checks import USUAL_BASE, check_base, check_bases, check_one_kind, check_places, check_wavelengths
+from .checks import (
+    USUAL_BASE,
+    check_base,
+    check_bases,
+    check_kinds,
+    check_one_kind,
+    check_place,
+    check_places,
+    check_wavelengths,
+)
 
 Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]
@@ -70,10 +79,15 @@ class Convention:
     spelled: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_kinds(self.name, self.cosine_first)
         if self.layout not in get_args(Layout):
             raise ValueError(one_of("layout", self.layout, get_args(Layout)))
         if self.spacing not in get_args(Spacing):
             raise ValueError(one_of("spacing", self.spacing, get_args(Spacing)))
+        object.__setattr__(self, "first_position", check_place(self.first_position, "first_position", negative=True))
+        if self.padding_position is not None:
+            row = check_place(self.padding_position, "padding_position", negative=False)
+            object.__setattr__(self, "padding_position", row)
         object.__setattr__(self, "base", check_base(self.base))
         for name, check in (("bases", check_bases), ("wavelengths", check_wavelengths)):
             if (numbers := getattr(self, name)) is not None:
@@ -121,18 +135,23 @@ class Convention:
 
         Raises:
             ValueError: if a key is unknown, or only a name is given and no preset has it.
+            TypeError: if it is no mapping.
 
         Example:
             >>> Convention.from_dict({"name": "fixed_bases", "bases": [4, 5, 7]}) == fixed_bases(4, 5, 7)
             True
         """
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                explain("a convention is read from a mapping", got=shorten(values), fix='{"name": "vaswani"}')
+            )
         for key in values:
             if key not in _NAMES:
                 raise ValueError(one_of("a key of a convention", key, _NAMES))
         if set(values) == {"name"}:
             return resolve_convention(values["name"])
         if set(values) == {"name", "bases"} and values["name"] == "fixed_bases":
-            return fixed_bases(*values["bases"])
+            return fixed_bases(*check_bases(values["bases"]))
         if "name" not in values:
             raise ValueError(explain("a convention needs a name", got=shorten(dict(values)), fix='{"name": "vaswani"}'))
         return cls(**values)
@@ -236,7 +255,8 @@ def fixed_bases(*bases: float) -> Convention:
         >>> fixed_bases(4, 5, 7).name
         'fixed_bases(4, 5, 7)'
     """
-    return Convention(f"fixed_bases({', '.join(map(str, bases))})", bases=check_bases(bases))
+    found = check_bases(bases)
+    return Convention(f"fixed_bases({', '.join(map(str, found))})", bases=found)
 
 
 def resolve_convention(convention: str | Convention) -> Convention:

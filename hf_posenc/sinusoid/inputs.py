@@ -41,13 +41,23 @@ def check_vectors(x: object, d_model: int, name: str) -> None:
         )
 
 
-def check_out(out: torch.Tensor, x: torch.Tensor, module: nn.Module) -> None:
+def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
     """Refuses a buffer that is not like `x`, or that a gradient would have to pass through."""
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(explain("out must be a buffer like x", got=shorten(out), fix="out=torch.empty_like(x)"))
     if out.shape != x.shape or out.dtype != x.dtype or out.device != x.device:
         raise ValueError(
             explain(
                 "out must be a buffer like x",
                 got=f"out {tuple(out.shape)} {out.dtype} {out.device}, x {tuple(x.shape)} {x.dtype} {x.device}",
+                fix="out=torch.empty_like(x)",
+            )
+        )
+    if not without_values(x) and any(size > 1 and not step for size, step in zip(out.shape, out.stride(), strict=True)):
+        raise ValueError(
+            explain(
+                "out must have memory for each of its numbers",
+                got=f"out with strides {out.stride()}: an expanded tensor",
                 fix="out=torch.empty_like(x)",
             )
         )

@@ -40,14 +40,15 @@ def check_dropout(dropout: float) -> float:
     return dropout
 
 
-def check_length(length: Any, name: str = "max_length") -> int:
+def check_length(length: Any, name: str = "max_length", *, is_optional: bool = True) -> int:
     """A number of things as an `int` of at least 1."""
+    fix = f"{name}=512, or leave it out" if is_optional else f"{name}=512"
     try:
         number = operator.index(length)
     except TypeError:
-        raise TypeError(
-            explain(f"{name} must be a whole number", got=shorten(length), fix=f"{name}=512, or leave it out")
-        ) from None
+        number = None
+    if number is None or isinstance(length, bool):
+        raise TypeError(explain(f"{name} must be a whole number", got=shorten(length), fix=fix))
     if number < 1:
-        raise ValueError(explain(f"{name} must be positive", got=length, fix=f"{name}=512, or leave it out"))
+        raise ValueError(explain(f"{name} must be positive", got=length, fix=fix))
     return number

@@ -20,6 +20,7 @@ from .checks import check_width
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
 from .lookup import compute, rows_at, without_values
+from .settings import check_length
 
 
 def sinusoidal_encoding(
@@ -98,6 +99,7 @@ def sinusoidal_table(
 
     Raises:
         ValueError: if `num_positions` or `d_model` are not positive.
+        TypeError: if one of them is no whole number.
 
     Example:
         >>> sinusoidal_table(3, 4, convention="fairseq")
@@ -106,7 +108,7 @@ def sinusoidal_table(
                 [ 9.0930e-01,  2.0000e-04, -4.1615e-01,  1.0000e+00]])
     """
     resolved = resolve_convention(convention)
-    positions = torch.arange(num_positions, device="cpu")
+    positions = torch.arange(check_length(num_positions, "num_positions", is_optional=False), device="cpu")
     rows = sinusoidal_encoding(positions, d_model, convention=resolved, base=base, dtype=dtype)
     if resolved.padding_position is not None:
         rows[resolved.padding_position : resolved.padding_position + 1] = 0
@@ -142,7 +144,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
 
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
     """Positions as a tensor of real numbers: tensors as they are, arrays and sequences copied to the CPU."""
-    if isinstance(positions, bool | int | float):
+    if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
         raise TypeError(
             explain(
@@ -152,7 +154,7 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
             )
         )
     if not isinstance(positions, torch.Tensor):
-        array = np.asarray(positions)
+        array = _as_array(positions, name)
         if array.dtype.kind not in "iuf" and array.size:
             raise TypeError(
                 explain(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
@@ -177,3 +179,16 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
             )
         )
     return positions
+
+
+def _as_array(positions: object, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(positions)
+    except ValueError:  # lists of several lengths
+        raise ValueError(
+            explain(
+                f"{name} must have as many numbers in each row",
+                got=shorten(positions),
+                fix="position_ids_from_mask(attention_mask), which numbers the padding too",
+            )
+        ) from None
