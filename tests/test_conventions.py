@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import pickle
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
+    SinusoidalPositionalEncoding,
     convert,
     fixed_bases,
     frequencies,
@@ -61,6 +64,17 @@ def test_a_convention_comes_back_from_json_and_from_a_pickle(convention: Convent
     assert pickle.loads(pickle.dumps(convention)) == convention
     assert Convention(*convention.values()) == convention
     assert resolve_convention(convention) is convention
+
+
+def test_numbers_of_numpy_are_kept_as_pythons_own() -> None:
+    """JSON has no others, and the operator that a compiler sees reads a convention back from its text."""
+    bases = fixed_bases(*np.array([4.0, 5.0, 7.0]))
+    first = Convention("first", first_position=np.int64(2), padding_position=np.int64(1))
+    for convention in (bases, first):
+        assert Convention.from_dict(json.loads(json.dumps(convention.to_dict()))) == convention
+        assert Convention(*ast.literal_eval(convention.spelled)) == convention
+        module, x = SinusoidalPositionalEncoding(6, convention=convention), torch.zeros(1, 3, 6)
+        assert torch.equal(torch.compile(module, fullgraph=True, backend="eager")(x), module(x))
 
 
 def test_a_preset_is_written_by_its_name_alone() -> None:
@@ -180,6 +194,18 @@ def test_fixed_bases_are_put_in_another_order_equal_ones_too() -> None:
     assert sorted(convert(a, b, 8).tolist()) == list(range(8))
 
 
+def test_speeds_that_differ_beyond_a_float64_have_no_order() -> None:
+    """2π as a number is not 2π: two columns of one float64 speed, and other bits at some positions."""
+    lengths = Convention("lengths", wavelengths=(2 * math.pi, 2 * math.pi * 10000))
+    assert frequencies(1).equal(frequencies(1, convention=lengths))
+    rows, others = (
+        sinusoidal_encoding(torch.arange(300), 1, convention=each, dtype=torch.float64) for each in ("vaswani", lengths)
+    )
+    assert not torch.equal(rows, others)
+    with pytest.raises(ValueError, match="no order of columns turns 'vaswani' into 'lengths'"):
+        convert("vaswani", lengths, 1)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "width", "words"),
     [
@@ -223,6 +249,18 @@ def test_where_no_order_does_it_the_reason_is_given(a: Any, b: Any, width: int, 
         (lambda: Convention("x", wavelengths=(4, 5, 7)), ValueError, "shortest and the longest"),
         (lambda: Convention("x", wavelengths=(4, None)), TypeError, "a number of positions"),
         (lambda: Convention("x", wavelengths=(4, 9), bases=(4, 9)), ValueError, "one of the two"),
+        (lambda: Convention("x", wavelengths=4), ValueError, r"shortest and the longest[\s\S]*\(4,\)"),
+        (lambda: Convention("x", wavelengths=(1, 10**400)), ValueError, "both finite"),
+        (lambda: Convention("x", bases=4), TypeError, r"several numbers[\s\S]*got: 4"),
+        (lambda: Convention(3), TypeError, r"must be text[\s\S]*got: 3"),
+        (lambda: Convention("x", cosine_first="no"), TypeError, r"True or False[\s\S]*'no'"),
+        (lambda: Convention("x", first_position=1.5), TypeError, r"first_position[\s\S]*got: 1\.5"),
+        (lambda: Convention("x", first_position="2"), TypeError, "first_position must be a whole position"),
+        (lambda: Convention("x", padding_position=True), TypeError, "padding_position must be a whole position"),
+        (lambda: Convention("x", padding_position=-1), ValueError, r"padding_position[\s\S]*got: -1"),
+        (lambda: Convention.from_dict({"name": "fixed_bases", "bases": None}), TypeError, r"several[\s\S]*got: None"),
+        (lambda: Convention.from_dict(["vaswani"]), TypeError, r"a mapping[\s\S]*\['vaswani'\]"),
+        (lambda: fixed_bases(4, 10**400), ValueError, "more than 1 position"),
         (lambda: Convention("x", wavelengths=(4, 9), base=100), ValueError, "take no base"),
         (lambda: Convention("x", bases=(4, 9), base=100), ValueError, "take no base"),
         (lambda: frequencies(8, convention=Convention("x", wavelengths=(4, 9)), base=100), ValueError, "take no base"),

@@ -150,6 +150,14 @@ def test_another_base_is_read_off(name: str, base: int, dtype: torch.dtype) -> N
     assert found.presets == ()  # those have another base
 
 
+def test_formulas_that_read_alike_are_named_once() -> None:
+    """Every second row of a table turns twice as fast, which many wavelengths say that differ in the seventh digit."""
+    found = identify(sinusoidal_encoding(torch.arange(0, 256, 2), 64))
+    assert found.is_exact
+    assert found.wavelengths is not None
+    assert len({str(found.convention), *found.others}) == 1 + len(found.others)
+
+
 def test_a_base_with_many_digits_is_found_as_closely_as_the_table_tells() -> None:
     table = sinusoidal_encoding(torch.arange(2048), 64, base=8317.2345)
     found = identify(table)
@@ -454,6 +462,7 @@ def test_the_table_and_the_random_state_are_left_alone() -> None:
         (np.zeros((8, 8), dtype=np.int32), TypeError, "a table is made of floating numbers"),
         (torch.nn.LSTM(2, 2), TypeError, "got: LSTM, which has neither"),
         ("vaswani", TypeError, "got: 'vaswani'"),
+        ([[0.5, 1.0], [0.5]], TypeError, "got: [[0.5, 1.0], [0.5]]"),
         (None, TypeError, "got: None"),
     ],
 )  # fmt: skip

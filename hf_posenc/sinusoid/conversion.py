@@ -20,6 +20,7 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
 
     A checkpoint that was trained on one convention can be read by code that makes the other: put its columns, or the
     columns of the weights that read them, in this order. Conventions whose columns turn at other speeds have none.
+    Nor has a base beside the wavelengths that it means: their 2π is a rounded number, and far out one sees it.
 
     Args:
         a, b (`str` or `Convention`): the convention that rows are in, and the one that they shall be in.
@@ -42,7 +43,7 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
     """
     given, wanted = resolve_convention(a), resolve_convention(b)
     width = check_width(d_model)
-    places: defaultdict[tuple[str, float], list[int]] = defaultdict(list)
+    places: defaultdict[_Column, list[int]] = defaultdict(list)
     for place, column in enumerate(_columns(given, width)):
         places[column].append(place)
     order = []
@@ -53,10 +54,15 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
     return torch.tensor(order, dtype=torch.int64, device="cpu")
 
 
-def _columns(convention: Convention, d_model: int) -> list[tuple[str, float]]:
+# A sine, a cosine or zeros; and its turns per position, in the three parts that decide its last bit.
+_Column = tuple[str, tuple[float, float, float]]
+
+
+def _columns(convention: Convention, d_model: int) -> list[_Column]:
     """What each column is: sine or cosine with its turns per position, or nothing but zeros."""
-    turns = waves(convention, d_model, convention.check_fit(d_model)).whole.tolist()
-    columns = [("zero", 0.0)] * d_model
+    made = waves(convention, d_model, convention.check_fit(d_model))
+    turns = list(zip(made.whole.tolist(), made.low.tolist(), made.last.tolist(), strict=True))
+    columns: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model
     for kind, place in zip(("sine", "cosine"), convention.columns(d_model), strict=True):
         numbers = range(d_model)[place]
         for number, turn in zip(numbers, turns[: len(numbers)], strict=True):
@@ -64,8 +70,8 @@ def _columns(convention: Convention, d_model: int) -> list[tuple[str, float]]:
     return columns
 
 
-def _message(given: Convention, wanted: Convention, d_model: int, place: int, column: tuple[str, float]) -> str:
-    kind, turns = column
+def _message(given: Convention, wanted: Convention, d_model: int, place: int, column: _Column) -> str:
+    kind, (turns, *_) = column
     what = "zeros" if kind == "zero" else f"a {kind} of one turn in {1 / turns:.6g} positions"
     return explain(
         f"no order of columns turns {given.name!r} into {wanted.name!r}: its column {place} is {what}",

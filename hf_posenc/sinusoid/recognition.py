@@ -126,7 +126,8 @@ def _made(
         at=(found.row, found.column),
         typical_error=best.error,
         presets=tuple(preset.name for preset in presets),
-        others=tuple(map(str, others)),
+        # In words: several may differ by less than is shown, from each other and from the one that was found.
+        others=tuple(word for word in dict.fromkeys(map(str, others)) if word != str(formula)),
     )
 
 
@@ -144,7 +145,10 @@ def _read(table: Any) -> torch.Tensor:
             )
         table = found[0]
     if not isinstance(table, torch.Tensor):
-        array = np.asarray(table)
+        try:
+            array = np.asarray(table)
+        except ValueError:  # lists of several lengths
+            array = np.empty(0, dtype=object)
         if array.dtype.kind != "f":
             raise TypeError(explain("a table is made of floating numbers", got=shorten(table), fix="an array (N, D)"))
         kept = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype(np.float64)
