@@ -17,12 +17,12 @@ from ..canvas import (
     GRID,
     ORANGE,
     SKY,
-    SMALL,
     VERMILLION,
     axes,
     check_count,
     heat,
     label,
+    legend_below,
     need_matplotlib,
     whole_ticks,
 )
@@ -128,7 +128,7 @@ def similarity(
             label=f"from position {one:,}",
         )
     ax.grid(color=GRID, linewidth=0.6)
-    ax.legend(loc="upper right", fontsize=SMALL)
+    legend_below(ax, 1.6)
     whole_ticks(ax.xaxis)
     thinned = f"\nevery {ordinal(found.step)} distance drawn" if found.step > 1 else ""
     name = "dot product" if measure == "dot" else "cosine similarity"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...sinusoid import Convention
 from .. import numbers
-from ..canvas import FADED, LABEL, SMALL, axes, heat, label, need_matplotlib
+from ..canvas import FADED, LABEL, SMALL, axes, figure_of, heat, label, need_matplotlib
 from ..limits import MOST
 from ..numbers.columns import every_column
 from ..numbers.positions import Table
@@ -19,6 +19,8 @@ from .naming import formula, ordinal, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_TWO_NAMES = 1.6  # inches that each half needs for "cosines (odd columns)" above it
 
 
 def encoding(
@@ -99,6 +101,7 @@ def sine_and_cosine(
     what = f"{some(length, 'position')} × {some(d_model, 'column')}, {formula(convention, base)}"
     label(ax, what + _thinned(apart.sines, d_model, "row"), "column", "position", pad=18)
     gap = max(len(apart.sines.columns) // 16, 0.25)
+    wide = ax.get_window_extent().width / figure_of(ax).dpi / 2 > _TWO_NAMES
     start, ticks, names = 0.0, [], []
     for name, one in halves:
         width = len(one.columns)
@@ -109,7 +112,7 @@ def sine_and_cosine(
         ax.text(
             start + width / 2,
             1.01,
-            f"{name}{_which(one)}",
+            f"{name}{_which(one) if wide else ''}",
             transform=ax.get_xaxis_transform(),
             ha="center",
             va="bottom",

@@ -19,6 +19,7 @@ from ..canvas import (
     SMALL,
     axes,
     check_count,
+    figure_of,
     gaps,
     label,
     legend_below,
@@ -131,7 +132,9 @@ def dials(
         side.set_visible(False)
     label(ax, f"{some(d_model, 'column')} as hands of clocks, {formula(convention, base)}", "position", "")
     names = [f"column{'s' if len(pair) > 1 else ''} {', '.join(map(str, pair))}" for pair in found.pairs]
-    if size > 0.4:
+    inside = ax.get_window_extent()
+    row = min(inside.height / count, inside.width / length) / figure_of(ax).dpi  # inches, about
+    if size > 0.4 and row > 0.35:  # room for two lines
         names = [f"{name}\n{turn(wave)}" for name, wave in zip(names, found.wavelengths, strict=True)]
     ax.set_yticks(-np.arange(count), names)
     ax.set_xticks(range(0, length, 1 if length <= 16 else 2))

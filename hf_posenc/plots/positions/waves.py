@@ -140,17 +140,19 @@ def offsets(
         angles = gaps(found.angles[i][turning], apart)
         ax.plot(across, angles, color=LINES[i], marker=marker, label=f"× {one:,}: position {one:,}")
     ax.axhline(2 * np.pi, color=FADED, linewidth=0.8)
+    ax.set_yscale("log")
+    low, high = np.log(ax.get_ylim())
+    under = (np.log(2 * np.pi) - low) / (high - low) > 0.85  # above the line it would run into the title
     ax.annotate(
         "one turn",
         (1, 2 * np.pi),
         xycoords=("axes fraction", "data"),
-        xytext=(-3, 2),
+        xytext=(-3, -2 if under else 2),
         textcoords="offset points",
         ha="right",
-        va="bottom",
+        va="top" if under else "bottom",
         fontsize=SMALL,
     )
-    ax.set_yscale("log")
     ax.grid(color=GRID, linewidth=0.6)
     legend_below(ax)
     whole_ticks(ax.xaxis)
