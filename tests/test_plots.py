@@ -212,6 +212,28 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]])
 
 
+@pytest.mark.parametrize("picture", [plots.batch, plots.masks])
+def test_what_a_tokenizer_gives_without_return_tensors_is_refused(picture: Any, word_level) -> None:
+    with pytest.raises(
+        TypeError, match=r"'input_ids' must be a tensor or an array\n  got: a list\n  fix: .*return_tensors"
+    ):
+        picture(word_level(["a b", "a"]))
+    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: plots.batch\(collate"):
+        picture(["a b", "a"])
+
+
+@pytest.mark.parametrize("picture", [plots.batch, plots.masks])
+def test_a_mask_or_positions_of_other_tokens_are_refused_and_one_row_of_positions_is_for_all(picture: Any) -> None:
+    ids = np.ones((2, 3), dtype=int)
+    with pytest.raises(ValueError, match=r"'attention_mask' does not fit.*\n  got: shape \(2, 4\).*\(2, 3\)"):
+        picture({"input_ids": ids, "attention_mask": np.ones((2, 4))})
+    with pytest.raises(ValueError, match=r"'position_ids' does not fit.*\n  got: shape \(3, 3\).*\(2, 3\)"):
+        picture({"input_ids": ids, "position_ids": np.ones((3, 3), dtype=int)})
+    figure = picture({"input_ids": ids, "position_ids": np.arange(3)[None]})
+    (ax,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith("position_ids"))
+    assert np.asarray(ax.images[0].get_array()).tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_embeddings_that_are_not_finite_are_refused() -> None:
     batch = made([3, 1], 3, width=2)
     batch["inputs_embeds"][0, 1, 1] = torch.nan

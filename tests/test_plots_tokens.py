@@ -248,8 +248,14 @@ def test_what_cannot_be_drawn_is_refused_with_the_numbers() -> None:
         plots.masks(batch, span=("a", "b"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"):
         plots.masks(batch, [["a"]])
-    with pytest.raises(ValueError, match=r"there is no decoder in this batch"):
+    with pytest.raises(
+        ValueError, match=r"there is no decoder in this batch.*\n.*\n  fix: .*text_target_column=\"...\"\)$"
+    ):
         plots.masks(batch, decoder=True)
+    with pytest.raises(
+        ValueError, match=r"text_target_column=\"...\"\), without model=, which leaves them to the model"
+    ):
+        plots.masks(batch | {"labels": torch.ones(3, 4)}, decoder=True)
     with pytest.raises(ValueError, match=r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]"):
         plots.masks({"labels": torch.ones(2, 2)})
     with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..batch import real_tokens
 from .canvas import BLUE, FADED, INK, PADDING, check_finite, fonts, need_matplotlib, new_figure
 from .numbers.arrays import as_numpy
-from .numbers.masks import shape_of
+from .numbers.masks import check_fit, positions_of, shape_of
 from .tokens import words_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class _Seen:
         shape = shape_of(batch)
         self.rows, self.columns = min(shape[0], _MOST_ROWS), min(shape[1], _MOST_COLUMNS)
         self.batch = batch
+        self.shape = shape
         self.real = self._real()
         self.words = self._words(tokens, shape)
         cut = [
@@ -107,7 +108,12 @@ class _Seen:
         known = real_tokens(self.batch)
         if known is None:
             return np.ones((self.rows, self.columns), dtype=bool)
+        check_fit("attention_mask", tuple(known.shape), self.shape)
         return as_numpy(known[: self.rows, : self.columns])
+
+    def positions(self) -> NDArray[Any]:
+        """`(rows, columns)`, also where all rows share one."""
+        return positions_of(self.batch, self.shape)[: self.rows, : self.columns]
 
     def _words(self, tokens: Sequence[Sequence[str]] | None, shape: tuple[int, int]) -> list[list[str]]:
         if tokens is None and "input_ids" not in self.batch:
@@ -138,7 +144,7 @@ def _draw_padding(ax: Axes, seen: _Seen) -> None:
 
 
 def _draw_positions(ax: Axes, seen: _Seen) -> None:
-    positions = seen.array("position_ids")
+    positions = seen.positions()
     real = np.ma.masked_array(positions, mask=~seen.real)
     low, high = (int(real.min()), int(real.max())) if seen.real.any() else (0, 0)
     ax.set_facecolor(PADDING)  # shows where the array is masked

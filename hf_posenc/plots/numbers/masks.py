@@ -12,10 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._explain import explain
+from ..._explain import explain, shorten
 from ...batch import real_tokens
 from ...masks import AttentionMask
 from .arrays import as_numpy
+
+_READ = (
+    "input_ids",
+    "inputs_embeds",
+    "attention_mask",
+    "position_ids",
+    "document_ids",
+    "look_ahead_mask",
+    "decoder_input_ids",
+    "decoder_attention_mask",
+)
 
 
 class Masks(NamedTuple):
@@ -86,13 +97,13 @@ def read(batch: Mapping[str, Any], *, look_ahead: bool | None, decoder: bool) ->
     padding = _padding(batch, given, (rows, length))
     position_ids = None
     if batch.get("position_ids") is not None:
-        position_ids = np.broadcast_to(as_numpy(batch["position_ids"]), (rows, length))
+        position_ids = positions_of(batch, (rows, length))
     later = True if look_ahead else None
     if look_ahead is not False and batch.get("look_ahead_mask") is not None:
         later = batch["look_ahead_mask"]
         while later.ndim > 2:  # one matrix, repeated for every row
             later = later[0]
-        _check("look_ahead_mask", tuple(later.shape), (length, length))
+        check_fit("look_ahead_mask", tuple(later.shape), (length, length))
     return Reading(padding, position_ids, _documents(batch, padding, position_ids), later, given)
 
 
@@ -115,13 +126,15 @@ def combine(reading: Reading, rows: slice, part: slice) -> tuple[NDArray[np.bool
 
 def part_of(batch: Mapping[str, Any], *, decoder: bool) -> Mapping[str, Any]:
     """The entries of an encoder-decoder's batch that are about one of the two, under the plain names."""
+    _check_mapping(batch)
     if decoder:
         if "decoder_input_ids" not in batch:
+            alone = ", without model=, which leaves them to the model" if "labels" in batch else ""
             raise ValueError(
                 explain(
                     "there is no decoder in this batch: it has no 'decoder_input_ids'",
                     got=f"{list(batch)}",
-                    fix='DataCollatorWithPositionalEncoding(tokenizer, text_target_column="...")',
+                    fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
                 )
             )
         mine = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
@@ -133,6 +146,7 @@ def part_of(batch: Mapping[str, Any], *, decoder: bool) -> Mapping[str, Any]:
 
 def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
     """Rows and columns of the tokens."""
+    _check_mapping(batch)
     for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
         if batch.get(name) is not None:
             shape = tuple(batch[name].shape)
@@ -154,12 +168,54 @@ def shape_of(batch: Mapping[str, Any]) -> tuple[int, int]:
     )
 
 
+def _check_mapping(batch: Any) -> None:
+    """What a tokenizer gives without `return_tensors` has lists, which have no shape."""
+    fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
+    if not isinstance(batch, Mapping):
+        got = shorten(type(batch).__name__)
+        raise TypeError(explain("a batch is a mapping from names to tensors or arrays", got=got, fix=fix))
+    for name in _READ:
+        value = batch.get(name)
+        if value is not None and not isinstance(value, dict) and not hasattr(value, "shape"):
+            got = f"a {type(value).__name__}"
+            raise TypeError(explain(f"'{name}' must be a tensor or an array", got=got, fix=fix))
+
+
+def check_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    r"""Refuses an entry of another shape than the tokens.
+
+    Raises:
+        ValueError: with both shapes.
+
+    Example:
+        >>> check_fit("attention_mask", (2, 3), (2, 3))
+    """
+    if shape != expected:
+        raise ValueError(
+            explain(
+                f"'{name}' does not fit the tokens of the batch",
+                got=f"shape {shape}, where the tokens ask for {expected}",
+                fix="plots.masks(collate(texts))",
+            )
+        )
+
+
+def positions_of(batch: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
+    """The position ids, one row for all of them or one for each."""
+    positions = as_numpy(batch["position_ids"])
+    if positions.ndim == 1 or len(positions) == 1:
+        check_fit("position_ids", positions.shape[-1:], shape[1:])
+        return np.broadcast_to(positions, shape)
+    check_fit("position_ids", positions.shape, shape)
+    return positions
+
+
 def _padding(batch: Mapping[str, Any], given: Any, shape: tuple[int, int]) -> NDArray[np.bool_]:
     if given is not None:  # somebody may see every token, and nobody may see padding
         return np.asarray(_shown(given).any(axis=1))
     known = real_tokens(batch)
     padding = np.ones(shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
-    _check("attention_mask", padding.shape, shape)
+    check_fit("attention_mask", padding.shape, shape)
     return padding
 
 
@@ -168,7 +224,7 @@ def _documents(
 ) -> NDArray[np.int64] | None:
     if batch.get("document_ids") is not None:
         ids = as_numpy(batch["document_ids"]).astype(np.int64)
-        _check("document_ids", ids.shape, padding.shape)
+        check_fit("document_ids", ids.shape, padding.shape)
         return np.where(padding, ids, -1)
     if position_ids is None:
         return None
@@ -182,7 +238,7 @@ def _four_dimensional(mask: Any, shape: tuple[int, int]) -> Any:
         mask = next(iter(mask.values()))
     if mask is None or mask.ndim != 4:
         return None
-    _check("attention_mask", (mask.shape[0], mask.shape[-1]), shape)
+    check_fit("attention_mask", (mask.shape[0], mask.shape[-1]), shape)
     return mask[:, 0]
 
 
@@ -190,14 +246,3 @@ def _shown(mask: Any) -> NDArray[np.bool_]:
     """True where a mask shows, be it one of bools or numbers that are added to scores."""
     values = as_numpy(mask)
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
-
-
-def _check(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    if shape != expected:
-        raise ValueError(
-            explain(
-                f"'{name}' does not fit the tokens of the batch",
-                got=f"shape {shape}, where the tokens ask for {expected}",
-                fix="plots.masks(collate(texts))",
-            )
-        )
