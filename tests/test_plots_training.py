@@ -59,7 +59,9 @@ def test_a_logarithmic_scale_has_plain_numbers() -> None:
 
 
 def test_losses_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'losses of 'training''"):
+    with pytest.raises(
+        ValueError, match=r"data: losses of 'training' must.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(numbers"
+    ):
         plots.losses([{"loss": float("nan"), "step": 1}])
     with pytest.raises(ValueError, match=r"NaN or infinity"):
         plots.losses({"a": [1.0, float("inf")]})
@@ -121,5 +123,12 @@ def test_points_that_do_not_fit_are_refused(squares: Any) -> None:
         plots.sequences(read, true, said * np.nan)
     with pytest.raises(TypeError, match=r"inputs must be numbers"):
         plots.sequences("corners", true, said)
-    with pytest.raises(ValueError, match=r"most must be positive\n  got: 0"):
+    with pytest.raises(ValueError, match=r"most must be at least 1\n  got: 0\n  fix: most=8"):
         plots.sequences(*squares, most=0)
+    with pytest.raises(TypeError, match=r"most must be a whole number\n  got: 2.5\n  fix: most=8"):
+        plots.sequences(*squares, most=2.5)  # type: ignore[arg-type]
+
+
+def test_steps_are_whole_numbers_also_where_there_is_one() -> None:
+    axes = plots.losses([{"loss": 1.5, "step": 0}])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0"]

@@ -38,11 +38,13 @@ def check_finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     wrong = ~np.isfinite(values)
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        # "losses of 'a'" says what they are, and is nothing that one could index
+        called, variable, place = (repr(name), name, name) if name.isidentifier() else (name, "numbers", "")
         raise ValueError(
             explain(
-                f"NaN or infinity in the data: '{name}' must be finite to be drawn",
-                got=f"{values[first]} at {name}{list(first)}; {int(wrong.sum()):,} of {values.size:,} numbers",
-                fix=f"np.isfinite({name}) finds them all",
+                f"NaN or infinity in the data: {called} must be finite to be drawn",
+                got=f"{values[first]} at {place}{list(first)}; {int(wrong.sum()):,} of {values.size:,} numbers",
+                fix=f"np.isfinite({variable}) finds them all",
             )
         )
     return values

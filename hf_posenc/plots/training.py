@@ -28,8 +28,10 @@ from .canvas import (
     label,
     need_matplotlib,
     new_figure,
+    whole_ticks,
 )
 from .labelling import write_beside
+from .numbers.columns import check_number
 from .numbers.training import Sequences
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def losses(
         {'training': [0.9, 0.5], 'evaluation': [0.8]}
     """
     need_matplotlib()
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     found = numbers.losses(history)
     check_count("curves", len(found), _MOST_CURVES, fix='plots.losses({"a": ..., "b": ...}) with fewer of them')
@@ -97,7 +99,7 @@ def losses(
     else:
         ax.set_ylim(bottom=min(0.0, lowest))
     label(ax, "loss", "step", "loss")
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    whole_ticks(ax.xaxis)
     ax.tick_params(which="both", labelsize=SMALL)
     ax.grid(color=GRID, linewidth=0.5)
     aside = {} if len(found) <= _INSIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
@@ -126,7 +128,7 @@ def sequences(
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if a shape does not fit, a number is not finite, or `most` is not positive.
-        TypeError: if these are no numbers.
+        TypeError: if these are no numbers, or `most` is no whole one.
 
     Example:
         >>> axes = sequences([[0, 0], [0, 1]], [[1, 1], [1, 0]], [[1.1, 0.9], [1.0, 0.1]])
@@ -135,9 +137,7 @@ def sequences(
     """
     need_matplotlib()
     found = numbers.sequences(inputs, truth, prediction)
-    if most < 1:
-        raise ValueError(explain("most must be positive", got=most, fix=f"most={_MOST_SEQUENCES}"))
-    count = min(len(found.truth), most)
+    count = min(len(found.truth), check_number("most", most, _MOST_SEQUENCES))
     if ax is not None or count == 1:
         ax = axes(ax, 4.2, 4.2)
         _sequence(ax, found, 0, _limits(found, 1))
