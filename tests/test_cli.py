@@ -481,6 +481,7 @@ def test_what_cannot_be_drawn_leaves_no_file_and_says_why_in_three_lines(
         (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
         (["curves", "--columns", "0,9999"], ("no column 9999", "  got: ", "  fix: ")),
         (["curves", "--columns", "a"], ("--columns takes numbers separated by commas", "got: 'a'", "fix: --columns")),
+        (["degrees", "--bases", "4,x"], ("--bases takes numbers separated by commas", "fix: --bases 4,5,7")),
         (["curves", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
         (["embeddings", "--scale", "big"], ("--scale takes a number, or sqrt_d", "got: 'big'", "fix: --scale")),
         (["embeddings", ""], ("the text has no tokens", "  got: ''")),

@@ -36,7 +36,7 @@ def draw(name: str, output: Path | None, make: Callable[[], Axes | Figure], **ab
     Screen().facts({**about, "picture": str(written.resolve())})
 
 
-def several(text: str | None, name: str, kind: Callable[[str], Any] = int) -> Any:
+def several(text: str | None, name: str, kind: Callable[[str], Any] = int, *, example: str = "0,2,8") -> Any:
     r"""Numbers separated by commas; `None` where nothing is given.
 
     Example:
@@ -49,5 +49,5 @@ def several(text: str | None, name: str, kind: Callable[[str], Any] = int) -> An
         return [kind(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(
-            explain(f"{name} takes numbers separated by commas", got=repr(text), fix=f"{name} 0,2,8")
+            explain(f"{name} takes numbers separated by commas", got=repr(text), fix=f"{name} {example}")
         ) from None

@@ -116,7 +116,7 @@ def degrees(
     """The angles of fixed bases by position."""
     from ... import plots
 
-    which = tuple(several(bases, "--bases", float))
+    which = tuple(several(bases, "--bases", float, example="4,5,7"))
     draw("degrees", output, lambda: plots.degrees(which, length))
 
 
