@@ -166,6 +166,9 @@ def test_none_is_x_times_scale_in_memory_of_its_own(scale: Any, factor: float) -
 @pytest.mark.parametrize("kind", EVERY)
 def test_rows_do_not_depend_on_how_they_were_asked_for(kind: str, scale: Any, dtype: torch.dtype) -> None:
     module = made(kind, 33, scale=scale).to(dtype)
+    with torch.no_grad():
+        for weight in module.parameters():  # as after training: a factor of 1 would not be missed
+            weight.mul_(1.25)
     x, ids = torch.randn(3, 19, 33).to(dtype), torch.arange(19)
     expected = module(x).detach()
     assert expected.dtype == dtype
@@ -185,6 +188,15 @@ def test_rows_do_not_depend_on_how_they_were_asked_for(kind: str, scale: Any, dt
             assert same(kind, out, expected)
         again = x.clone()
         assert same(kind, module(again, ids.expand(3, -1), again), expected)
+
+
+def test_a_subclass_of_the_sinusoids_with_rows_of_its_own_has_them_in_a_buffer_too() -> None:
+    class Doubled(SinusoidalPositionalEncoding):
+        def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+            return 2 * super().rows(positions, like, bound=bound)
+
+    module, x, ids = Doubled(8), torch.randn(3, 5, 8), torch.arange(5).expand(3, -1)
+    assert torch.equal(module(x, ids, torch.empty_like(x)), module(x, ids))
 
 
 @pytest.mark.parametrize("kind", EVERY)

@@ -120,8 +120,10 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
         # On a busy machine every call that the cores share waits for all of them: two calls, not two for each row of x.
+        # A subclass with rows of its own has other rows than the table.
         if (
             out is not None
+            and type(self).rows is SinusoidalPositionalEncoding.rows
             and positions.shape == x.shape[:2]
             and _may_hold_rows(out, x)
             and fill_rows(out, positions, self._encoding, bound=self._useful(bound), limit=self._limit)
