@@ -135,7 +135,8 @@ class PositionalEmbedding(nn.Module):
             keep = _checked_keep(attention_mask, ids)
         if counted and keep is not None:
             first = self.encoding.first_position
-            position_ids, bound = count_real_tokens(keep, first), first + ids.shape[1]
+            position_ids = count_real_tokens(keep, first)
+            bound = first + ids.shape[1] if first >= 0 else None
         vectors = self.embedding(ids)  # (B, T, D)
         self._compare_spread(vectors, keep)
         zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from hf_posenc import PositionalEmbedding
 from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
@@ -154,6 +155,23 @@ def test_a_convention_has_its_base_and_another_may_be_asked_for() -> None:
     assert torch.equal(
         sinusoidal_encoding(positions, 8, convention=slow, base=10000), sinusoidal_encoding(positions, 8)
     )
+
+
+def test_a_convention_may_begin_before_position_0() -> None:
+    early = Convention("early", first_position=-3)
+    for module in (SinusoidalPositionalEncoding(8, convention=early), _compiled(early)):
+        for length in (1, 2, 3, 5, 300):
+            expected = sinusoidal_encoding(torch.arange(-3, length - 3), 8)
+            assert torch.equal(module(torch.zeros(1, length, 8))[0], expected)
+    embed = PositionalEmbedding(torch.nn.Embedding.from_pretrained(torch.zeros(4, 8)), convention=early)
+    mask = torch.tensor([[0, 1, 1, 1, 1]])
+    with pytest.warns(UserWarning, match="drown"):
+        assert torch.equal(embed(torch.ones_like(mask), mask)[0, 1:], sinusoidal_encoding(torch.arange(-3, 1), 8))
+
+
+def _compiled(convention: Convention) -> Any:
+    module = SinusoidalPositionalEncoding(8, convention=convention)
+    return torch.compile(module, fullgraph=True, dynamic=True, backend="eager")
 
 
 def test_m2m100_is_fairseq_and_whisper_is_tensor2tensor_by_other_names() -> None:

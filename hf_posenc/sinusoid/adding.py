@@ -97,7 +97,7 @@ class PositionalEncoding(nn.Module):
         r"""The rows `(T, D)` of the first `length` positions, to be read at once and never handed out."""
         first = self.first_position
         where = torch.arange(first, first + length, device=like.device)
-        return self.rows(where, like, bound=first + length)
+        return self.rows(where, like, bound=first + length if first >= 0 else -1)
 
     def spread(self) -> float:
         """The standard deviation of the rows of the first 128 positions."""

@@ -66,8 +66,9 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
     """
     if without_values(like):
         where = torch.arange(start, stop, device=like.device)
-        return rows_at(where, encoding, like.dtype, bound=stop, first=start)
-    shared = table(encoding, stop, like.dtype, like.device, wanted=stop - start) if stop > start else None
+        # Before position 0 there is no row to read: a convention may begin there.
+        return rows_at(where, encoding, like.dtype, bound=stop if start >= 0 else -1, first=max(start, -1))
+    shared = table(encoding, stop, like.dtype, like.device, wanted=stop - start) if stop > start >= 0 else None
     if shared is not None:
         return shared[start:stop]
     return compute(torch.arange(start, stop, device="cpu"), encoding, like.dtype).to(like.device)
