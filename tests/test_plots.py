@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from hf_posenc import plots
-from hf_posenc.plots.canvas import readable
+from hf_posenc.plots.canvas import PADDING, readable
 
 
 def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 0) -> dict[str, torch.Tensor]:
@@ -261,3 +262,27 @@ def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
     plain = collate.replace(model=None, look_ahead=False)(["a b c", "a b"])
     pictures = [panel(plots.batch(one), "tokens").images[0].get_array() for one in (batch, plain)]
     np.testing.assert_array_equal(*pictures)
+
+
+@pytest.mark.parametrize("style", ["dark_background", "ggplot"])
+def test_a_picture_has_a_white_page_and_dark_words_whatever_style_the_user_has_chosen(
+    style: str, tmp_path: Path
+) -> None:
+    from matplotlib import image, rcParams
+    from matplotlib.style import context
+
+    with context(style):
+        chosen = dict(rcParams)
+        figure = plots.masks(made([3, 1], 3))
+        assert isinstance(figure, Figure)
+        curves = plots.curves(8, 20)
+        for picture in (figure, curves):
+            page = image.imread(plots.canvas.save(picture, tmp_path / "page.png"))
+            assert np.allclose(page[0, :, :3], 1.0)
+        own = Figure(layout="constrained").subplots()
+        assert plots.curves(8, 20, ax=own).get_facecolor() == own.get_facecolor() != (1.0, 1.0, 1.0, 1.0)
+        assert dict(rcParams) == chosen
+    for axes in (*figure.axes, curves):
+        words = [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.xaxis.label, axes.yaxis.label]
+        assert axes.get_facecolor() in {(1.0, 1.0, 1.0, 1.0), to_rgba(PADDING)}
+        assert all(max(to_rgba(word.get_color())[:3]) < 0.5 for word in words)

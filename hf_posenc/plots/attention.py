@@ -16,6 +16,7 @@ from .._explain import explain
 from ..batch import real_tokens
 from . import numbers
 from .canvas import LABEL, SEQUENTIAL, SMALL, TITLE, axes, check_count, figure_of, need_matplotlib, new_figure
+from .colours import on_white
 from .numbers.arrays import as_numpy
 from .numbers.attention import Kind, chosen, of_kind
 from .numbers.masks import part_of
@@ -48,6 +49,7 @@ class _Panel(NamedTuple):
     keys: _Side
 
 
+@on_white
 def attention(
     model: nn.Module,
     batch: Any,

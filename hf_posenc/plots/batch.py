@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..batch import real_tokens
 from .canvas import BLUE, FADED, INK, PADDING, check_finite, fonts, need_matplotlib, new_figure
+from .colours import on_white
 from .numbers.arrays import as_numpy
 from .numbers.masks import check_fit, positions_of, shape_of
 from .tokens import words_of
@@ -26,6 +27,7 @@ _TEXT, _SMALL = 8, 7  # points
 _UPRIGHT, _NUMBERED = 14, 20  # columns; with more, tokens are written upwards, and positions are colours only
 
 
+@on_white
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draws a batch: tokens with padding greyed, both masks, position ids, and the embeddings of the first row.
 

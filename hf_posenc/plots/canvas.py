@@ -229,5 +229,5 @@ def _shown_by_notebooks(picture: _Picture) -> _Picture:
 
 def _png(picture: Figure | Axes) -> bytes:
     file = io.BytesIO()
-    figure_of(picture).savefig(file, format="png")
+    figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
     return file.getvalue()

@@ -26,6 +26,7 @@ from .canvas import (
     need_matplotlib,
     new_figure,
 )
+from .colours import on_white
 from .glyphs import fonts, readable
 from .labelling import write_beside
 from .tokens import MOST_TOKENS
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _SHORTER = "a shorter text; plots.numbers has the numbers of any length"
 
 
+@on_white
 def embeddings(
     tokenizer: AnyTokenizer,
     embedding: nn.Embedding | PositionalEmbedding,
@@ -120,6 +122,7 @@ def embeddings(
     return figure
 
 
+@on_white
 def crowding(
     tokenizer: AnyTokenizer,
     embedding: nn.Embedding | PositionalEmbedding,

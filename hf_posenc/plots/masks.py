@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .canvas import BLUE, FADED, LABEL, LINES, ORANGE, PADDING, SMALL, TITLE, axes, need_matplotlib, new_figure
+from .colours import on_white
 from .numbers.masks import Reading, combine, read
 from .tokens import on_axes, room, row_of, stretch, words_of
 
@@ -29,6 +30,7 @@ _MOST_ROWS = 16
 _NUMBERED = 24  # columns; with more, position ids are colours only
 
 
+@on_white
 def masks(
     batch: Mapping[str, Any],
     tokens: Sequence[Sequence[str]] | None = None,

@@ -64,7 +64,7 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str], *, about: str | N
         try:
             # Ids inside an SVG are hashes of this and of what they name, not random.
             with aside.open("xb") as file, rc_context({"svg.hashsalt": "hf_posenc"}):
-                figure.savefig(file, format=kind, metadata=metadata)
+                figure.savefig(file, format=kind, metadata=metadata, facecolor=figure.get_facecolor())
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)

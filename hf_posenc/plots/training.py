@@ -30,6 +30,7 @@ from .canvas import (
     new_figure,
     whole_ticks,
 )
+from .colours import on_white
 from .labelling import write_beside
 from .numbers.columns import check_number
 from .numbers.training import Sequences
@@ -44,6 +45,7 @@ _DOTTED = 60  # points; a curve with more has no dots
 _MOST_SEQUENCES = 8
 
 
+@on_white
 def losses(
     history: Sequence[Mapping[str, Any]] | Mapping[str, Any], *, log: bool = False, ax: Axes | None = None
 ) -> Axes:
@@ -107,6 +109,7 @@ def losses(
     return ax
 
 
+@on_white
 def sequences(
     inputs: Any, truth: Any, prediction: Any, *, ax: Axes | None = None, most: int = _MOST_SEQUENCES
 ) -> Axes | Figure:

@@ -26,6 +26,7 @@ from ..canvas import (
     need_matplotlib,
     whole_ticks,
 )
+from ..colours import on_white
 from ..numbers.nearness import Measure
 from .naming import formula, ordinal, some
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _ON_EACH_OTHER = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # neighbours differ most
 
 
+@on_white
 def distances(
     d_model: int,
     length: int,
@@ -74,6 +76,7 @@ def distances(
     return ax
 
 
+@on_white
 def similarity(
     d_model: int,
     length: int,

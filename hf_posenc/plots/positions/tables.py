@@ -12,6 +12,7 @@ import numpy as np
 from ...sinusoid import Convention
 from .. import numbers
 from ..canvas import FADED, LABEL, SMALL, axes, figure_of, heat, label, need_matplotlib
+from ..colours import on_white
 from ..limits import MOST
 from ..numbers.columns import every_column
 from ..numbers.positions import Table
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _TWO_NAMES = 1.6  # inches that each half needs for "cosines (odd columns)" above it
 
 
+@on_white
 def encoding(
     d_model: int,
     length: int,
@@ -66,6 +68,7 @@ def encoding(
     return ax
 
 
+@on_white
 def sine_and_cosine(
     d_model: int,
     length: int,

@@ -26,6 +26,7 @@ from ..canvas import (
     need_matplotlib,
     whole_ticks,
 )
+from ..colours import on_white
 from .naming import formula, some, turn
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _MOST_DIALS, _MOST_POSITIONS = 16, 32
 
 
+@on_white
 def frequencies(
     d_model: int, *, convention: str | Convention = "vaswani", base: float | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -76,6 +78,7 @@ def frequencies(
     return ax
 
 
+@on_white
 def dials(
     d_model: int = 8,
     positions: int = 10,
@@ -142,6 +145,7 @@ def dials(
     return ax
 
 
+@on_white
 def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, ax: Axes | None = None) -> Axes:
     r"""The angles of fixed bases by position: base 4 makes a quarter turn from each position to the next.
 

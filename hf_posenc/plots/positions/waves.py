@@ -28,6 +28,7 @@ from ..canvas import (
     need_matplotlib,
     whole_ticks,
 )
+from ..colours import on_white
 from .naming import formula, some, turn
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_LANES = 12
 
 
+@on_white
 def curves(
     d_model: int,
     length: int,
@@ -92,6 +94,7 @@ def curves(
     return ax
 
 
+@on_white
 def offsets(
     d_model: int,
     position: Iterable[int] | int,
@@ -161,6 +164,7 @@ def offsets(
     return ax
 
 
+@on_white
 def oscillation(
     d_model: int,
     positions: Iterable[int] | int,
