@@ -345,5 +345,5 @@ def test_a_model_or_a_batch_that_gives_nothing_to_draw_is_refused(x: torch.Tenso
         plots.attention(nn.TransformerEncoderLayer(8, 2), {"input_ids": torch.ones(1, 2)})
     module = nn.MultiheadAttention(8, 2, batch_first=True)
     hidden = {"query": x, "key": x, "value": x, "key_padding_mask": torch.ones(2, 5, dtype=torch.bool)}
-    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'self attention'"):
+    with pytest.raises(ValueError, match=r"NaN or infinity in the data: self attention"):
         plots.attention(module, hidden)
