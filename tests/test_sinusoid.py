@@ -330,6 +330,11 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8, max_length=0), ValueError, "positive"),
         (lambda: SinusoidalPositionalEncoding(8, max_length=True), TypeError, "got: True"),
         (
+            lambda: SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-8), max_length=5),
+            ValueError,
+            r"reach position 0[\s\S]*max_length=5 from position -8[\s\S]*max_length=8 or more",
+        ),
+        (
             lambda: SinusoidalPositionalEncoding(8)(X[0]),
             ValueError,
             r"expected \(batch, length, d_model\)[\s\S]*x\[None\]",

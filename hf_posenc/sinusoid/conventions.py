@@ -36,8 +36,9 @@ class Convention:
 
     Args:
         name (`str`): what it is called in messages and files.
-        layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. An odd
-            width ends in a sine without a cosine; in halves spaced by `"ends"`, in a column of zeros.
+        layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. Of an
+            odd width the last sine has no cosine (or the other way round, with the cosine first); in halves spaced by
+            `"ends"`, its last column is zeros.
         spacing (`"width"` or `"ends"`): frequency i is base^(-2i/D); or base^(-i/(H-1)) for H frequencies, so that the
             last one is exactly 1/base (the divisor H-1 is at least 1).
         first_position (`int`, *optional*, defaults to 0): position of the first token, where positions are not given.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from .._explain import explain
 from .adding import PositionalEncoding
 from .cache import Encoding
 from .conventions import Convention
@@ -67,6 +68,15 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         encoding = Encoding.of(convention, d_model, base)
         super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
         self._encoding = encoding
+        if self.max_length is not None and self._limit < 0:  # which is how no limit is written
+            first = self.first_position
+            raise ValueError(
+                explain(
+                    "a max_length must reach position 0",
+                    got=f"max_length={self.max_length} from position {first} on",
+                    fix=f"max_length={-first} or more, or leave it out",
+                )
+            )
 
     @property
     def convention(self) -> Convention:

@@ -55,8 +55,9 @@ def sinusoidal_encoding(
         the exact value, at any whole position below 2**31 (float64: within 2**-51).
 
     Raises:
-        ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient.
-        TypeError: if `positions` are a bare number, or not real numbers.
+        ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient or are lists
+            of several lengths.
+        TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
