@@ -94,6 +94,10 @@ class PositionalEmbedding(nn.Module):
         made = resolve_encoding(encoding, self.embedding.embedding_dim, given)
         # One that is given stays as it is.
         self.encoding = made if made is encoding else made.to(embedding.weight.device, embedding.weight.dtype)
+        if not isinstance(zero_padding, bool):
+            raise TypeError(
+                explain("zero_padding must be True or False", got=shorten(zero_padding), fix="zero_padding=True")
+            )
         self.zero_padding = zero_padding
         self._spread_seen = False
 

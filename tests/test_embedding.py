@@ -358,6 +358,7 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         (lambda: PositionalEmbedding(512), TypeError, "got: 512"),
         (lambda: PositionalEmbedding(PositionalEmbedding(table())), TypeError, r"nn\.Embedding or a subclass"),
         (lambda: PositionalEmbedding(table(), scale="sqrt"), ValueError, "scale='sqrt_d'"),
+        (lambda: PositionalEmbedding(table(), zero_padding="no"), TypeError, r"True or False[\s\S]*'no'"),
         (lambda: PositionalEmbedding(table(), encoding="lernt"), ValueError, r"encoding='learned'"),
         (
             lambda: PositionalEmbedding(table(), encoding=nn.Embedding(8, 8)),
