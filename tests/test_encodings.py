@@ -610,10 +610,11 @@ def test_what_a_kind_refuses_and_with_which_words(call: Any, error: type[Excepti
         call()
 
 
-@pytest.mark.parametrize("kind", ["fourier", "exponential", "none"])
-def test_a_position_that_never_ends_is_refused_where_a_length_is_declared(kind: str) -> None:
-    with pytest.raises(ValueError, match=r"position inf is beyond[\s\S]*finite position_ids"):
-        made(kind, max_length=9)(X, torch.tensor([0.0, 1.0, 2.0, 3.0, math.inf]))
+@pytest.mark.parametrize("max_length", [None, 9])
+@pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
+def test_positions_that_are_no_numbers_are_refused(kind: str, max_length: int | None) -> None:
+    with pytest.raises(ValueError, match=r"position_ids must be finite\n  got: 2 of 5 are NaN or infinite"):
+        made(kind, max_length=max_length)(X, torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))
 
 
 def test_the_way_out_of_a_declared_length_is_one() -> None:

@@ -353,6 +353,12 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8)(X, torch.zeros(3, 5)), ValueError, r"shape \(3, 5\)"),
         (lambda: SinusoidalPositionalEncoding(8)(X, 7), TypeError, r"position_ids[\s\S]*torch\.arange\(7\)"),
         (lambda: SinusoidalPositionalEncoding(8)(X, X[..., 0] > 0), TypeError, r"torch\.bool"),
+        (lambda: sinusoidal_encoding([0.5, math.nan, math.inf], 8), ValueError, r"finite\s+got: 2 of 3 are NaN or inf"),
+        (
+            lambda: SinusoidalPositionalEncoding(8, max_length=9)(X, X[..., 0] + math.nan),
+            ValueError,
+            r"position_ids must be finite[\s\S]*nan_to_num",
+        ),
         (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].clone()), ValueError, "empty_like"),
         (lambda: SinusoidalPositionalEncoding(8)(X, out=True), TypeError, r"buffer like x[\s\S]*got: True"),
         (lambda: SinusoidalPositionalEncoding(8)(X, out=X[:1].expand(2, 5, 8)), ValueError, r"strides \(0, 8, 1\)"),

@@ -196,9 +196,7 @@ class PositionalEncoding(nn.Module):
                 explain(
                     f"position {highest:g} is beyond the declared length",
                     got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
-                    fix=self._no_limit(math.floor(highest) + 1 - self.first_position)
-                    if math.isfinite(highest)
-                    else "finite position_ids",
+                    fix=self._no_limit(math.floor(highest) + 1 - self.first_position),
                 )
             )
         return highest + 1 if whole and lowest >= 0 else -1

@@ -55,8 +55,8 @@ def sinusoidal_encoding(
         the exact value, at any whole position below 2**31 (float64: within 2**-51).
 
     Raises:
-        ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient or are lists
-            of several lengths.
+        ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient, are not
+            finite or are lists of several lengths.
         TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
 
     Source:
@@ -179,6 +179,16 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
                 fix=f"{name}.detach()",
             )
         )
+    if positions.is_floating_point() and not without_values(positions):
+        finite = positions.isfinite()
+        if not bool(finite.all()):
+            raise ValueError(
+                explain(
+                    f"{name} must be finite",
+                    got=f"{int((~finite).sum())} of {positions.numel()} are NaN or infinite",
+                    fix=f"{name}.nan_to_num(0.0), if their tokens are masked",
+                )
+            )
     return positions
 
 
