@@ -45,16 +45,7 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str], *, about: str | N
     """
     from matplotlib import rc_context
 
-    target = Path(path)
-    kind = target.suffix.lower().lstrip(".")
-    if kind not in _FORMATS:
-        raise ValueError(
-            explain(
-                "a picture's file must end in .png or .svg",
-                got=repr(target.name),
-                fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
-            )
-        )
+    target, kind = Path(path), kind_of(path)
     figure = figure_of(picture)
     metadata: dict[str, str | None] = {"Date": None} if kind == "svg" else {}
     if about is not None:
@@ -86,3 +77,26 @@ def figure_of(picture: Figure | Axes) -> Figure:
         figure = figure.figure
     found: Figure = figure
     return found
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    r"""What a file is by its ending, "png" or "svg"; to be asked before a picture takes time to draw.
+
+    Raises:
+        ValueError: if it is neither.
+
+    Example:
+        >>> kind_of("decay.SVG")
+        'svg'
+    """
+    target = Path(path)
+    kind = target.suffix.lower().lstrip(".")
+    if kind not in _FORMATS:
+        raise ValueError(
+            explain(
+                "a picture's file must end in .png or .svg",
+                got=repr(target.name),
+                fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
+            )
+        )
+    return kind

@@ -18,9 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
+def _drawable(output: Path | None) -> Path | None:
+    """Refuses a file of another kind before a model is read for it."""
+    from ...plots.saving import kind_of
+
+    if output is not None:
+        kind_of(output)
+    return output
+
+
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Ends in .png or .svg. By default named like the picture."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        callback=_drawable,
+        help="Ends in .png or .svg. By default named like the picture.",
+    ),
 ]
 ConventionName = Annotated[str, typer.Option(help="vaswani, tensor2tensor, fairseq, marian and so on.")]
 Base = Annotated[float | None, typer.Option(help="Of the frequencies; 10000 by default.")]

@@ -21,6 +21,7 @@ from ..limits import every
 
 # No whole part of a turn for any period: a sine is zero there only in a column of zeros.
 _ANYWHERE = 0.1234567
+_MOST, _MOST_COLUMNS = 2**24, 2**17
 
 
 class Columns(NamedTuple):
@@ -45,6 +46,7 @@ def rows_of(
     positions: Iterable[float], d_model: int, convention: str | Convention, base: float | None
 ) -> NDArray[np.float64]:
     """The exact rows of these positions, `(P, D)` float64."""
+    check_room(d_model)
     where = np.asarray(positions)
     rows: NDArray[np.float64] = encode(where, d_model, convention=convention, base=base, dtype=torch.float64).numpy()
     return rows
@@ -74,14 +76,24 @@ def every_column(d_model: int) -> int:
     return step if step % 2 else step + 1
 
 
+def check_room(d_model: int) -> None:
+    """Refuses a width whose picture would fill the memory; what else may be wrong with it is said by the encoding."""
+    if isinstance(d_model, int) and d_model > _MOST_COLUMNS:
+        raise ValueError(
+            explain(f"a picture has room for d_model up to {_MOST_COLUMNS:,}", got=d_model, fix="d_model=512")
+        )
+
+
 def check_number(name: str, value: object, usual: int) -> int:
-    """`value` as an `int` of at least 1."""
+    """`value` as an `int` of at least 1, and not so large that a picture of so many fills the memory."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # what has no index is refused below
     except TypeError:
         raise TypeError(explain(f"{name} must be a whole number", got=shorten(value), fix=f"{name}={usual}")) from None
     if isinstance(value, bool) or number < 1:
         raise ValueError(explain(f"{name} must be at least 1", got=repr(value), fix=f"{name}={usual}"))
+    if number > _MOST:
+        raise ValueError(explain(f"a picture has room for {name} up to {_MOST:,}", got=number, fix=f"{name}={usual}"))
     return number
 
 

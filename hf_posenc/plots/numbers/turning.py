@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...sinusoid import Convention, fixed_bases
 from ...sinusoid import frequencies as radians
-from .columns import check_number, columns_of
+from .columns import check_number, check_room, columns_of
 from .waves import points
 
 
@@ -59,6 +59,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
         >>> frequencies(8).wavelengths.round(1)
         array([   6.3,   62.8,  628.3, 6283.2])
     """
+    check_room(d_model)
     turning: NDArray[np.float64] = radians(d_model, convention=convention, base=base).numpy()
     return Frequencies(turning, 2 * np.pi / turning)
 
