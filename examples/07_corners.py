@@ -118,6 +118,7 @@ def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
     seen, truth = test["corners"], test["labels"]
     for name, run in runs.items():
         picture = plots.sequences(seen, truth, run.predict(test).predictions)
+        plots.canvas.figure_of(picture).suptitle(name)
         plots.canvas.save(picture, folder / f"{name.replace(' ', '_')}.png")
     picture = plots.attention(
         runs["with positions"].model,

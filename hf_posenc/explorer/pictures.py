@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -104,7 +103,7 @@ def picture(name: str, shown: Shown) -> str:
             return _kept[key]
     problems: list[str] = []
     with one_at_a_time():
-        drawn = tried(lambda: _png(known.draw(shown)), problems)
+        drawn = tried(lambda: plots.canvas.png(known.draw(shown)), problems)
     if drawn is None:
         return refusal(problems[0])
     made = _html(name, known.about, drawn)
@@ -113,13 +112,6 @@ def picture(name: str, shown: Shown) -> str:
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     return made
-
-
-def _png(drawn: Any) -> bytes:
-    """The bytes that `canvas.save` writes. No pyplot has ever known the figure: it goes when nobody holds it."""
-    file = io.BytesIO()
-    plots.canvas.figure_of(drawn).savefig(file, format="png")
-    return file.getvalue()
 
 
 def _html(name: str, about: str, png: bytes) -> str:

@@ -223,11 +223,12 @@ def need_matplotlib() -> None:
 def _shown_by_notebooks(picture: _Picture) -> _Picture:
     """A notebook shows by itself what pyplot knows; anything else, figures and axes alike, it asks for this method."""
     asked: Any = picture
-    asked._repr_png_ = functools.partial(_png, picture)
+    asked._repr_png_ = functools.partial(png, picture)
     return picture
 
 
-def _png(picture: Figure | Axes) -> bytes:
+def png(picture: Figure | Axes) -> bytes:
+    """The bytes of a picture as PNG, those that `save` writes."""
     file = io.BytesIO()
     figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
     return file.getvalue()

@@ -14,9 +14,6 @@ from .adding import PositionalEncoding
 from .cache import Encoding
 from .conventions import Convention
 from .lookup import fill_rows, rows_at, shared_rows, without_values
-from .values import sinusoidal_encoding
-
-_SAMPLE = 128  # positions whose rows say how far the encoding spreads
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
@@ -107,11 +104,6 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         """The rows `(T, D)` of the first `length` positions, a view of a kept table where there is one."""
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
-
-    def spread(self) -> float:
-        """The standard deviation of the rows of the first 128 positions."""
-        positions = torch.arange(_SAMPLE, device="cpu")
-        return float(sinusoidal_encoding(positions, self.d_model, convention=self.convention, base=self.base).std())
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that make another one like it."""
