@@ -6,9 +6,11 @@ Models are tiny and made from their configuration; messages are matched with the
 from __future__ import annotations
 
 import collections
+import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -843,3 +845,15 @@ def test_labels_and_what_generate_returns_are_read_back_too(wordpiece) -> None:
     assert collate.tokens(labels)[1][-1] == "-100"
     with pytest.raises(ValueError, match=r"ids to be read come as rows, \(batch, length\)"):
         collate.decode(ids[0])
+
+
+def test_numbers_of_numpy_are_as_good_as_those_of_python(bert_folder: Path) -> None:
+    numpys = DataCollatorWithPositionalEncoding(
+        bert_folder, max_length=np.int64(8), pad_to_multiple_of=np.int32(4), embedding=np.int64(6), base=np.float32(100)
+    )
+    pythons = DataCollatorWithPositionalEncoding(
+        bert_folder, max_length=8, pad_to_multiple_of=4, embedding=6, base=100.0
+    )
+    assert numpys == pythons
+    assert json.dumps(numpys.settings()) == json.dumps(pythons.settings())
+    assert torch.equal(numpys(["I ride bike"])["inputs_embeds"], pythons(["I ride bike"])["inputs_embeds"])

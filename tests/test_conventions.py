@@ -297,3 +297,16 @@ def test_where_no_order_does_it_the_reason_is_given(a: Any, b: Any, width: int, 
 def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+def test_numbers_of_numpy_are_as_good_as_those_of_python() -> None:
+    theirs = (
+        Convention("x", wavelengths=np.array([4, 512])),
+        Convention("x", base=np.float32(100)),
+        fixed_bases(np.int64(4)),
+    )
+    ours = Convention("x", wavelengths=(4, 512)), Convention("x", base=100), fixed_bases(4)
+    assert theirs == ours
+    assert [each.spelled for each in theirs] == [each.spelled for each in ours]
+    module = SinusoidalPositionalEncoding(8, base=np.int64(100), scale=np.float32(2), dropout=np.float64(0.5))
+    assert repr(module) == repr(SinusoidalPositionalEncoding(8, base=100, scale=2.0, dropout=0.5))

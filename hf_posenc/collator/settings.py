@@ -9,6 +9,8 @@ import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from .._explain import explain, one_of
 from ..ragged import PaddingSide
 from ..tokenization.encoded import Truncation
@@ -64,6 +66,10 @@ class Settings:
     return_tensors: str = "pt"
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.integer | np.floating):  # lengths.max() is as good as a number of Python's own
+                object.__setattr__(self, field.name, value.item())
         check(self)
 
     def settings(self) -> dict[str, Any]:

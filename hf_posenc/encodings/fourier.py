@@ -14,6 +14,7 @@ from torch import nn
 
 from .._explain import explain, shorten
 from ..sinusoid.adding import PositionalEncoding
+from ..sinusoid.checks import is_number
 from ..sinusoid.settings import Scale, check_length
 from .learned import SPREAD, check_std
 
@@ -131,7 +132,7 @@ def _check_features(num_features: int) -> int:
 
 
 def _check_gamma(gamma: float) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float):
+    if not is_number(gamma):
         raise TypeError(explain("gamma must be a number of positions", got=shorten(gamma), fix="gamma=10.0"))
     if not 0 < gamma < math.inf:
         raise ValueError(explain("gamma must be positive and finite", got=gamma, fix="gamma=10.0"))

@@ -13,6 +13,7 @@ from torch import nn
 
 from .._explain import explain, shorten
 from ..sinusoid.adding import PositionalEncoding
+from ..sinusoid.checks import is_number
 from ..sinusoid.settings import Scale, check_length
 
 SPREAD = math.sqrt(0.5)
@@ -105,8 +106,8 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
 def check_std(std: float) -> float:
     """`std`, if it is a positive number."""
-    if isinstance(std, bool) or not isinstance(std, int | float):
+    if not is_number(std):
         raise TypeError(explain("std must be a number", got=shorten(std), fix="std=0.02"))
     if not 0 < std < math.inf:
         raise ValueError(explain("std must be positive and finite", got=std, fix="std=0.02"))
-    return std
+    return float(std)

@@ -13,6 +13,7 @@ from torch import nn
 
 from .._explain import explain, shorten
 from ..sinusoid import Convention, SinusoidalPositionalEncoding
+from ..sinusoid.checks import is_number
 from ..sinusoid.settings import Scale
 
 
@@ -84,7 +85,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
 
 
 def _check_start(start: float) -> float:
-    if isinstance(start, bool) or not isinstance(start, int | float):
+    if not is_number(start):
         raise TypeError(explain("start must be a number", got=shorten(start), fix="start=1.0, or d_model**-0.5"))
     if not math.isfinite(start):
         raise ValueError(explain("start must be finite", got=start, fix="start=1.0, or d_model**-0.5"))

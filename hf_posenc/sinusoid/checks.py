@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from .._explain import explain, shorten
 
@@ -26,9 +28,19 @@ def check_width(d_model: int) -> int:
     return width
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    r"""Whether it is a real number, Python's or NumPy's.
+
+    Example:
+        >>> is_number(np.float32(2)), is_number(True), is_number("2")
+        (True, False, False)
+    """
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def check_base(base: Any) -> float:
     """`base` as a `float` larger than 1."""
-    if isinstance(base, bool) or not isinstance(base, int | float):
+    if not is_number(base):
         raise TypeError(explain("base must be a number", got=shorten(base), fix="base=10000"))
     # At 1 all columns would turn alike, and below it the later ones faster than the first.
     if not 1 < _float(base) < math.inf:
@@ -46,7 +58,7 @@ def check_bases(bases: Iterable[float]) -> tuple[float, ...]:
     if not found:
         raise ValueError(explain("fixed bases need at least one number", fix="fixed_bases(4, 5, 7)"))
     for base in found:
-        if isinstance(base, bool) or not isinstance(base, int | float):
+        if not is_number(base):
             raise TypeError(
                 explain("a base must be a number of positions", got=shorten(base), fix="fixed_bases(4, 5, 7)")
             )
@@ -55,13 +67,13 @@ def check_bases(bases: Iterable[float]) -> tuple[float, ...]:
                 explain("a base must be more than 1 position a turn", got=shorten(base), fix="fixed_bases(4, 5, 7)")
             )
     # NumPy's numbers are floats, too, but are spelled in a way that no JSON and no operator of ours reads.
-    return tuple(int(base) if isinstance(base, int) else float(base) for base in found)
+    return tuple(int(base) if isinstance(base, int | np.integer) else float(base) for base in found)
 
 
 def check_wavelengths(wavelengths: Iterable[float]) -> tuple[float, float]:
     """Shortest and longest, in positions per turn."""
     found = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
-    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in found):
+    if not all(map(is_number, found)):
         raise TypeError(
             explain("a wavelength must be a number of positions", got=shorten(found), fix="wavelengths=(4, 4096)")
         )

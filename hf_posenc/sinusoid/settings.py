@@ -10,6 +10,7 @@ import operator
 from typing import Any, Literal
 
 from .._explain import explain, one_of, shorten
+from .checks import is_number
 
 Scale = Literal["sqrt_d"] | float | None
 
@@ -22,22 +23,22 @@ def check_scale(scale: Any) -> Scale:
         return "sqrt_d"
     if scale is None:
         return None
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
+    if not is_number(scale):
         raise TypeError(
             explain("scale must be None, 'sqrt_d' or a number", got=shorten(scale), fix="scale='sqrt_d' for √d_model")
         )
     if not math.isfinite(scale):
         raise ValueError(explain("scale must be finite", got=scale, fix="scale='sqrt_d' for √d_model"))
-    return scale
+    return scale if isinstance(scale, int) else float(scale)
 
 
 def check_dropout(dropout: float) -> float:
     """`dropout`, if it is a probability."""
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float):
+    if not is_number(dropout):
         raise TypeError(explain("dropout must be a number", got=shorten(dropout), fix="dropout=0.1"))
     if not 0 <= dropout <= 1:
         raise ValueError(explain("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1"))
-    return dropout
+    return dropout if isinstance(dropout, int) else float(dropout)
 
 
 def check_length(length: Any, name: str = "max_length", *, is_optional: bool = True) -> int:
