@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import explain
-from .checks import check_width
+from .checks import beyond_length, check_width
 from .inputs import check_out, check_positions, check_vectors
 from .lookup import without_values
 from .settings import Scale, check_dropout, check_length, check_scale
@@ -192,13 +192,8 @@ class PositionalEncoding(nn.Module):
                 )
             )
         if 0 <= limit <= highest:
-            raise ValueError(
-                explain(
-                    f"position {highest:g} is beyond the declared length",
-                    got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
-                    fix=self._no_limit(math.floor(highest) + 1 - self.first_position),
-                )
-            )
+            fix = self._no_limit(math.floor(highest) + 1 - self.first_position)
+            raise ValueError(beyond_length(lowest, highest, limit, fix))
         return highest + 1 if whole and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:

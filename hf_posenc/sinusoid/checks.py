@@ -162,3 +162,12 @@ def check_places(
                 fix=f"d_model={2 * len(bases)}",
             )
         )
+
+
+def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
+    """What is said of positions up to `highest` where the last one allowed is `limit` - 1."""
+    return explain(
+        f"position {highest:g} is beyond the declared length",
+        got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
+        fix=fix,
+    )

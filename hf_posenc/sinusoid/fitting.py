@@ -134,6 +134,7 @@ def _some_pairs(formula: Convention, d_model: int, *, alone: bool = False) -> to
 
 
 def turn(angles: torch.Tensor) -> torch.Tensor:
+    """The complex numbers of length 1 at these angles: what one is multiplied by to be turned so far."""
     return torch.polar(torch.ones_like(angles), angles)
 
 

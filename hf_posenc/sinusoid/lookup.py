@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .._explain import explain
 from .cache import Encoding, table
+from .checks import beyond_length
 from .conventions import Convention
 from .exact import encode, encode_in_graph
 
@@ -123,13 +123,8 @@ def _table_for(
     if positions.numel() and (not whole or bound < 0):
         lowest, highest = torch.stack(positions.aminmax()).tolist()  # one wait, not two
     if 0 <= limit <= highest:
-        raise ValueError(
-            explain(
-                f"position {highest:g} is beyond the declared length",
-                got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
-                fix="a larger max_length, or max_length=None: the encoding itself has no limit",
-            )
-        )
+        fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
+        raise ValueError(beyond_length(lowest, highest, limit, fix))
     if not whole or lowest < 0 or not positions.numel():
         return None
     return table(encoding, int(highest) + 1, dtype, positions.device, wanted=positions.numel())

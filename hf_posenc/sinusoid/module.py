@@ -82,7 +82,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def base(self) -> float | None:
-        """The base of the frequencies; `None` where the convention has fixed bases."""
+        """The base of the frequencies; `None` where the convention has fixed bases or wavelengths."""
         return self._encoding.base
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._explain import explain, shorten
-from ..canvas import check_finite
+from ..limits import check_finite
 
 
 def as_numpy(value: Any) -> NDArray[Any]:

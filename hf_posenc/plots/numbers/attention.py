@@ -16,7 +16,7 @@ from torch import nn
 from ..._explain import explain, one_of, shorten
 from ..._huggingface import forward_names, is_hugging_face, opened
 from ...masks import AttentionMask
-from ..canvas import check_finite
+from ..limits import check_finite
 from .arrays import as_numpy
 from .captured import Caught, captured, evaluated, stacked
 

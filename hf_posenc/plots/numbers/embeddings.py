@@ -17,7 +17,7 @@ from ...collator.reading import tokens_of
 from ...embedding import PositionalEmbedding
 from ...sinusoid import Convention
 from ...tokenization.loading import private_copy
-from ..canvas import check_finite
+from ..limits import check_finite
 from .arrays import as_numpy
 from .captured import evaluated
 

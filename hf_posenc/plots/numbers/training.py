@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._explain import explain, shorten
-from ..canvas import check_finite
+from ..limits import check_finite
 from .arrays import as_numpy, numbers_of
 
 _EXAMPLE = (
