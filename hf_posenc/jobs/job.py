@@ -1,0 +1,52 @@
+"""The settings of a job: everything that decides the bytes of its shards, and nothing else.
+
+Plain values that travel to any process; how many processes there are, and which engine, is not among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .vectors import Vectors
+
+OnBadRow = Literal["error", "skip", "keep-empty"]
+TooLong = Literal["truncate", "split", "error"]
+
+
+@dataclass(frozen=True)
+class Job:
+    r"""What every worker of a job has to know.
+
+    Args:
+        folder (`Path`): where the shards go; the same folder for every worker.
+        tokenizer: what `tokens.Tokens` makes its encoder from, picklable.
+        text_column (`str`), text_pair_column (`str`, *optional*): where the documents stand.
+        carried (`pyarrow.Schema`): the further columns.
+        max_length (`int`, *optional*): limit on a row's tokens, special tokens included.
+        too_long (`str`): what a longer text gets: `"truncate"`, `"split"` (the rest goes on in further rows), `"error"`.
+        stride (`int`): tokens that neighbouring rows of a split text share.
+        add_special_tokens (`bool`): as transformers spells it.
+        pack (`int`, *optional*): how many tokens a packed row holds.
+        labels (`"causal_lm"`, *optional*): store labels besides.
+        on_bad_row (`str`): what a bad row gets: `"error"`, `"skip"`, `"keep-empty"`.
+        vectors (`Vectors`, *optional*): makes embeddings.
+    """
+
+    folder: Path
+    tokenizer: Any
+    text_column: str
+    text_pair_column: str | None
+    carried: pa.Schema
+    max_length: int | None
+    too_long: TooLong = "truncate"
+    stride: int = 0
+    add_special_tokens: bool = True
+    pack: int | None = None
+    labels: Literal["causal_lm"] | None = None
+    on_bad_row: OnBadRow = "error"
+    vectors: Vectors | None = None
