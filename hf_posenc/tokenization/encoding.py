@@ -17,6 +17,7 @@ from ..ragged import Ragged
 from .by_call import ByCall
 from .encoded import Encoded, Text, Truncation, flat, refuse_surrogates
 from .long_text import enough_of, long_for
+from .rust_alone import RustAlone
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -31,7 +32,7 @@ class Encoder:
     r"""One tokenizer with its settings: texts in, `Encoded` out. Thread safe, and safe in forked workers.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): a private copy, see `loading.private_copy`; it is only read.
+        tokenizer (`PreTrainedTokenizerBase` or `RustAlone`): a private copy, see `loading.private_copy`; only read.
         max_length (`int`, *optional*): limit on the tokens of a row, special tokens included.
         truncation (`str`, *optional*): as transformers spells it.
         overflow (`bool`, *optional*): carry the rest of a long text into further rows.
@@ -52,7 +53,7 @@ class Encoder:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | RustAlone,
         *,
         max_length: int | None = None,
         truncation: Truncation = "longest_first",
@@ -90,7 +91,7 @@ class Encoder:
             is_split_into_words=is_split_into_words,
             targets=targets,
         )
-        self._rust = self._clone() if _is_plain_fast(tokenizer) else None
+        self._rust = self._clone() if is_plain_fast(tokenizer) else None
         self._types_of_single_are_zero = self._rust is not None and self._single_types_are_zero(self._rust)
         if words and not tokenizer.is_fast:
             raise ValueError(
@@ -138,8 +139,8 @@ class Encoder:
     def _clone(self) -> RustTokenizer:
         from tokenizers import Tokenizer
 
-        theirs = self.tokenizer.backend_tokenizer
-        clone = Tokenizer.from_str(theirs.to_str())
+        mine = self.tokenizer
+        clone = Tokenizer.from_str(mine.json if isinstance(mine, RustAlone) else mine.backend_tokenizer.to_str())
         clone.no_padding()
         clone.no_truncation()
         # The one setting that the JSON does not carry.
@@ -220,8 +221,10 @@ class Encoder:
             ) from error
 
 
-def _is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
+def is_plain_fast(tokenizer: PreTrainedTokenizerBase | RustAlone) -> bool:
     """Whether `tokenizer(...)` does nothing but ask its Rust part: a few model families add steps of their own."""
+    if isinstance(tokenizer, RustAlone):
+        return True
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     return (
