@@ -1,0 +1,292 @@
+"""The manifest of a job's output: what it was made from and how, and for each shard what it holds and its checksum.
+
+It says nothing of when or by how many processes: a run that was interrupted ends with the same text as any other.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._explain import explain, shorten
+from .checksums import OnChecked, fault, sha256
+from .folder import MANIFEST, REJECTED, shard_name, shard_number, written_whole
+from .rejects import lines_by_shard
+from .task import Cursor
+
+FORMAT_VERSION = 1
+_WRITER = "hf-posenc"
+_OTHER = "another --output folder, or delete this one"
+# Other versions of these may make other bytes of the same text.
+_LIBRARIES = (_WRITER, "tokenizers", "numpy", "pyarrow")
+_SECONDS = 1.0
+
+SameInputs = Callable[[list[dict[str, Any]]], list[str]]
+
+
+class Manifest:
+    r"""`manifest.json` of an output folder, in memory and on disk.
+
+    `open` makes or reads one; a folder that is only read needs no more than `read`.
+
+    Args:
+        folder (`Path`): where it lies.
+        content (`dict`): its JSON.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     manifest = Manifest.open(Path(folder), config={"max_length": 8}, tokenizer={"digest": "1f"}, inputs=[],
+        ...                              same_inputs=lambda before: [])
+        ...     manifest.add({"file": "shard-000000.parquet", "bytes": 812, "sha256": "2c9e", "ends": [0, 41, 2]})
+        ...     manifest.finish({"rows": 2, "tokens": 9})
+        ...     print(Manifest.read(Path(folder)).totals)
+        {'rows': 2, 'tokens': 9}
+    """
+
+    def __init__(self, folder: Path, content: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.config: dict[str, Any] = content["config"]
+        self.tokenizer: dict[str, Any] = content["tokenizer"]
+        self.inputs: list[dict[str, Any]] = content["inputs"]
+        self.libraries: dict[str, str] = content["libraries"]
+        self.finished: bool = content["finished"]
+        self.totals: dict[str, Any] = content["totals"]
+        self.rejected_sha256: str | None = content["rejected_sha256"]
+        self.shards: dict[int, dict[str, Any]] = {shard_number(record["file"]): record for record in content["shards"]}
+        self._other_libraries: list[str] = []
+        self._save_at = 0.0
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        config: Mapping[str, Any],
+        tokenizer: Mapping[str, Any],
+        inputs: list[dict[str, Any]],
+        same_inputs: SameInputs,
+        libraries: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        r"""A new manifest, saved at once; or the one that is there, if this job is the one it was written for.
+
+        Args:
+            folder (`Path`): the output folder.
+            config (mapping of JSON values): every setting that decides the bytes of the shards.
+            tokenizer (mapping of JSON values): `digest` tells it from others where there is one; the rest describes it.
+            inputs (`list` of `dict`): the fingerprint of the input.
+            same_inputs (callable): takes the fingerprint that is in the manifest, returns in words what differs.
+            libraries (mapping, *optional*): versions; by default of what is installed. They count while shards are to
+                be made.
+
+        Returns:
+            `Manifest`. What one that is there says of inputs and tokenizer stays, as long as it means the same.
+
+        Raises:
+            ValueError: if the one that is there is of another job, naming each difference with both values; if it is
+                not ours, or damaged, or of a later format.
+        """
+        now = _plain({"config": config, "tokenizer": tokenizer, "inputs": inputs})
+        now["libraries"] = dict(libraries if libraries is not None else _installed())
+        if not (folder / MANIFEST).exists():
+            new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
+            new._save()
+            return new
+        found = cls.read(folder)
+        wrong = _differences("", found.config, now["config"])
+        wrong += _other_tokenizer(found.tokenizer, now["tokenizer"])
+        wrong += same_inputs(found.inputs)
+        found._other_libraries = _differences("", found.libraries, now["libraries"])
+        if not found.finished and not wrong:
+            found._refuse_other_libraries()
+        if wrong:
+            raise ValueError(explain(f"{folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER))
+        return found
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        r"""The manifest of a folder, as it is there.
+
+        Args:
+            folder (`Path`): the output folder.
+
+        Returns:
+            `Manifest`.
+
+        Raises:
+            ValueError: if there is none, if it is not ours, damaged, or of a later format.
+        """
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(
+                explain(
+                    f"{folder} holds no {MANIFEST}", fix="the folder that was given as --output of hf-posenc encode"
+                )
+            ) from None
+        except ValueError as error:
+            raise ValueError(explain(f"{path} is damaged: it is no JSON", got=str(error), fix=_OTHER)) from error
+        if not isinstance(content, dict) or content.get("written_by") != _WRITER:
+            raise ValueError(
+                explain(f"{path} was not written by {_WRITER}", got=shorten(content), fix="another --output folder")
+            )
+        version = content.get("format_version")
+        if version != FORMAT_VERSION:
+            raise ValueError(
+                explain(
+                    f"{path} must have format version {FORMAT_VERSION}", got=shorten(version),
+                    fix=f"the {_WRITER} that wrote it, or {_OTHER}",
+                )
+            )  # fmt: skip
+        try:
+            return cls(folder, content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(explain(f"{path} is damaged", got=f"{error!r} while it was read", fix=_OTHER)) from error
+
+    def sound(self, on_checked: OnChecked | None = None) -> dict[int, Cursor]:
+        r"""Reads every shard again and keeps those that are as they were written; the others are forgotten.
+
+        Args:
+            on_checked (callable, *optional*): is told the number of bytes that were read since it was last told.
+
+        Returns:
+            `dict` from the number of each shard that is sound to where it ends in the input.
+
+        Raises:
+            ValueError: if shards have to be made again, and by other versions of the libraries.
+        """
+        lost_lines = self._without_rejected_lines()
+        for shard in sorted(self.shards):
+            record = self.shards[shard]
+            path = self.folder / shard_name(shard)
+            if shard in lost_lines or fault(path, record["bytes"], record["sha256"], on_checked) is not None:
+                del self.shards[shard]
+                self.finished = False
+        if not self.finished:
+            self._refuse_other_libraries()
+            self._save()
+        return {shard: Cursor(*self.shards[shard]["ends"]) for shard in sorted(self.shards)}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        r"""Notes a finished shard, and saves now or with one of the next: a shard that is not noted is only made again.
+
+        Args:
+            record (mapping): what `ShardWriter.write` says of it, `file`, `bytes`, `sha256`, `ends` and more.
+        """
+        self.shards[shard_number(record["file"])] = _plain(record)
+        if time.monotonic() >= self._save_at:
+            self._save()
+
+    def save(self) -> None:
+        """Saves what `add` has noted, as when a run is about to stop."""
+        self._save()
+
+    def finish(self, totals: Mapping[str, Any]) -> None:
+        r"""Saves that the job is done.
+
+        Args:
+            totals (mapping of JSON values): sums over the shards.
+        """
+        self.totals = _plain(totals)
+        rejected = self.folder / REJECTED
+        some = any(record.get("rejected") for record in self.shards.values())
+        self.rejected_sha256 = sha256(rejected) if some else None
+        self.finished = True
+        self._save()
+
+    def text(self) -> str:
+        """The JSON that is saved: the same content gives the same text, a shard a line."""
+        top = {
+            "written_by": _WRITER,
+            "format_version": FORMAT_VERSION,
+            "finished": self.finished,
+            "config": self.config,
+            "tokenizer": self.tokenizer,
+            "inputs": self.inputs,
+            "libraries": self.libraries,
+            "totals": self.totals,
+            "rejected_sha256": self.rejected_sha256,
+        }
+        lines = [f"  {_json(key)}: {_json(value, indent=2)}," for key, value in top.items()]
+        shards = [f"    {_record(self.shards[shard])}" for shard in sorted(self.shards)]
+        listed = "[\n" + ",\n".join(shards) + "\n  ]" if shards else "[]"
+        return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
+
+    def _save(self) -> None:
+        begun = time.monotonic()
+        with written_whole(self.folder / MANIFEST) as aside:
+            aside.write_bytes(self.text().encode("utf-8", "surrogatepass"))  # names of files may be any bytes
+        # Of a hundred thousand shards the text is long: never more than a twentieth of the time goes into saving it.
+        now = time.monotonic()
+        self._save_at = now + max(_SECONDS, 20 * (now - begun))
+
+    def _without_rejected_lines(self) -> set[int]:
+        """Shards some of whose rejected rows are no longer on disk."""
+        expected = {shard: record["rejected"] for shard, record in self.shards.items() if record.get("rejected")}
+        if not expected:
+            return set()
+        if self.rejected_sha256 is not None and fault(self.folder / REJECTED, None, self.rejected_sha256) is None:
+            return set()
+        found = lines_by_shard(self.folder)
+        return {shard for shard, count in expected.items() if found.get(shard) != count}
+
+    def _refuse_other_libraries(self) -> None:
+        if self._other_libraries:
+            raise ValueError(
+                explain(
+                    f"the shards that are missing in {self.folder} must be made by the versions that made the others",
+                    got="; ".join(self._other_libraries),
+                    fix=f"install those, or {_OTHER}",
+                )
+            )
+
+
+def _installed() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in _LIBRARIES}
+
+
+def _differences(prefix: str, before: Any, now: Any) -> list[str]:
+    """Each value that differs, by its dotted name, with both."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [f"{prefix}: {shorten(before)} before, {shorten(now)} now"]
+    wrong = []
+    for key in sorted({*before, *now}):
+        name = f"{prefix}.{key}" if prefix else key
+        if key in before and key in now:
+            wrong += _differences(name, before[key], now[key])
+        elif key in before:
+            wrong.append(f"{name}: {shorten(before[key])} before, not there now")
+        else:
+            wrong.append(f"{name}: not there before, {shorten(now[key])} now")
+    return wrong
+
+
+def _other_tokenizer(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between tokenizers. The digest decides where there is one: a folder may have been moved."""
+    old, new = before.get("digest"), now.get("digest")
+    if old is not None and old == new:
+        return []
+    rest = [{key: value for key, value in one.items() if key != "digest"} for one in (before, now)]
+    files = [] if old is None and new is None else [f"tokenizer: other files (digest {old} before, {new} now)"]
+    return files + _differences("tokenizer", *rest)
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from disk: tuples are lists, and the values are the caller's no more."""
+    return json.loads(json.dumps(value))
+
+
+def _record(record: dict[str, Any]) -> str:
+    """A line of its own, the file first; the rest by name, so that no engine has a say in the order."""
+    rest = {key: record[key] for key in sorted(record) if key != "file"}
+    return json.dumps({"file": record["file"], **rest}, ensure_ascii=False)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)
+    return text.replace("\n", "\n  ")  # inside strings, line breaks are written as \n
