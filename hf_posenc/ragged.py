@@ -122,6 +122,35 @@ class Ragged:
         picked = [everything[row] for row in rows.tolist()]
         return Ragged(np.concatenate(picked) if picked else self.values[:0], self.lengths[rows])
 
+    @classmethod
+    def joined(cls, several: Sequence[Ragged]) -> Ragged:
+        r"""The rows of several, one after the other; at least one.
+
+        Example:
+            >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
+            array([2, 1, 1])
+        """
+        return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
+
+    def between(self, start: int, stop: int) -> Ragged:
+        r"""The rows from `start` up to `stop`; their values are a view.
+
+        Example:
+            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
+            array([9, 5, 4])
+        """
+        offsets = self.offsets
+        return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
+
+    def kept(self, keep: NDArray[np.bool_]) -> Ragged:
+        r"""The rows at which `keep` `(B,)` is True.
+
+        Example:
+            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).kept(np.array([True, False, True])).values
+            array([7, 8, 5, 4])
+        """
+        return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])
+
     def where(self, keep: NDArray[np.bool_]) -> Ragged:
         r"""The rows without the values at which `keep` `(N,)` is False.
 

@@ -16,15 +16,13 @@ from ..batch import Batch
 from ..masks import AttentionMask
 from ..model_spec import ModelSpec
 from ..ragged import PaddingSide
+from ..tokenization.loading import stated_limit
 from .warned import beyond
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ..sinusoid import Convention
-
-# Tokenizers without a limit say 1e30.
-_NO_LIMIT = 10**9
 
 Limit = int | None
 
@@ -48,18 +46,13 @@ def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -
 
 def limit_of(tokenizer: PreTrainedTokenizerBase, asked: Limit, spec: ModelSpec | None = None) -> Limit:
     """The one limit on a row in force: the smallest of what was asked, and what tokenizer and model take."""
-    return _smallest(asked, _sane(tokenizer), None if spec is None else spec.max_length)
+    return _smallest(asked, stated_limit(tokenizer), None if spec is None else spec.max_length)
 
 
 def target_limit_of(tokenizer: PreTrainedTokenizerBase, asked: Limit, spec: ModelSpec | None = None) -> Limit:
     """The same for targets. A tokenizer's limit is one on what is read, so a model that says more about it is asked."""
     theirs = None if spec is None else spec.max_target_length
-    return _smallest(asked, _sane(tokenizer) if theirs is None else theirs)
-
-
-def _sane(tokenizer: PreTrainedTokenizerBase) -> Limit:
-    limit = tokenizer.model_max_length
-    return int(limit) if limit and limit < _NO_LIMIT else None
+    return _smallest(asked, stated_limit(tokenizer) if theirs is None else theirs)
 
 
 def _smallest(*limits: Limit) -> Limit:

@@ -1,4 +1,11 @@
 """Whole corpora: text files and data sets of any size to shards of token ids, resumable.
 
-Reading is in `sources`, writing in `shard`; `encode` puts them together, on one machine or on Ray.
+`encode` makes them, on one machine or on Ray; `verify` looks whether they are sound.
 """
+
+from .checking import verify
+from .manifest import Manifest
+from .progress import Progress
+from .run import encode
+
+__all__ = ["Manifest", "Progress", "encode", "verify"]

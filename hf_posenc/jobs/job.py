@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..tokenization.travelling import Travelling
     from .vectors import Vectors
 
 OnBadRow = Literal["error", "skip", "keep-empty"]
@@ -24,21 +25,22 @@ class Job:
 
     Args:
         folder (`Path`): where the shards go; the same folder for every worker.
-        tokenizer: what `tokens.Tokens` makes its encoder from, picklable.
+        tokenizer (`Travelling`): what `tokens.Tokens` makes its encoder from.
         text_column (`str`), text_pair_column (`str`, *optional*): where the documents stand.
         carried (`pyarrow.Schema`): the further columns.
         max_length (`int`, *optional*): limit on a row's tokens, special tokens included.
-        too_long (`str`): what a longer text gets: `"truncate"`, `"split"` (the rest goes on in further rows), `"error"`.
+        too_long (`str`): what a longer text gets: `"truncate"`, `"split"` (the rest becomes further rows), `"error"`.
         stride (`int`): tokens that neighbouring rows of a split text share.
         add_special_tokens (`bool`): as transformers spells it.
         pack (`int`, *optional*): how many tokens a packed row holds.
+        first_position (`int`): the position of a document's first token.
         labels (`"causal_lm"`, *optional*): store labels besides.
         on_bad_row (`str`): what a bad row gets: `"error"`, `"skip"`, `"keep-empty"`.
         vectors (`Vectors`, *optional*): makes embeddings.
     """
 
     folder: Path
-    tokenizer: Any
+    tokenizer: Travelling
     text_column: str
     text_pair_column: str | None
     carried: pa.Schema
@@ -47,6 +49,7 @@ class Job:
     stride: int = 0
     add_special_tokens: bool = True
     pack: int | None = None
+    first_position: int = 0
     labels: Literal["causal_lm"] | None = None
     on_bad_row: OnBadRow = "error"
     vectors: Vectors | None = None

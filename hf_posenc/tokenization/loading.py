@@ -34,6 +34,8 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Tokenizers without a limit say 1e30.
+_NO_LIMIT = 10**9
 _CONFIG = "tokenizer_config.json"
 _ATTRIBUTES = ("model_input_names", "padding_side", "split_special_tokens", "truncation_side")
 # Where a tokenizer was read from is no part of what it is: equal ones must save equal files.
@@ -101,6 +103,18 @@ def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
         8
     """
     return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    r"""How many tokens a tokenizer says that a row may have, where it says so.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> stated_limit(private_copy(Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>")))) is None
+        True
+    """
+    limit = tokenizer.model_max_length
+    return int(limit) if limit and limit < _NO_LIMIT else None
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:

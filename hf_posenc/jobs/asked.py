@@ -1,0 +1,200 @@
+"""The settings of a job as they were asked for, checked once, with a tokenizer or a collator to take the rest from.
+
+No input is looked at here, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from .._explain import explain, one_of
+from ..packing.checks import whole_number
+from ..tokenization.loading import private_copy, stated_limit
+from ..tokenization.travelling import Travelling
+from .job import OnBadRow, TooLong
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from .vectors import Vectors
+
+_RANDOM = explain(
+    "masked labels are drawn anew for every epoch, when a batch is made: stored ones would be the same for ever",
+    got='labels="masked_lm"',
+    fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for what reads the '
+    "shards",
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    r"""What decides the rows, apart from the input; see `encode`, whose arguments these are.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): a private copy.
+        first_position (`int`): the position of a document's first token.
+        max_length (`int`, *optional*): the limit in force.
+        told (`tuple` of `str`): what is to be said before the work begins.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    text_column: str
+    text_pair_column: str | None
+    max_length: int | None
+    too_long: TooLong
+    stride: int
+    add_special_tokens: bool
+    pack: int | None
+    first_position: int
+    labels: Any
+    on_bad_row: OnBadRow
+    vectors: Vectors | None
+    told: tuple[str, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """What the manifest keeps of them: all that decides the bytes, as JSON values."""
+        names = ["text_column", "text_pair_column", "max_length", "too_long", "stride", "add_special_tokens", "pack"]
+        names += ["first_position", "labels", "on_bad_row"]
+        vectors = self.vectors
+        embeddings = None if vectors is None else {"d_model": vectors.d_model, "digest": vectors.digest}
+        return {**{name: getattr(self, name) for name in names}, "embeddings": embeddings}
+
+    def travelling(self) -> Travelling:
+        """The tokenizer as it is sent to workers."""
+        return Travelling.of(self.tokenizer)
+
+
+def asked_for(
+    tokenizer: Any,
+    *,
+    text_column: str | None,
+    text_pair_column: str | None,
+    max_length: int | None,
+    too_long: TooLong | None,
+    stride: int | None,
+    add_special_tokens: bool | None,
+    pack: int | None,
+    labels: str | None,
+    embeddings: Any,
+    on_bad_row: OnBadRow,
+) -> Asked:
+    r"""Checks the settings, and fills in those that were not given: a collator's own, or the defaults.
+
+    Args:
+        tokenizer: what `private_copy` takes, or a `DataCollatorWithPositionalEncoding`.
+        text_column, text_pair_column, max_length, too_long, stride, add_special_tokens, pack, labels, embeddings,
+            on_bad_row: as in `encode`; `None` where nothing was said.
+
+    Returns:
+        `Asked`.
+
+    Raises:
+        ValueError, TypeError: for settings that are wrong, or that a collator has and shards cannot hold.
+    """
+    collate = tokenizer if _is_collator(tokenizer) else None
+    given: dict[str, Any] = {} if collate is None else _of_collator(collate)
+    mine = private_copy(tokenizer if collate is None else collate.tokenizer)
+    for name, value, allowed in (
+        ("too_long", too_long, get_args(TooLong)),
+        ("on_bad_row", on_bad_row, get_args(OnBadRow)),
+        ("labels", labels, ("causal_lm",)),
+    ):
+        if value == "masked_lm":
+            raise ValueError(_RANDOM)
+        if value is not None and value not in allowed:
+            raise ValueError(one_of(name, value, allowed))
+    too_long = too_long or given.get("too_long", "truncate")
+    pack = given.get("pack") if pack is None else whole_number("pack", pack, example=2048)
+    stride = given.get("stride", 0) if stride is None else whole_number("stride", stride, at_least=0, example=64)
+    if stride and too_long != "split":
+        raise ValueError(
+            explain(
+                "stride is what the rows of a split text share",
+                got=f"stride={stride}, too_long={too_long!r}",
+                fix='too_long="split", or stride=0',
+            )
+        )
+    if pack is not None and on_bad_row == "keep-empty":
+        raise ValueError(
+            explain(
+                "packed rows hold no empty documents",
+                got=f'pack={pack}, on_bad_row="keep-empty"',
+                fix='on_bad_row="skip", which lists them in rejected.jsonl',
+            )
+        )
+    if max_length is not None:
+        max_length = whole_number("max_length", max_length, example=512)
+    told: list[str] = []
+    limits = {"the tokenizer": stated_limit(mine), "the collator": given.get("max_length"), "a packed row": pack}
+    vectors = _vectors(embeddings if embeddings is not None else given.get("embeddings"), mine, given)
+    if vectors is not None:
+        limits["the encoding"] = vectors.max_length
+    for whose, limit in limits.items():
+        if limit is not None and max_length is not None and limit < max_length:
+            told.append(f"rows have at most {limit} tokens, which is what {whose} takes, and not {max_length}")
+    first = given.get("first_position", 0) if vectors is None else vectors.first_position
+    return Asked(
+        tokenizer=mine,
+        text_column=text_column or given.get("text_column", "text"),
+        text_pair_column=text_pair_column or given.get("text_pair_column"),
+        max_length=min((limit for limit in (max_length, *limits.values()) if limit is not None), default=None),
+        too_long=too_long,
+        stride=stride,
+        add_special_tokens=given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens,
+        pack=pack,
+        first_position=first,
+        labels=labels,
+        on_bad_row=on_bad_row,
+        vectors=vectors,
+        told=tuple(told),
+    )
+
+
+def _is_collator(tokenizer: Any) -> bool:
+    """Told without loading the collator, which loads torch: nobody can hold one who has not."""
+    module = sys.modules.get("hf_posenc.collator.collator")
+    return module is not None and isinstance(tokenizer, module.DataCollatorWithPositionalEncoding)
+
+
+def _of_collator(collate: Any) -> dict[str, Any]:
+    """What a collator says of how documents become rows."""
+    for name, fix in (
+        ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
+        ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
+    ):
+        if getattr(collate, name):
+            raise ValueError(
+                explain("a corpus is made of texts alone", got=f"{name}={getattr(collate, name)!r}", fix=fix)
+            )
+    if collate.labels == "masked_lm":
+        raise ValueError(_RANDOM)
+    from ..collator.fitting import numbering
+    from ..embedding import PositionalEmbedding
+    from ..sinusoid import resolve_convention
+
+    first, _ = numbering(collate.model, resolve_convention(collate.convention), embeds=collate.embedding is not None)
+    encoding = {name: getattr(collate, name) for name in ("convention", "base", "scale")}
+    brings = isinstance(collate.embedding, PositionalEmbedding)
+    cuts = collate.truncation not in (False, "do_not_truncate")
+    return {
+        "text_column": collate.text_column,
+        "text_pair_column": collate.text_pair_column,
+        "max_length": collate.max_length,
+        "too_long": ("split" if collate.return_overflowing_tokens else "truncate") if cuts else "error",
+        "stride": collate.stride if cuts and collate.return_overflowing_tokens else 0,
+        "add_special_tokens": collate.add_special_tokens,
+        "pack": collate.max_length if collate.packing else None,
+        "first_position": first,
+        "embeddings": collate.embedding if collate.store_embeddings else None,
+        "encoding": {"seed": collate.seed or 0, **({} if brings else encoding)},
+    }
+
+
+def _vectors(embeddings: Any, tokenizer: PreTrainedTokenizerBase, given: dict[str, Any]) -> Vectors | None:
+    if embeddings is None:
+        return None
+    from .vectors import Vectors
+
+    return Vectors.of(embeddings, tokenizer, **given.get("encoding", {}))

@@ -1,0 +1,165 @@
+"""The documents of a task, tokenised in small batches, and what happens to bad ones.
+
+Runs in a worker; how a payload is read is for `rows`, which tokenizer is asked for `tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from .._explain import explain, shorten
+from ..ragged import Ragged
+from .job import Job
+from .rows import Reading, rows_of
+from .task import Part, Rejected, Task
+from .tokens import Tokens
+
+Tick = Callable[[int, int], None]
+
+# What is tokenised at a time: the tokenizer takes about 100 bytes a token while it works, 30 MB for this.
+_BATCH_BYTES = 1 << 20
+_EXCERPT = 200  # characters of a rejected document that are written down
+
+
+@dataclass
+class Counted:
+    r"""What has been read of a task so far.
+
+    Args:
+        documents (`int`): all of them, rejected ones too.
+        cut (`int`): how many lost tokens to the limit.
+        rejected (`list` of `Rejected`): the bad ones.
+    """
+
+    documents: int = 0
+    cut: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    r"""Some tokenised documents.
+
+    Args:
+        ids (`Ragged`): a row a document, or several where a long one goes on.
+        types (`Ragged`, *optional*): which text of a pair each token is of; only with pairs.
+        carried (`pyarrow.Table`): the further columns, a row each.
+    """
+
+    ids: Ragged
+    types: Ragged | None
+    carried: pa.Table
+
+    @classmethod
+    def joined(cls, blocks: Sequence[Block]) -> Block:
+        """Several as one; at least one."""
+        types = [block.types for block in blocks if block.types is not None]
+        return cls(
+            Ragged.joined([block.ids for block in blocks]),
+            Ragged.joined(types) if types else None,
+            pa.concat_tables([block.carried for block in blocks]).combine_chunks(),
+        )
+
+
+class Documents:
+    r"""Reads tasks of one job.
+
+    Args:
+        job (`Job`): its columns and tokenizer, and what bad rows get.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._tokens = Tokens(job)
+        pair = job.text_pair_column
+        self._names = [job.text_column] if pair is None else [job.text_column, pair]
+        self._reading = Reading(job.text_column, pair, job.carried)
+
+    def of(self, task: Task, counted: Counted, tick: Tick) -> Iterator[Block]:
+        r"""The documents of a task, in order.
+
+        Args:
+            task (`Task`): whose.
+            counted (`Counted`): is brought up to date.
+            tick (callable): told the bytes and tokens of each batch.
+
+        Raises:
+            ValueError: for a bad document, where the job says so; with file, line and reason.
+        """
+        for part in task.parts:
+            rows = rows_of(part, self._reading)
+            sizes = sum(_bytes(rows.table.column(name)) for name in self._names)
+            for start, stop in runs(np.asarray(sizes), _BATCH_BYTES):
+                table = rows.table.slice(start, stop - start)
+                bad = {row - start: reason for row, reason in rows.bad.items() if start <= row < stop}
+                block = self._block(part, table, rows.numbers[start:stop], bad, counted)
+                tick(int(np.asarray(sizes)[start:stop].sum()), len(block.ids.values))
+                yield block
+
+    def _block(
+        self, part: Part, table: pa.Table, numbers: NDArray[np.int64], bad: dict[int, str], counted: Counted
+    ) -> Block:
+        texts, *pairs = [[text or "" for text in table.column(name).to_pylist()] for name in self._names]
+        tokenised = self._tokens.of(texts, pairs[0] if pairs else None)
+        encoded, bad = tokenised.encoded, {**tokenised.bad, **bad}
+        ids, types, sample = encoded.input_ids, encoded.token_type_ids if pairs else None, encoded.sample
+        counted.documents += len(table)
+        counted.cut += encoded.cut
+        if bad:
+            counted.rejected += self._rejected(part, numbers, bad, texts)
+            if self._job.on_bad_row == "skip":
+                keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
+                ids, types, sample = ids.kept(keep), None if types is None else types.kept(keep), sample[keep]
+        carried = table.drop_columns(self._names)
+        return Block(ids, types, carried if len(sample) == len(table) else carried.take(pa.array(sample)))
+
+    def _rejected(
+        self, part: Part, numbers: NDArray[np.int64], bad: dict[int, str], texts: Sequence[str]
+    ) -> list[Rejected]:
+        found = [
+            Rejected(part.source, part.unit, int(numbers[row]), bad[row], texts[row][:_EXCERPT] or None)
+            for row in sorted(bad)
+        ]
+        if self._job.on_bad_row == "error":
+            first = found[0]
+            raise ValueError(
+                explain(
+                    f"{first.source}, {first.unit} {first.number}: {first.reason}",
+                    got=shorten(first.text) if first.text else "no text",
+                    fix='mend it; or on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl, '
+                    '"keep-empty" keeps them as empty texts',
+                )
+            )
+        return found
+
+
+def runs(sizes: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
+    r"""Neighbours that together have about `most`; a larger one may be a run of its own.
+
+    Args:
+        sizes (`np.ndarray` `(N,)` of integers): of each.
+        most (`int`): of a run, give or take one of them.
+
+    Returns:
+        Pairs of where each run begins and ends; none for no sizes.
+
+    Example:
+        >>> list(runs(np.array([3, 3, 3, 9, 1]), 6))
+        [(0, 2), (2, 4), (4, 5)]
+    """
+    before = np.cumsum(sizes) - sizes
+    starts = np.flatnonzero(np.diff(before // most, prepend=-1))
+    yield from pairwise([*starts.tolist(), len(sizes)])
+
+
+def _bytes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return sizes

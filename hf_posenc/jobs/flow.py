@@ -1,0 +1,192 @@
+"""The steps of one run: compare with what is there, do what is missing, close the books.
+
+The output folder is locked while this runs; what each step does is in a module of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from .._explain import explain
+from .asked import Asked
+from .folder import MANIFEST
+from .job import Job
+from .layout import schema_of
+from .local import run_local
+from .manifest import Manifest
+from .progress import Progress
+from .rejects import join_rejected
+from .shard import ShardWriter
+from .sizes import check_room, default_shard_bytes, stored_bytes
+from .sources import Sources
+from .task import Task
+
+_SUMS = ("rows", "documents", "tokens", "rejected", "cut", "padded", "bytes")
+
+
+class Flow:
+    r"""One run of a job.
+
+    Args:
+        asked (`Asked`), sources (`Sources`), folder (`Path`): the settings, the input and the output.
+        split (`str`): what a document is in files of text.
+        shard_bytes (`int`, *optional*): as asked for.
+        progress (`Progress`): who is told.
+
+    Raises:
+        ValueError: if a column that is carried has the name of one that is made; if the folder holds another job.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        sources: Sources,
+        folder: Path,
+        *,
+        split: str,
+        shard_bytes: int | None,
+        progress: Progress,
+    ) -> None:
+        self._asked, self._sources, self._progress = asked, sources, progress
+        tokenizer = asked.travelling()
+        self._job = Job(
+            folder=folder.resolve(),
+            tokenizer=tokenizer,
+            text_column=asked.text_column,
+            text_pair_column=asked.text_pair_column,
+            carried=sources.schema,
+            max_length=asked.max_length,
+            too_long=asked.too_long,
+            stride=asked.stride,
+            add_special_tokens=asked.add_special_tokens,
+            pack=asked.pack,
+            first_position=asked.first_position,
+            labels=asked.labels,
+            on_bad_row=asked.on_bad_row,
+            vectors=asked.vectors,
+        )
+        names = schema_of(self._job).names
+        _check_names(names)
+        there = (folder / MANIFEST).exists()
+        if shard_bytes is None:
+            # What it was at first: an input that has changed is to be refused for that, not for what follows from it.
+            shard_bytes = Manifest.read(folder).config.get("shard_bytes") if there else None
+        self._shard_bytes = shard_bytes or default_shard_bytes(sources.size, asked.vectors)
+        self._manifest = Manifest.open(
+            folder,
+            config={
+                **asked.settings(),
+                "split": split,
+                "columns": {name: str(schema_of(self._job).field(name).type) for name in names},
+                "shard_bytes": self._shard_bytes,
+            },
+            tokenizer={
+                "class": type(asked.tokenizer).__name__,
+                "digest": tokenizer.digest,
+                "name": str(asked.tokenizer.name_or_path),
+            },
+            inputs=[] if there else sources.fingerprint(),
+            same_inputs=sources.same_as,
+        )
+
+    def run(self, engine: str, workers: int | None, address: str | None) -> Manifest:
+        r"""Does what is missing, and writes the rest of the folder.
+
+        Args:
+            engine (`"local"` or `"ray"`), workers (`int`, *optional*), address (`str`, *optional*): as in `encode`.
+
+        Returns:
+            `Manifest`, finished.
+
+        Raises:
+            ValueError, OSError, RuntimeError: see `encode`. What is finished stays, and the next run goes on.
+        """
+        done = self._manifest.sound(self._progress.checked)
+        for message in (*self._asked.told, *self._not_carried()):
+            self._progress.say(message)
+        if not self._manifest.finished:
+            self._make(done, engine, workers, address)
+            self._sources.check_unchanged()
+            join_rejected(self._manifest.folder, self._manifest.shards)
+            from .card import write_card
+
+            write_card(self._manifest.folder, self._manifest)
+            self._manifest.finish(self._totals())
+        return self._manifest
+
+    def _make(self, done: dict[int, Any], engine: str, workers: int | None, address: str | None) -> None:
+        """The shards that are missing, each noted as soon as it is there."""
+        tasks = self._sources.tasks(self._shard_bytes, done)
+        if self._asked.vectors is not None:
+            tasks = self._told_of_size(tasks)
+        records = self._records(tasks, engine, workers, address)
+        self._progress.start(
+            bytes_total=self._sources.size,
+            bytes_done=sum(self._manifest.shards[shard].get("read", 0) for shard in done),
+            shards_done=len(done),
+        )
+        try:
+            with closing(records):
+                for record in records:
+                    # Before it is noted: what was read of a file that has changed since is no longer that file.
+                    self._sources.check_unchanged()
+                    self._manifest.add(record)
+                    self._progress.shard(record)
+        finally:
+            self._manifest.save()
+            self._progress.stop()
+
+    def _records(self, tasks: Iterator[Task], engine: str, workers: int | None, address: str | None) -> Any:
+        if engine == "ray":
+            from .on_ray import run_on_ray
+
+            return run_on_ray(
+                ShardWriter(self._job),
+                tasks,
+                folder=self._job.folder,
+                workers=workers,
+                address=address,
+                embeds=self._job.vectors is not None,
+            )
+        return run_local(self._job, tasks, workers=workers or _cores(), tick=self._progress.tick)
+
+    def _told_of_size(self, tasks: Iterator[Task]) -> Iterator[Task]:
+        """The same tasks, once it has been said how large the embeddings will be, and seen that there is room."""
+        for number, task in enumerate(tasks):
+            if number == 0:
+                size = stored_bytes(self._job, task, self._sources.size)
+                self._progress.say(size.words)
+                check_room(size, self._job.folder)
+            yield task
+
+    def _not_carried(self) -> list[str]:
+        names = self._sources.schema.names
+        if self._job.pack is None or not names:
+            return []
+        return [f"packed rows hold several documents, so these columns are not carried: {', '.join(names)}"]
+
+    def _totals(self) -> dict[str, int]:
+        records = self._manifest.shards.values()
+        sums = {name: sum(record[name] for record in records) for name in _SUMS}
+        return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                explain(
+                    f"column '{name}' comes with the documents, and tokenising makes one of that name",
+                    got=names,
+                    fix="columns=[...] names those to carry, without it",
+                )
+            )

@@ -1,0 +1,132 @@
+"""What the rows of a shard look like: their columns, and how several documents share a packed row.
+
+Arrow tables only; where they are written to is for `shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..packing import pack
+from ..ragged import Ragged
+from .documents import Block, runs
+from .job import Job
+
+IGNORED = -100  # the label of what is not to be learnt, as everywhere in transformers
+
+# Half the size of int64; collators make int64 of it.
+_TOKEN = pa.int32()
+_TOKENS = pa.list_(_TOKEN)
+
+# The most that a row group holds, because readers take it whole.
+_GROUP_TOKENS = 2_000_000  # 8 MB of ids
+_GROUP_BYTES = 64 << 20  # with embeddings
+
+
+def schema_of(job: Job) -> pa.Schema:
+    r"""The columns of every shard of a job: those that it makes, `length`, and those carried.
+
+    Args:
+        job (`Job`): what is asked for.
+
+    Returns:
+        `pyarrow.Schema`; the field of embeddings tells `datasets` what they are.
+    """
+    fields = [pa.field("input_ids", _TOKENS)]
+    if job.text_pair_column is not None:
+        fields.append(pa.field("token_type_ids", _TOKENS))
+    if job.pack is not None:
+        fields.append(pa.field("position_ids", _TOKENS))
+    if job.labels is not None:
+        fields.append(pa.field("labels", _TOKENS))
+    if job.vectors is not None:
+        fields.append(job.vectors.field()[0])
+    fields.append(pa.field("length", _TOKEN))
+    if job.pack is None:  # a packed row is of several documents
+        fields += list(job.carried)
+    return pa.schema(fields)
+
+
+def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[pa.Table]:
+    r"""The rows of some documents, in tables that make a row group each.
+
+    Args:
+        job (`Job`): what is asked for.
+        block (`Block`): the documents; those without tokens are left out where rows are packed.
+        schema (`pyarrow.Schema`): what `schema_of` gave.
+        seed (`int`): of the order of packed rows.
+
+    Returns:
+        Tables of that schema, none without rows.
+    """
+    rows = _plain(job, block) if job.pack is None else _packed(job, block, job.pack, seed)
+    most = _GROUP_TOKENS if job.vectors is None else max(_GROUP_BYTES // job.vectors.bytes_per_token, 1)
+    for start, stop in runs(rows.ids.lengths, most):
+        yield _table(job, rows, start, stop, schema)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows as they will stand, all of one shape."""
+
+    ids: Ragged
+    types: Ragged | None
+    positions: Ragged
+    begins: np.ndarray[Any, np.dtype[np.bool_]] | None  # tokens that begin a document, where rows hold several
+    carried: pa.Table | None
+
+
+def _plain(job: Job, block: Block) -> _Rows:
+    return _Rows(block.ids, block.types, block.ids.counters(job.first_position), None, block.carried)
+
+
+def _packed(job: Job, block: Block, capacity: int, seed: int) -> _Rows:
+    ids, types = block.ids, block.types
+    kept = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
+    plan = pack(ids.lengths[kept], capacity, seed=seed)
+    order = kept[plan.order]
+    sizes = ids.lengths[order]
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # 0, 1, … in every document
+    at = within + np.repeat(ids.offsets[order], sizes)
+    lengths = plan.row_lengths
+    return _Rows(
+        ids=Ragged(ids.values[at], lengths),
+        types=None if types is None else Ragged(types.values[at], lengths),
+        positions=Ragged(within + job.first_position, lengths),
+        begins=within == 0,
+        carried=None,
+    )
+
+
+def _table(job: Job, rows: _Rows, start: int, stop: int, schema: pa.Schema) -> pa.Table:
+    ids, positions = rows.ids.between(start, stop), rows.positions.between(start, stop)
+    made: dict[str, Any] = {"input_ids": _lists(ids), "length": pa.array(ids.lengths, _TOKEN)}
+    if rows.types is not None:
+        made["token_type_ids"] = _lists(rows.types.between(start, stop))
+    if job.pack is not None:
+        made["position_ids"] = _lists(positions)
+    if job.labels is not None:
+        made["labels"] = _lists(_labels(rows, start, stop))
+    if job.vectors is not None:
+        made["inputs_embeds"] = job.vectors.column(ids, positions)
+    if rows.carried is not None:
+        carried = rows.carried.slice(start, stop - start)
+        made.update({name: carried.column(name) for name in carried.column_names})
+    return pa.table([made[name] for name in schema.names], schema=schema)
+
+
+def _labels(rows: _Rows, start: int, stop: int) -> Ragged:
+    """The tokens themselves, without the first of each packed document: models shift labels by one, and it would be
+    learnt from another document's end."""
+    if rows.begins is None:
+        return rows.ids.between(start, stop)
+    return Ragged(np.where(rows.begins, IGNORED, rows.ids.values), rows.ids.lengths).between(start, stop)
+
+
+def _lists(rows: Ragged) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(rows.offsets.astype(np.int32)), pa.array(rows.values.astype(np.int32)))
