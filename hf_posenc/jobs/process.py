@@ -177,7 +177,7 @@ class _Process:
                 elif kind == "record":
                     return "record", content[0]
                 else:
-                    return "failed", _unpacked(*content)
+                    return "failed", unpacked(*content)
         except (EOFError, pickle.UnpicklingError):
             return self._ended()
 
@@ -231,7 +231,7 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _unpacked(pickled: bytes | None, says: str, where: str) -> Exception:
+def unpacked(pickled: bytes | None, says: str, where: str) -> Exception:
     """What was raised in the worker, with the traceback from there as its cause."""
     error: Exception = RuntimeError(explain("a worker raised an error that cannot be handed over whole", got=says))
     if pickled is not None:
