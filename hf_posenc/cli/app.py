@@ -1,4 +1,4 @@
-"""The command line: `hf-posenc show` for a text, `demo` for a corpus, `check` for a model, `plot`, `explore`.
+"""The command line: `show` for a text, `demo`, `encode`, `verify` for a corpus, `check` for a model, `plot`, `explore`.
 
 A command a file; here they come together, and what they refuse is worded.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from .check import check_model
 from .demo import demo
+from .encode import encode
 from .explore import explore
 from .plot import plot
 from .show import show
 from .terminal import Screen
+from .verify import verify
 
 app = typer.Typer(
     help="Text in, position-aware model inputs out.",
@@ -27,6 +28,8 @@ app = typer.Typer(
 )
 app.command()(show)
 app.command()(demo)
+app.command()(encode)
+app.command()(verify)
 app.command("check")(check_model)
 app.command()(explore)
 app.add_typer(plot, name="plot")
@@ -62,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"hf-posenc {version('hf-posenc')}")
         raise typer.Exit
 

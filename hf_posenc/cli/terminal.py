@@ -5,6 +5,7 @@ Whatever a stream's encoding lacks is written as an escape, so that nothing that
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,16 @@ _MOST_BLOCKS = 3  # of columns, one below the other
 _MOST_QUERIES = 24  # lines of a look-ahead mask
 
 
+class _Piped(Console):
+    """A console whose reader may go away: `| head -1` is no failure, and the rest is for nobody."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what is still buffered goes there when the process ends
+        os.close(nowhere)
+
+
 class Screen:
     r"""Where a command writes: results on stdout, what is passing on stderr.
 
@@ -38,7 +49,7 @@ class Screen:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        self.out = Console(highlight=False)
+        self.out = _Piped(highlight=False)
         self.passing = Console(stderr=True, highlight=False)
         full = self._can_write("█░Ġ→…×")
         self.yes, self.no = ("█", "·") if full else ("#", ".")
