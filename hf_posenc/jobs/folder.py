@@ -159,8 +159,10 @@ def _why(error: OSError, path: Path) -> str | None:
             got=f"{free} bytes free",
             fix="make room and run the same again; the shards that are finished are kept",
         )
-    if error.errno in _SHUT and error.filename is not None and Path(os.fsdecode(error.filename)).parent == path.parent:
-        return _shut(path, error)
+    if error.errno in _SHUT and _is_about(error, path.parent):
+        return explain(
+            f"{path.parent} cannot be written to: {_SHUT[error.errno]}", got=error, fix="another --output folder"
+        )
     if error.errno == errno.ENOENT and not path.parent.is_dir():
         return explain(
             f"{path} cannot be written: its folder is gone",
@@ -170,10 +172,12 @@ def _why(error: OSError, path: Path) -> str | None:
     return None
 
 
-def _shut(path: Path, error: OSError) -> str:
-    return explain(
-        f"{path} cannot be written: {_SHUT[error.errno or 0]}", got=str(error), fix="another --output folder"
-    )
+def _is_about(error: OSError, folder: Path) -> bool:
+    """Whether an error names a file in this folder, the folder itself or, while it is being made, one above."""
+    if error.filename is None:
+        return False
+    named = Path(os.fsdecode(error.filename)).absolute()
+    return named.parent == folder.absolute() or named in {folder.absolute(), *folder.absolute().parents}
 
 
 class Folder:
@@ -200,7 +204,7 @@ class Folder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # workers may stand elsewhere
         self._made = False
         self._lock: int | None = None
 
@@ -213,8 +217,8 @@ class Folder:
                 self._refuse_foreign()
                 self._lock = self._try_lock()
         except OSError as error:
-            if error.errno in _SHUT and error.filename is not None:
-                raise _os_error(_shut(self.path, error), error) from error
+            if error.filename is not None and (message := _why(error, self.path / _LOCK)):
+                raise _os_error(message, error) from error
             raise
         for path in self.path.iterdir():
             if _ASIDE.fullmatch(path.name):
@@ -230,7 +234,7 @@ class Folder:
         with suppress(OSError):  # the folder may be gone, or no longer ours to write to
             if sys.platform != "win32" and _same_file(lock, self.path / _LOCK):
                 (self.path / _LOCK).unlink()
-        os.close(lock)
+        _let_go(lock)
         if self._made:
             with suppress(OSError):  # of a run that was refused nothing stays; a folder with files in it does
                 self.path.rmdir()
@@ -306,6 +310,16 @@ def _lock_now(opened: int) -> None:
         import fcntl
 
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _let_go(opened: int) -> None:
+    """Unlocks for every process that has this file open: one that was forked meanwhile may outlive this one."""
+    if sys.platform != "win32":
+        import fcntl
+
+        with suppress(OSError):  # of a file system without locks
+            fcntl.flock(opened, fcntl.LOCK_UN)
+    os.close(opened)
 
 
 def _holder(opened: int) -> str:

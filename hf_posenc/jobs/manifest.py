@@ -14,7 +14,7 @@ from typing import Any
 
 from .._explain import explain, shorten
 from .checksums import OnChecked, fault, sha256
-from .folder import MANIFEST, REJECTED, shard_name, shard_number, written_whole
+from .folder import MANIFEST, REJECTED, shard_name, shard_number, shards_in, written_whole
 from .rejects import lines_by_shard
 from .task import Cursor
 
@@ -92,11 +92,12 @@ class Manifest:
         """
         now = _plain({"config": config, "tokenizer": tokenizer, "inputs": inputs})
         now["libraries"] = dict(libraries if libraries is not None else _installed())
-        if not (folder / MANIFEST).exists():
+        found = cls.read(folder) if (folder / MANIFEST).exists() else None
+        # Where a run was stopped before it made anything, as by a bad first row, nothing holds the settings fast.
+        if found is None or not (found.finished or found.shards or shards_in(folder)):
             new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
             new._save()
             return new
-        found = cls.read(folder)
         wrong = _differences("", found.config, now["config"])
         wrong += _other_tokenizer(found.tokenizer, now["tokenizer"])
         wrong += same_inputs(found.inputs)
@@ -145,7 +146,7 @@ class Manifest:
             )  # fmt: skip
         try:
             return cls(folder, content)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(explain(f"{path} is damaged", got=f"{error!r} while it was read", fix=_OTHER)) from error
 
     def sound(self, on_checked: OnChecked | None = None) -> dict[int, Cursor]:
@@ -230,9 +231,13 @@ class Manifest:
         expected = {shard: record["rejected"] for shard, record in self.shards.items() if record.get("rejected")}
         if not expected:
             return set()
-        if self.rejected_sha256 is not None and fault(self.folder / REJECTED, None, self.rejected_sha256) is None:
+        joined = self.folder / REJECTED
+        if self.rejected_sha256 is None:  # not joined yet, or noted as such: their count has to do
+            found = lines_by_shard(self.folder)
+        elif fault(joined, None, self.rejected_sha256) is None:
             return set()
-        found = lines_by_shard(self.folder)
+        else:  # a checksum does not say which of the lines is bad
+            found = lines_by_shard(self.folder, joined=False)
         return {shard for shard, count in expected.items() if found.get(shard) != count}
 
     def _refuse_other_libraries(self) -> None:

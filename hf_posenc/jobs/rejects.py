@@ -26,16 +26,17 @@ class Lines(NamedTuple):
     rows: int
 
 
-def lines_by_shard(folder: Path) -> dict[int, int]:
-    r"""How many rejected rows of each shard are on disk, joined already or not.
+def lines_by_shard(folder: Path, *, joined: bool = True) -> dict[int, int]:
+    r"""How many rejected rows of each shard are on disk.
 
     Args:
         folder (`Path`): the output folder.
+        joined (`bool`): count those in `rejected.jsonl` too, of shards that have no file of their own.
 
     Returns:
         `dict` from number of shard to lines; a shard that has none is not in it.
     """
-    return {shard: lines.rows for shard, lines in _lines(folder).items()}
+    return {shard: lines.rows for shard, lines in _lines(folder, joined).items()}
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> int:
@@ -55,7 +56,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> int:
     """
     expected = {shard: int(shards[shard].get("rejected") or 0) for shard in sorted(shards)}
     if total := sum(expected.values()):
-        found = _lines(folder)
+        found = _lines(folder, joined=True)
         for shard, count in expected.items():
             have = found[shard].rows if shard in found else 0
             if count and have != count:
@@ -86,9 +87,9 @@ def _copy(file: Any, to: Any, size: int) -> None:
         size -= len(block)
 
 
-def _lines(folder: Path) -> dict[int, Lines]:
+def _lines(folder: Path, joined: bool) -> dict[int, Lines]:
     """Where the lines of each shard are: in a file of their own if there is one, else in the joined file."""
-    found = _runs(folder / REJECTED)
+    found = _runs(folder / REJECTED) if joined else {}
     for shard, path in rejected_in(folder).items():
         own = _runs(path).get(shard)
         if own is not None:
