@@ -106,7 +106,7 @@ _ROOMS = {
     "tokenization": ("bpe_merges", "train_bpe"),
 }
 # Rooms that are spoken of by their own name: `hf_posenc.audit.check(model)`.
-_BY_NAME = ("audit", "plots", "testing")
+_BY_NAME = ("audit", "jobs", "plots", "testing")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 

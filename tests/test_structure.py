@@ -47,6 +47,7 @@ FLOORS = {
     "audit": 3,
     "plots": 4,
     "testing": 4,
+    "jobs": 4,
     "__init__": 4.5,  # the front door: it may hand out everything, and only the command line may use it
     "explorer": 4.7,  # the page; the command line serves it
     "cli": 5,
@@ -386,10 +387,17 @@ def test_constraints_pin_everything_the_test_extra_installs() -> None:
 
 
 def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
-    said = "import hf_posenc; print(hf_posenc.audit.check, hf_posenc.plots.__name__, hf_posenc.testing.__name__)"
+    said = "import hf_posenc as p; print(p.audit.check, p.plots.__name__, p.testing.__name__, p.jobs.encode)"
     ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
     assert "function check" in ran.stdout
-    assert "hf_posenc.plots hf_posenc.testing" in ran.stdout
+    assert "hf_posenc.plots hf_posenc.testing <function encode" in ran.stdout
+
+
+def test_a_worker_of_a_job_starts_without_torch_transformers_and_datasets() -> None:
+    said = "import sys, hf_posenc.jobs.worker, hf_posenc.jobs.shard, hf_posenc.jobs.run; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"torch", "transformers", "datasets", "pandas", "ray", "rich"} & set(loaded)
+    assert {"numpy", "pyarrow"} <= set(loaded)
 
 
 def test_import_loads_no_heavy_library_and_changes_nothing() -> None:

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
     from .vectors import Vectors
 
-_RANDOM = explain(
-    "masked labels are drawn anew for every epoch, when a batch is made: stored ones would be the same for ever",
-    got='labels="masked_lm"',
-    fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for what reads the '
-    "shards",
-)
-
-
 @dataclass(frozen=True)
 class Asked:
     r"""What decides the rows, apart from the input; see `encode`, whose arguments these are.
@@ -102,7 +94,7 @@ def asked_for(
         ("labels", labels, ("causal_lm",)),
     ):
         if value == "masked_lm":
-            raise ValueError(_RANDOM)
+            raise ValueError(_drawn_anew())
         if value is not None and value not in allowed:
             raise ValueError(one_of(name, value, allowed))
     too_long = too_long or given.get("too_long", "truncate")
@@ -152,6 +144,16 @@ def asked_for(
     )
 
 
+def _drawn_anew() -> str:
+    """Why masked labels are not stored."""
+    return explain(
+        "masked labels are drawn anew for every epoch, when a batch is made: stored ones would be the same for ever",
+        got='labels="masked_lm"',
+        fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for what reads '
+        "the shards",
+    )
+
+
 def _is_collator(tokenizer: Any) -> bool:
     """Told without loading the collator, which loads torch: nobody can hold one who has not."""
     module = sys.modules.get("hf_posenc.collator.collator")
@@ -169,7 +171,7 @@ def _of_collator(collate: Any) -> dict[str, Any]:
                 explain("a corpus is made of texts alone", got=f"{name}={getattr(collate, name)!r}", fix=fix)
             )
     if collate.labels == "masked_lm":
-        raise ValueError(_RANDOM)
+        raise ValueError(_drawn_anew())
     from ..collator.fitting import numbering
     from ..embedding import PositionalEmbedding
     from ..sinusoid import resolve_convention
