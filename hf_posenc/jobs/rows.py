@@ -1,0 +1,106 @@
+"""The documents of a part: its bytes decoded and parsed to a table of texts, in the process that tokenises them.
+
+NumPy and pyarrow only; where the bytes come from is for `sources`, what becomes of a bad row for `shard`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from .json_rows import JsonLines
+from .task import Part
+from .text_lines import Ints, blank, decoded, spans
+
+# In the metadata of `Reading.schema` where its columns were chosen by name: fields besides them do not matter then.
+CHOSEN = {b"hf_posenc.columns": b"chosen"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    r"""How the documents of a corpus are to be read; small and picklable.
+
+    Args:
+        text_column (`str`), text_pair_column (`str`, *optional*): where the texts stand; what the columns are called.
+        schema (`pyarrow.Schema`): the further columns, as `Sources.schema` gives them, its metadata included.
+    """
+
+    text_column: str = "text"
+    text_pair_column: str | None = None
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that hold text: one, or two."""
+        return (self.text_column,) if self.text_pair_column is None else (self.text_column, self.text_pair_column)
+
+    @property
+    def wanted(self) -> pa.Schema:
+        """Every column of the table to make: the texts first, then the further ones."""
+        return pa.schema([*(pa.field(name, pa.string()) for name in self.texts), *self.schema])
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the further columns were chosen by name."""
+        return CHOSEN.items() <= dict(self.schema.metadata or {}).items()
+
+
+@dataclass(frozen=True)
+class Rows:
+    r"""The documents of one part.
+
+    Args:
+        table (`pyarrow.Table`): a document a row: the texts (`string`, null where bad), then the further columns.
+        numbers (NumPy `(rows,)` int64): the line (from 1) or row (from 0) of each, as `Part.unit` says.
+        bad (`dict` from `int` to `str`): for each bad row of the table, what is wrong with it.
+    """
+
+    table: pa.Table
+    numbers: Ints
+    bad: dict[int, str]
+
+
+def rows_of(part: Part, reading: Reading) -> Rows:
+    r"""The documents of a part, in order; a bad one is a row without text and a reason, never an error.
+
+    Args:
+        part (`Part`): as `Sources.tasks` gives it.
+        reading (`Reading`): which columns.
+
+    Returns:
+        `Rows`. Blank lines between JSON documents and between paragraphs are no documents; a blank line of text is one.
+
+    Example:
+        >>> rows = rows_of(Part("a.txt", "lines", 1, b"I ride\nb\xff\nbike"), Reading())
+        >>> rows.table["text"].to_pylist(), rows.numbers
+        (['I ride', None, 'bike'], array([1, 2, 3]))
+        >>> rows.bad
+        {1: 'is not UTF-8: byte 0xff at position 1 (invalid start byte)'}
+    """
+    if part.kind == "jsonl":
+        table, lines, bad = JsonLines(reading.texts, reading.wanted, reading.chosen).rows(part.payload)
+        return Rows(table, part.first + lines, bad)
+    block = part.payload.replace(b"\r\n", b"\n") if b"\r" in part.payload else part.payload
+    texts, lines, bad = _paragraphs(block) if part.kind == "paragraphs" else _lines(block)
+    return Rows(pa.table({reading.text_column: texts}), part.first + lines, bad)
+
+
+def _lines(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
+    """A document a line: the very bytes without the line ends, and where each line then ends."""
+    _, ends = spans(block)
+    lines = np.arange(len(ends))
+    texts, bad = decoded(block.replace(b"\n", b""), np.concatenate(([0], ends - lines)))
+    return texts, lines, bad
+
+
+def _paragraphs(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
+    """A document from each first line that is not blank to the last one before the next blank."""
+    starts, ends = spans(block)
+    full = np.concatenate(([False], ~blank(block, starts, ends), [False]))
+    first = np.flatnonzero(full[1:-1] & ~full[:-2])
+    last = np.flatnonzero(full[1:-1] & ~full[2:])
+    pieces = [block[start:end] for start, end in zip(starts[first], ends[last], strict=True)]
+    texts, bad = decoded(b"".join(pieces), np.concatenate(([0], np.cumsum(ends[last] - starts[first]))))
+    return texts, first, bad

@@ -1,0 +1,67 @@
+"""How a job knows its inputs again: what a file was like when it was first read, and what has changed since.
+
+Size and time of a file are looked at first; its content is read only when they cannot settle the matter.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from .streams import unreadable
+
+_BLOCK = 4 << 20
+
+
+def stat_of(path: Path, name: str) -> tuple[int, int]:
+    """Size and time of the last change, in nanoseconds."""
+    try:
+        found = path.stat()
+    except OSError as wrong:
+        raise unreadable(name, wrong) from wrong
+    return found.st_size, found.st_mtime_ns
+
+
+def digest_of(path: Path, name: str) -> str:
+    r"""xxh3_128 of the whole content.
+
+    Example:
+        >>> len(digest_of(Path(__file__), "marks.py"))
+        32
+    """
+    hashed = xxhash.xxh3_128()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                hashed.update(block)
+    except OSError as wrong:
+        raise unreadable(name, wrong) from wrong
+    return hashed.hexdigest()
+
+
+def mark_of(path: Path, name: str, kind: str) -> dict[str, Any]:
+    """What is written down about a file; JSON values."""
+    size, changed = stat_of(path, name)
+    return {"name": name, "kind": kind, "size": size, "mtime_ns": changed, "digest": digest_of(path, name)}
+
+
+def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str | None:
+    r"""What is different about a file since `before` was written down, in words; `None` when its content is the same.
+
+    A file that was touched, copied or moved, but holds the same bytes, is the same.
+    """
+    was = before.get("name")
+    called = name if was == name else f"{name} (before: {was})"
+    if before.get("kind") != kind:
+        return f"input {called}: read as {before.get('kind')} before, as {kind} now"
+    try:
+        size, changed = stat_of(path, name)
+    except OSError:
+        return f"input {called}: is gone"
+    if size != before["size"]:
+        return f"input {called}: {before['size']} bytes became {size}"
+    if was == name and changed == before["mtime_ns"]:
+        return None
+    return None if digest_of(path, name) == before["digest"] else f"input {called}: {size} bytes with another content"

@@ -1,0 +1,141 @@
+"""A corpus, opened: what there is to read, how much, whether it is still what it was, and its tasks.
+
+Opening looks at names, sizes and first rows only; the documents are read by `tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..._explain import explain
+from ..task import Cursor, Task
+from .columns import carried, json_schema
+from .cutting import tasks_of
+from .kinds import Format, checked_format, compression_of, format_of
+from .lines import TextFile, TextKind
+from .marks import difference, mark_of, stat_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+_LOOKED_AT = 16  # files whose columns are looked at
+
+
+@dataclass
+class Sources:
+    r"""What `open_sources` found.
+
+    Args:
+        files (`list`): the sources, in order.
+        schema (`pyarrow.Schema`): the further columns that are carried, in order.
+    """
+
+    files: list[TextFile]
+    schema: pa.Schema
+    _seen: list[tuple[int, int]] = field(default_factory=list, repr=False)
+
+    @property
+    def names(self) -> list[str]:
+        """What messages call each source."""
+        return [file.name for file in self.files]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of text in all, or a fair estimate; `None` when unknown."""
+        return sum(file.size() for file in self.files)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """What makes each source this one and no other: JSON values, the digests of contents among them."""
+        marks = [mark_of(file.path, file.name, file.kind) for file in self.files]
+        self._seen = [(mark["size"], mark["mtime_ns"]) for mark in marks]
+        return marks
+
+    def same_as(self, fingerprint: list[dict[str, Any]]) -> list[str]:
+        """What is different from the inputs that `fingerprint` was made of, in words; empty when nothing is."""
+        if len(self.files) != len(fingerprint):
+            return [f"inputs: {len(fingerprint)} before, {len(self.files)} now"]
+        self._seen = [stat_of(file.path, file.name) for file in self.files]
+        pairs = zip(self.files, fingerprint, strict=True)
+        found = [difference(file.path, file.name, file.kind, before) for file, before in pairs]
+        return [words for words in found if words is not None]
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on when a file is not as it was when it was first looked at."""
+        for file, seen in zip(self.files, self._seen, strict=False):
+            now = stat_of(file.path, file.name)
+            if now != seen:
+                got = f"{seen[0]} bytes became {now[0]}" if seen[0] != now[0] else "written to since"
+                raise ValueError(
+                    explain(
+                        f"{file.name} changed while it was read",
+                        got=got,
+                        fix="let the file be finished first; encode a copy, or into a new folder",
+                    )
+                )
+
+    def tasks(self, shard_bytes: int, done: Mapping[int, Cursor] | None = None) -> Iterator[Task]:
+        r"""The corpus in tasks of at most so many bytes (one document at least), one for each shard.
+
+        Args:
+            shard_bytes (`int`): bytes of text, and of carried columns, in a task.
+            done (mapping from `int` to `Cursor`, *optional*): where each finished shard ends. They are left out, and
+                the others are the very ones they would have been.
+
+        Returns:
+            Iterator over `Task`.
+        """
+        some = bool(done)
+        for task in tasks_of(self.files, shard_bytes, done or {}):
+            some = True
+            yield task
+        if not some:
+            raise ValueError(
+                explain(
+                    "there are no documents in the inputs",
+                    got=f"{len(self.files)} files without one: {', '.join(self.names[:3])}",
+                    fix="check the paths, and the format: format='text', 'json', ...",
+                )
+            )
+
+
+def open_sources(
+    inputs: Sequence[str | Path | Dataset | IterableDataset],
+    *,
+    format: Format | None = None,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    split: str = "lines",
+    dataset_config: str | None = None,
+    dataset_split: str | None = None,
+) -> Sources:
+    r"""Find what the inputs name, and look at it closely enough to know that it can be read.
+
+    Args:
+        inputs (sequence): files.
+        format (`str`, *optional*): one of `FORMATS`; by default as each file's name says.
+        text_column (`str`), text_pair_column (`str`, *optional*): where the texts stand.
+        columns (sequence of `str`, *optional*): the further columns to carry; by default all there are.
+        split (`"lines"` or `"paragraphs"`): what a document is in a file of text.
+        dataset_config (`str`, *optional*), dataset_split (`str`, *optional*): which part of a data set.
+
+    Returns:
+        `Sources`.
+    """
+    checked_format(format)
+    files = []
+    for given in inputs:
+        name = str(given)
+        stat_of(Path(name), name)
+        holds = format or format_of(name)
+        kind: TextKind = "jsonl" if holds == "json" else "paragraphs" if split == "paragraphs" else "lines"
+        files.append(TextFile(name, Path(name), kind, compression_of(name)))
+    texts = [text_column] if text_pair_column is None else [text_column, text_pair_column]
+    of_json = [file for file in files if file.kind == "jsonl"][:_LOOKED_AT]
+    schemas = [(file.name, schema) for file in of_json if (schema := json_schema(file)) is not None]
+    return Sources(files, carried(schemas, texts, columns))

@@ -1,0 +1,97 @@
+"""The bytes of a file from any place on, decompressed on the way, with errors that name the file.
+
+A plain file is entered by a jump, a compressed one by reading up to the place. Only blocks are in memory, never a file.
+"""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from ..._explain import explain
+
+_BLOCK = 4 << 20
+_BROKEN = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
+
+
+class Stream:
+    r"""A file, decompressed.
+
+    Args:
+        path (`str`): the file.
+        compression (`str`, *optional*): one of `kinds.COMPRESSIONS`.
+        name (`str`): what messages call it.
+        offset (`int`): where to begin, counted in decompressed bytes.
+
+    Raises:
+        OSError: if the file is not there or may not be read; a `ValueError` later if it turns out to be broken.
+
+    Example:
+        >>> stream = Stream(__file__, None, "streams.py", offset=3)
+        >>> stream.read(9)
+        b'The bytes'
+        >>> stream.close()
+    """
+
+    def __init__(self, path: str, compression: str | None, name: str, offset: int = 0) -> None:
+        self.name = name
+        self._compression = compression
+        try:
+            self._file = _opened(path, compression)
+        except OSError as wrong:
+            raise unreadable(name, wrong) from wrong
+        if compression is None:
+            self._file.seek(offset)
+            return
+        while offset > 0:
+            if not (block := self.read(min(offset, _BLOCK))):
+                break
+            offset -= len(block)
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes; fewer only at the end of the file."""
+        blocks: list[bytes] = []
+        while size > 0:
+            try:
+                block = self._file.read(size)
+            except _BROKEN as wrong:
+                raise ValueError(self._broken(wrong)) from wrong
+            if not block:
+                break
+            blocks.append(block)
+            size -= len(block)
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _broken(self, wrong: Exception) -> str:
+        whole = "" if self._compression is None else f" as a whole {self._compression} file: it is cut off or damaged"
+        return explain(
+            f"{self.name} cannot be read{whole}",
+            got=str(wrong).strip() or type(wrong).__name__,
+            fix="fetch or write the file again, or leave it out",
+        )
+
+
+def _opened(path: str, compression: str | None) -> IO[bytes] | Any:
+    if compression is None:
+        return Path(path).open("rb", buffering=0)
+    if compression == "xz":
+        return lzma.open(path)
+    return pa.CompressedInputStream(pa.OSFile(path), compression)
+
+
+def unreadable(name: str, wrong: OSError) -> OSError:
+    """The same kind of error for a file that cannot be opened, in our words."""
+    return type(wrong)(
+        explain(
+            f"{name} cannot be opened",
+            got=wrong.strerror or str(wrong),
+            fix="check the path and its permissions",
+        )
+    )
