@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -321,3 +323,59 @@ def test_a_speed_is_that_of_the_last_twenty_seconds_and_survives_work_that_was_l
 
 def test_times_are_written_as_on_a_clock() -> None:
     assert [clock(seconds) for seconds in (0, 7, 59.6, 754, 3723)] == ["0:00", "0:07", "1:00", "12:34", "1:02:03"]
+
+
+# ------------------------------------------------------------------------------------------------------------- stopping
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_job_with_one_line_that_says_how_to_go_on(
+    number: signal.Signals, status: int, stand_in: Callable[..., StandIn], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+    def stopped_early(_: Any) -> None:
+        signal.raise_signal(number)
+
+    stand_in(stopped_early)
+    assert run("encode", "a.txt", "-t", "bert", "-o", "out") == status
+    assert capsys.readouterr() == ("", f"stopped: no shard is finished yet; {GOES_ON}\n")
+
+    def stopped_twice(progress: Any) -> None:
+        work(progress)
+        try:
+            signal.raise_signal(number)
+        finally:  # one press that came twice: the cleaning up is not disturbed
+            signal.raise_signal(number)
+            progress.shard(RECORD)
+
+    stand_in(stopped_twice)
+    assert run("encode", "a.txt", "-t", "bert", "-o", "out") == status
+    assert capsys.readouterr().err == f"stopped: 3 shards are finished; {GOES_ON}\n"
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+_IMPATIENT = """
+import atexit, signal, sys
+import hf_posenc.jobs
+from hf_posenc.cli import main, stopping
+def encode(*_, **__):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        if LATER:
+            stopping._SAME_PRESS = -1.0
+            signal.raise_signal(signal.SIGINT)
+            print("not reached")
+hf_posenc.jobs.encode = encode
+atexit.register(signal.raise_signal, signal.SIGINT)
+sys.argv[1:] = ["encode", "a.txt", "-t", "bert", "-o", "out"]
+main()
+"""
+
+
+def test_a_further_ctrl_c_while_it_stops_ends_the_process_without_a_traceback() -> None:
+    for later, words in ((True, "stopped; "), (False, "stopped: no shard is finished yet; ")):
+        script = _IMPATIENT.replace("LATER", str(later))
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{words}{GOES_ON}\n")

@@ -17,6 +17,7 @@ from .encode import encode
 from .explore import explore
 from .plot import plot
 from .show import show
+from .stopping import restore
 from .terminal import Screen
 from .verify import verify
 
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         screen.complain(str(error))
         raise SystemExit(2) from None
+    finally:
+        if arguments is not None:  # called from Python: the process goes on
+            restore()
 
 
 def _version(wanted: bool) -> None:

@@ -195,7 +195,7 @@ def encode(
         )
     bar = settings["progress"] = Bar(screen)
     manifest = _encoded(screen, bar, inputs, tokenizer, output, settings)
-    screen.facts(summary(manifest.shards.values(), output, found=bar.found, tokens_a_second=bar.tokens_a_second))
+    screen.facts(summary(manifest.shards.values(), output, made=bar.made, tokens_a_second=bar.tokens_a_second))
 
 
 def _columns(named: list[str] | None, none: bool) -> list[str] | None:

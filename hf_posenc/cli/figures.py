@@ -73,13 +73,13 @@ class Speed:
         return max(0, self.total - before) / (now - begun) if now > begun else 0.0
 
 
-def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, found: int, tokens_a_second: float) -> dict[str, str]:
+def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
     r"""What a job has made, as facts to print.
 
     Args:
         shards (iterable of mappings): the records of the manifest.
         output (`Path`): the folder.
-        found (`int`): shards that were there before this run.
+        made (`int`): how many of the shards are of this run, and not of runs before.
         tokens_a_second (`float`): of this run; 0 where it made nothing.
 
     Returns:
@@ -87,7 +87,7 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, found: int, to
 
     Example:
         >>> record = {"documents": 3, "rows": 2, "tokens": 9, "bytes": 2_000_000, "cut": 0, "rejected": 1}
-        >>> for name, value in summary([record], Path("out"), found=0, tokens_a_second=0.0).items():
+        >>> for name, value in summary([record], Path("out"), made=1, tokens_a_second=0.0).items():
         ...     print(name, "-", value)
         documents - 3
         rows - 2
@@ -100,12 +100,13 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, found: int, to
     names = ("documents", "rows", "tokens", "bytes", "cut", "rejected")
     total = {name: sum(record[name] for record in records) for name in names}
     speed = f", {short(tokens_a_second)} a second" if tokens_a_second else ""
-    before = f", {found:,} of them by runs before" if found else ""
+    before = len(records) - made
+    by_whom = f", {before:,} of them by runs before" if before and made else ", all made before" if before else ""
     said = {
         "documents": f"{total['documents']:,}",
         "rows": f"{total['rows']:,}",
         "tokens": f"{total['tokens']:,}{speed}",
-        "shards": f"{len(records):,} in {output}, {total['bytes'] / 1e6:,.1f} MB{before}",
+        "shards": f"{len(records):,} in {output}, {total['bytes'] / 1e6:,.1f} MB{by_whom}",
     }
     if total["cut"]:
         said["cut"] = f"{counted(total['cut'], 'document')} longer than a row may be"
