@@ -15,8 +15,9 @@ from threading import Condition, Thread, current_thread
 from typing import Any, Literal
 
 from .._explain import explain
+from .interpreter import search_path
 from .job import Job
-from .process import Died, Worker, search_path
+from .process import Died, Worker
 from .task import Task
 from .worker import Tick, Writer, shard_writer
 

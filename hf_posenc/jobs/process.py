@@ -13,27 +13,17 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from threading import RLock, Thread
 from typing import IO, Any
 
 from .._explain import explain
+from .interpreter import command, environment
 from .task import Task
 from .worker import GREETING, Tick
 
-DEATHS = 3  # of workers on the same task, before it is the task that is held to be deadly
+DEATHS = 3  # of workers in the middle of the same task, before it is the task that is held to be deadly
+_DEATHS_BEFORE_WORK = 10  # in a row, of workers that were killed before they had begun on anything
 _SECONDS_TO_END = 5.0
-# The path before anything is imported, so that no file in the working directory is taken for a library; and the pipe
-# put out of the way of print() before anything can print.
-_START = """\
-import os, sys
-sys.path[:] = sys.argv[1:]
-del sys.argv[1:]
-answers_to = os.dup(1)
-os.dup2(2, 1)
-from hf_posenc.jobs.worker import serve
-serve(answers_to)
-"""
 
 
 class RaisedInWorker(Exception):
@@ -45,6 +35,10 @@ class RaisedInWorker(Exception):
 
 class Died(Exception):
     """The process ended without an answer; says how, and its last words. Users never see it."""
+
+    def __init__(self, how: str, *, begun: bool = False) -> None:
+        super().__init__(how)
+        self.begun = begun  # on the task: only then it may be the task's fault
 
 
 class Worker:
@@ -75,8 +69,8 @@ class Worker:
         Raises:
             Died: if it was killed by `stop`.
         """
-        deaths: list[str] = []
-        while len(deaths) < DEATHS:
+        begun = idle = 0
+        while True:
             done = [0, 0]
 
             def count(size: int, tokens: int, done: list[int] = done) -> None:
@@ -89,15 +83,10 @@ class Worker:
             except Died as death:
                 if self._stopped:
                     raise
-                deaths.append(str(death))
+                begun, idle = begun + death.begun, idle + (not death.begun)
+                if begun == DEATHS or idle == _DEATHS_BEFORE_WORK:
+                    return "failed", _deadly(task, str(death)) if begun == DEATHS else _never_begun(str(death))
                 tick(-done[0], -done[1])
-        return "failed", RuntimeError(
-            explain(
-                f"{DEATHS} workers in a row died on {described(task)}",
-                got=deaths[-1],
-                fix="if memory ran out, fewer workers or smaller shards; else look for what is odd in these documents",
-            )
-        )
 
     def _running(self) -> _Process:
         with self._lock:
@@ -132,11 +121,11 @@ class _Process:
     def __init__(self, make: bytes, path: Sequence[str]) -> None:
         try:
             self._process = subprocess.Popen(
-                [*_interpreter(), "-c", _START, *path],
+                command(path),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env=environment(),
                 # A group of its own: Ctrl-C in a terminal goes to the whole group of the parent, also while a worker
                 # is starting and cannot ignore it yet.
                 process_group=0 if os.name == "posix" else None,
@@ -145,7 +134,7 @@ class _Process:
             how = explain("a worker could not be started", got=error.strerror, fix="workers=1, or as many as fit")
             raise OSError(error.errno, how) from error
         self._make: bytes | None = make
-        self._greeted = self._over = False
+        self._greeted = self._begun = self._over = False
         self._last_words: deque[str] = deque(maxlen=12)
         self._listener = Thread(target=self._listen, args=(_open(self._process.stderr),), daemon=True)
         self._listener.start()
@@ -159,6 +148,7 @@ class _Process:
     def ask(self, task: Task, tick: Tick) -> tuple[str, Any]:
         """Sends a task and waits for the answer."""
         requests, answers = _open(self._process.stdin), _open(self._process.stdout)
+        self._begun = False
         try:
             while not self._greeted:
                 if not (line := answers.readline()):
@@ -172,7 +162,9 @@ class _Process:
                 requests.flush()
             while True:
                 kind, *content = pickle.load(answers)
-                if kind == "tick":
+                if kind == "begun":
+                    self._begun = True
+                elif kind == "tick":
                     tick(*content)
                 elif kind == "record":
                     return "record", content[0]
@@ -187,14 +179,8 @@ class _Process:
         how = _how_it_ended(self._process.returncode)
         got = "\n       ".join([how, *self._last_words])
         if self._greeted or self._process.returncode < 0:
-            raise Died(got)
-        return "failed", RuntimeError(
-            explain(
-                "a worker process ended before it could work",
-                got=got,
-                fix=f"see whether this works: {sys.executable} -c 'import hf_posenc.jobs.worker'",
-            )
-        )
+            raise Died(got, begun=self._begun)
+        return "failed", _never_begun(got)
 
     def _listen(self, errors: IO[bytes]) -> None:
         """Passes on what the process prints, and keeps the last of it."""
@@ -241,6 +227,26 @@ def unpacked(pickled: bytes | None, says: str, where: str) -> Exception:
     return error
 
 
+def _deadly(task: Task, got: str) -> RuntimeError:
+    return RuntimeError(
+        explain(
+            f"{DEATHS} workers in a row died on {described(task)}",
+            got=got,
+            fix="if memory ran out, fewer workers or smaller shards; else look for what is odd in these documents",
+        )
+    )
+
+
+def _never_begun(got: str) -> RuntimeError:
+    return RuntimeError(
+        explain(
+            "worker processes end before they can work",
+            got=got,
+            fix=f"see whether this works: {sys.executable} -c 'import hf_posenc.jobs.worker'",
+        )
+    )
+
+
 def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"it ended with exit code {code}"
@@ -256,41 +262,3 @@ def described(task: Task) -> str:
     names = [f"{part.source} from {part.unit} {part.first}" for part in task.parts[:3]]
     more = len(task.parts) - len(names)
     return f"shard {task.shard} ({', '.join(names)}{f' and {more} more' if more else ''})"
-
-
-def search_path() -> list[str]:
-    r"""Where workers find modules: where this process does, whatever its working directory becomes.
-
-    Returns:
-        `list[str]`, with the folder of this package in any case.
-    """
-    found = []
-    for entry in sys.path:
-        with contextlib.suppress(OSError):  # relative to a working directory that has been removed
-            found.append(os.path.abspath(entry) if isinstance(entry, str) else "")  # noqa: PTH100  (symlinks stay)
-    here = str(Path(__file__).parents[2])
-    return [*filter(None, found), *([] if here in found else [here])]
-
-
-def _interpreter() -> list[str]:
-    """This Python again, with those of its options that decide what it can load and how it reads text."""
-    if not sys.executable:
-        raise RuntimeError(
-            explain(
-                "workers need a Python interpreter, and this program does not say where one is",
-                fix="sys.executable = '/usr/bin/python3'",
-            )
-        )
-    options = {
-        "-P": True,
-        "-E": sys.flags.ignore_environment,
-        "-B": sys.dont_write_bytecode,
-        "-s": sys.flags.no_user_site,
-    }
-    return [sys.executable, *(option for option, on in options.items() if on), "-X", f"utf8={sys.flags.utf8_mode}"]
-
-
-def _environment() -> dict[str, str]:
-    """The workers are what works at the same time: inside each, one thread a library, unless the user says so."""
-    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {**single, **os.environ, "TOKENIZERS_PARALLELISM": "false"}

@@ -109,6 +109,7 @@ def _one(writer: Writer, inbox: SimpleQueue[Any], progress: _Progress, answers: 
         return False
     if isinstance(task, BaseException):
         raise task
+    answers.send("begun")
     record = writer.write(task, progress)
     progress.flush()
     answers.send("record", record)
