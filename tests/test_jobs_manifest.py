@@ -216,9 +216,9 @@ def test_a_tokenizer_or_input_by_another_name_with_the_same_content_goes_on_and_
 
 
 def test_where_nothing_was_made_yet_other_settings_are_taken(tmp_path: Path) -> None:
-    open_it(tmp_path)
+    open_it(tmp_path, inputs=[{"name": "before.txt"}])
     run(tmp_path / "other", config={**CONFIG, "on_bad_row": "skip"})
-    run(tmp_path, config={**CONFIG, "on_bad_row": "skip"})
+    run(tmp_path, config={**CONFIG, "on_bad_row": "skip"}, inputs=lambda: INPUTS)
     (tmp_path / "other").rename(tmp_path.parent / "other")
     assert files(tmp_path) == files(tmp_path.parent / "other")
 
@@ -227,7 +227,7 @@ def test_a_shard_that_is_not_noted_yet_holds_the_settings_fast(tmp_path: Path) -
     open_it(tmp_path)
     make(tmp_path, 0)
     with pytest.raises(ValueError, match="max_length: 512 before, 256 now"):
-        open_it(tmp_path, config={**CONFIG, "max_length": 256})
+        open_it(tmp_path, config={**CONFIG, "max_length": 256}, inputs=lambda: INPUTS)
 
 
 def test_other_versions_count_only_while_shards_are_to_be_made(tmp_path: Path) -> None:

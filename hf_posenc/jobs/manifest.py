@@ -68,7 +68,7 @@ class Manifest:
         *,
         config: Mapping[str, Any],
         tokenizer: Mapping[str, Any],
-        inputs: list[dict[str, Any]],
+        inputs: list[dict[str, Any]] | Callable[[], list[dict[str, Any]]],
         same_inputs: SameInputs,
         libraries: Mapping[str, str] | None = None,
     ) -> Manifest:
@@ -78,7 +78,8 @@ class Manifest:
             folder (`Path`): the output folder.
             config (mapping of JSON values): every setting that decides the bytes of the shards.
             tokenizer (mapping of JSON values): `digest` tells it from others where there is one; the rest describes it.
-            inputs (`list` of `dict`): the fingerprint of the input.
+            inputs (`list` of `dict`, or callable): the fingerprint of the input, or what takes it: it may be long, and
+                is called for a new manifest only. With it, a manifest of a job that made nothing is written anew.
             same_inputs (callable): takes the fingerprint that is in the manifest, returns in words what differs.
             libraries (mapping, *optional*): versions; by default of what is installed. They count while shards are to
                 be made.
@@ -90,11 +91,13 @@ class Manifest:
             ValueError: if the one that is there is of another job, naming each difference with both values; if it is
                 not ours, or damaged, or of a later format.
         """
-        now = _plain({"config": config, "tokenizer": tokenizer, "inputs": inputs})
+        now = _plain({"config": config, "tokenizer": tokenizer})
         now["libraries"] = dict(libraries if libraries is not None else _installed())
         found = cls.read(folder) if (folder / MANIFEST).exists() else None
         # Where a run was stopped before it made anything, as by a bad first row, nothing holds the settings fast.
-        if found is None or not (found.finished or found.shards or shards_in(folder)):
+        made = found is not None and (found.finished or found.shards or shards_in(folder) or not callable(inputs))
+        if found is None or not made:
+            now["inputs"] = _plain(inputs() if callable(inputs) else inputs)
             new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
             new._save()
             return new
