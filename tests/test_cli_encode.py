@@ -247,7 +247,7 @@ def test_an_error_on_the_way_says_what_there_is_to_go_on_from(
     stand_in(full)
     assert run("encode", "a.txt", "-t", "bert", "-o", "out") == 2
     assert capsys.readouterr().err == (
-        f"note: 2 shards are finished; {GOES_ON}\nthe disk is full\n  got: 0 bytes\n  fix: room\n"
+        "note: 2 shards are finished, and stay\nthe disk is full\n  got: 0 bytes\n  fix: room\n"
     )
 
 
@@ -339,7 +339,7 @@ def test_a_signal_stops_the_job_with_one_line_that_says_how_to_go_on(
 
     stand_in(stopped_early)
     assert run("encode", "a.txt", "-t", "bert", "-o", "out") == status
-    assert capsys.readouterr() == ("", f"stopped: no shard is finished yet; {GOES_ON}\n")
+    assert capsys.readouterr() == ("", f"stopped: no shard is finished; {GOES_ON}\n")
 
     def stopped_twice(progress: Any) -> None:
         work(progress)
@@ -375,7 +375,7 @@ main()
 
 
 def test_a_further_ctrl_c_while_it_stops_ends_the_process_without_a_traceback() -> None:
-    for later, words in ((True, "stopped; "), (False, "stopped: no shard is finished yet; ")):
+    for later, words in ((True, "stopped; "), (False, "stopped: no shard is finished; ")):
         script = _IMPATIENT.replace("LATER", str(later))
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{words}{GOES_ON}\n")

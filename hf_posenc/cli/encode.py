@@ -222,7 +222,7 @@ def _encoded(
                 warnings.showwarning = lambda message, *_, **__: bar.note(f"note: {message}")
                 return encode_corpus(inputs, tokenizer, output, **settings)
         except KeyboardInterrupt:
-            screen.complain(f"stopped: {_so_far(bar)}")
+            screen.complain(f"stopped: {_so_far(bar)}; {_GOES_ON}")
             raise typer.Exit(stopping.status) from None
         except (ValueError, TypeError) as error:
             _note(screen, bar)
@@ -235,11 +235,11 @@ def _encoded(
 
 
 def _so_far(bar: Bar) -> str:
-    there = f"{counted(bar.finished, 'shard')} {'is' if bar.finished == 1 else 'are'} finished" if bar.finished else ""
-    return f"{there or 'no shard is finished yet'}; {_GOES_ON}"
+    there = counted(bar.finished, "shard") if bar.finished else "no shard"
+    return f"{there} {'are' if bar.finished > 1 else 'is'} finished"
 
 
 def _note(screen: Screen, bar: Bar) -> None:
-    """What an error leaves behind; nothing where the work had not begun."""
-    if bar.begun is not None:
-        screen.complain(f"note: {_so_far(bar)}")
+    """What an error leaves behind; nothing where there is nothing yet."""
+    if bar.finished:
+        screen.complain(f"note: {_so_far(bar)}, and {'stay' if bar.finished > 1 else 'stays'}")
