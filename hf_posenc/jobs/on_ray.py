@@ -1,0 +1,259 @@
+r"""The engine for more than one machine: Ray Data's `map_batches` calls the writer wherever Ray has a core to spare.
+
+The corpus is read in the driver, a few tasks ahead of the writers; the shards' folder must be one that every machine
+sees.
+
+What streams through Ray Data are the numbers of tasks. The tasks themselves lie in the object store, so many at a time,
+until their record is back, and a writer fetches its own by number. So memory is bounded by that count and not by Ray's
+estimates, nothing is read a second time when a process dies, and the input has to be visible to the driver alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import re
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from .._explain import explain
+from .process import DEATHS, unpacked
+from .ray_tasks import Clerk, Desk, Feeder, environment, not_shared, numbers, set_variable, versions
+from .task import Task
+from .worker import Writer
+
+# On a network's file system the file of another machine may be seen late; seconds.
+_SEEN_WITHIN = 30.0
+
+
+def run_on_ray(
+    writer: Writer,
+    tasks: Iterator[Task],
+    *,
+    folder: Path,
+    workers: int | None = None,
+    address: str | None = None,
+    embeds: bool = False,
+) -> Iterator[dict[str, Any]]:
+    r"""Writes a shard for each task, on Ray.
+
+    Where Ray is connected already, that is used and left as it is. Otherwise it is started on this machine, or the
+    cluster at `address` is connected to, until the iterator ends or is closed.
+
+    Args:
+        writer (`Writer`): makes a shard of a task; travels by pickle.
+        tasks (iterator of `Task`): read by a thread of this process, a few ahead of the writers.
+        folder (`Path`): where the shards go. Every machine of a cluster must see it under this name, this one included.
+        workers (`int`, *optional*): how many tasks are written at once at most; by default one a core of Ray's.
+        address (`str`, *optional*): of a cluster: `"auto"`, `"host:6379"`, `"ray://host:10001"`. By default
+            `RAY_ADDRESS`; where that is not set either, Ray is started here.
+        embeds (`bool`, *optional*, defaults to `False`): the writer uses an accelerator where it finds one: it runs in
+            actors with a GPU each, if Ray has GPUs.
+
+    Returns:
+        iterator of `dict`: the writer's records, in the order in which shards are finished. If it ends without an
+        error, each task has had one.
+
+    Raises:
+        ImportError: if Ray is missing.
+        ConnectionError: if no cluster answers at `address`.
+        ValueError: if the folder is not shared, or another cluster is connected to already.
+        RuntimeError: for a task that three workers died of, or machines with other versions of the libraries.
+        Exception: what the reader or the writer raises, as it is.
+
+    Example:
+        >>> records = run_on_ray(writer, tasks, folder=Path("/shared/out"), address="auto")  # doctest: +SKIP
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_left_as_found())
+        ray = _import_ray()
+        stack.enter_context(_quiet())
+        stack.enter_context(_connected(ray, address, workers))
+        cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
+        if not cpus:
+            raise RuntimeError(explain("Ray needs a CPU to work on", got=0, fix="ray.init(num_cpus=2)"))
+        slots = gpus if embeds and gpus else cpus
+        at_once = min(workers or slots, slots)
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "max_concurrency": 10_000}
+        desk = ray.remote(Desk).options(**options).remote()
+        # Beyond those being written: the next one for each where they are few, for every fourth where they are many.
+        feeder = Feeder(ray, desk, tasks, at_most=at_once + max(2, at_once // 4))
+        try:
+            feeder.start()
+            clerk = {"desk": desk, "writer": [ray.put(writer)], "folder": folder, "versions": versions()}
+            how = _placed(ray.data, clerk, at_once, on_gpus=slots == gpus)
+            yield from _records(ray, _stream(ray, desk, how), feeder, folder)
+            feeder.check_complete()
+        finally:
+            feeder.close()
+            ray.kill(desk)
+
+
+def _placed(data: Any, clerk: dict[str, Any], at_once: int, *, on_gpus: bool) -> dict[str, Any]:
+    """The arguments of `map_batches` that say where a clerk runs."""
+    if on_gpus:
+        # From one upwards: a pool that waits for more actors than there is room for waits for ever.
+        pool = data.ActorPoolStrategy(min_size=1, max_size=at_once)
+        return {"fn": Clerk, "fn_constructor_kwargs": clerk, "num_gpus": 1, "compute": pool}
+    # Tasks rather than actors: they use whatever core is free, and their processes are kept for the next one.
+    return {"fn": Clerk(**clerk), "num_cpus": 1, "compute": data.TaskPoolStrategy(size=at_once)}
+
+
+def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, None]:
+    """Ray Data's tables of answers, under settings of ours and none of the caller's."""
+    data = ray.data
+    with _unwarned():
+        context = data.DataContext()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.max_errored_blocks = 0  # a budget of errors loses rows and reports success
+    context.target_max_block_size = 1  # a block for each number: those in one block are written one after the other
+    context.execution_no_progress_timeout_s = -1  # a long shard takes its time, and so may reading
+    with data.DataContext.current(context):
+        # No core for the numbers: on a machine of one, none would be left for writing. As they ask for other resources,
+        # Ray Data does not fuse the two steps either, which would have one process do it all.
+        read = data.read_datasource(numbers(ray, desk), num_cpus=0, override_num_blocks=1)
+        answers = read.map_batches(batch_size=1, batch_format="pyarrow", **how)
+        yield from answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+
+
+def _records(ray: Any, tables: Generator[Any, None, None], feeder: Feeder, folder: Path) -> Iterator[dict[str, Any]]:
+    """One record for each task, whatever Ray tried more than once."""
+    with contextlib.closing(tables):
+        while True:
+            try:
+                table = next(tables, None)
+            except ray.exceptions.RayError as problem:
+                fix = "see that every machine has hf-posenc; then the same again, which keeps what is written"
+                raise RuntimeError(explain("Ray gave up", got=_gist(problem), fix=fix)) from problem
+            if table is None:
+                return
+            for number, answer in zip(table["task"].to_pylist(), table["answer"].to_pylist(), strict=True):
+                if number in feeder.window:  # else made twice: an equal file in the place of the first
+                    record = _record(number, *pickle.loads(answer), feeder=feeder)
+                    _check_there(folder, record)
+                    feeder.done(number)
+                    yield record
+
+
+def _record(number: int, kind: str, *content: Any, feeder: Feeder) -> dict[str, Any]:
+    """The record that came as an answer; raises if it was something else."""
+    if kind == "raised":
+        raise unpacked(*content)
+    if kind == "deaths":
+        raise RuntimeError(
+            explain(
+                f"{DEATHS} workers in a row died on {feeder.described(number)}",
+                got=f"handed out {content[0]} times",
+                fix="if memory ran out, fewer workers or smaller shards; else look for what is odd in these documents",
+            )
+        )
+    record: dict[str, Any] = content[0]
+    return record
+
+
+def _gist(problem: Exception) -> str:
+    """What Ray's pages about an error come to: the last error that they name."""
+    named = re.findall(r"^\s*(?!ray\.)([\w.]*(?:Error|Exception)\b: .+)$", str(problem), re.MULTILINE)
+    return str(named[-1]) if named else f"{type(problem).__name__}: {str(problem).strip().splitlines()[0]}"
+
+
+def _check_there(folder: Path, record: dict[str, Any]) -> None:
+    """What a writer reports is there for this process as well."""
+    path = folder / record["file"]
+    until = time.monotonic() + _SEEN_WITHIN
+    while not (path.is_file() and path.stat().st_size == record["bytes"]):
+        if time.monotonic() > until:
+            raise ValueError(not_shared(folder, f"{path.name} was written by another machine, and is not here"))
+        time.sleep(0.2)
+        os.listdir(folder)  # noqa: PTH208  (makes a network's file system look again)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError as missing:
+        raise ImportError(
+            explain('engine="ray" needs Ray', got=str(missing), fix='pip install "hf-posenc[ray]"')
+        ) from missing
+    return ray
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[None]:
+    """Ray as the caller has it; or one of our own, gone afterwards."""
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in {None, "auto", here}:
+            got, fix = f"{here}, and now {address}", "ray.shutdown(), or no address"
+            raise ValueError(explain("Ray is connected to one cluster at a time", got=got, fix=fix))
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    how: dict[str, Any] = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
+    try:
+        _check_answers(address)
+        # The statistics that Ray sends home are not ours to send.
+        with environment(RAY_USAGE_STATS_ENABLED="0"), _unwarned():
+            ray.init(address, log_to_driver=False, configure_logging=False, **how)
+    except OSError as problem:
+        fix = "ray start --head, and then what it says or 'auto'"
+        raise ConnectionError(explain("a Ray cluster must answer", got=f"{address}: {problem}", fix=fix)) from problem
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Whether somebody listens there, which Ray itself would take minutes to find out."""
+    place = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
+    if place:
+        socket.create_connection((place[1], int(place[2])), timeout=10).close()
+
+
+@contextlib.contextmanager
+def _left_as_found() -> Iterator[None]:
+    """Puts back what importing and starting Ray changes in a process: variables, and who listens to SIGTERM."""
+    variables = dict(os.environ)
+    in_main = threading.current_thread() is threading.main_thread()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        for name in {*os.environ, *variables}:
+            if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
+                set_variable(name, variables.get(name))
+        if in_main:
+            signal.signal(signal.SIGTERM, on_sigterm)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray's loggers say nothing: what matters is raised. Only after the import, which sets them up."""
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """Ray warns of what later versions of it will do, in lines of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
