@@ -11,22 +11,19 @@ estimates, nothing is read a second time when a process dies, and the input has 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pickle
 import re
-import signal
-import socket
-import threading
 import time
-import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from .._explain import explain
 from .process import DEATHS, unpacked
-from .ray_tasks import Clerk, Desk, Feeder, environment, not_shared, numbers, set_variable, versions
+from .ray_clerk import Clerk, not_shared, versions
+from .ray_connection import connected, unwarned
+from .ray_desk import Desk, Feeder, numbers
 from .task import Task
 from .worker import Writer
 
@@ -72,11 +69,7 @@ def run_on_ray(
     Example:
         >>> records = run_on_ray(writer, tasks, folder=Path("/shared/out"), address="auto")  # doctest: +SKIP
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_left_as_found())
-        ray = _import_ray()
-        stack.enter_context(_quiet())
-        stack.enter_context(_connected(ray, address, workers))
+    with connected(address, workers) as ray:
         cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
         if not cpus:
             raise RuntimeError(explain("Ray needs a CPU to work on", got=0, fix="ray.init(num_cpus=2)"))
@@ -110,7 +103,7 @@ def _placed(data: Any, clerk: dict[str, Any], at_once: int, *, on_gpus: bool) ->
 def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, None]:
     """Ray Data's tables of answers, under settings of ours and none of the caller's."""
     data = ray.data
-    with _unwarned():
+    with unwarned():
         context = data.DataContext()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -175,85 +168,3 @@ def _check_there(folder: Path, record: dict[str, Any]) -> None:
             raise ValueError(not_shared(folder, f"{path.name} was written by another machine, and is not here"))
         time.sleep(0.2)
         os.listdir(folder)  # noqa: PTH208  (makes a network's file system look again)
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError as missing:
-        raise ImportError(
-            explain('engine="ray" needs Ray', got=str(missing), fix='pip install "hf-posenc[ray]"')
-        ) from missing
-    return ray
-
-
-@contextlib.contextmanager
-def _connected(ray: Any, address: str | None, workers: int | None) -> Iterator[None]:
-    """Ray as the caller has it; or one of our own, gone afterwards."""
-    if ray.is_initialized():
-        here = ray.get_runtime_context().gcs_address
-        if address not in {None, "auto", here}:
-            got, fix = f"{here}, and now {address}", "ray.shutdown(), or no address"
-            raise ValueError(explain("Ray is connected to one cluster at a time", got=got, fix=fix))
-        yield
-        return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    how: dict[str, Any] = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
-    try:
-        _check_answers(address)
-        # The statistics that Ray sends home are not ours to send.
-        with environment(RAY_USAGE_STATS_ENABLED="0"), _unwarned():
-            ray.init(address, log_to_driver=False, configure_logging=False, **how)
-    except OSError as problem:
-        fix = "ray start --head, and then what it says or 'auto'"
-        raise ConnectionError(explain("a Ray cluster must answer", got=f"{address}: {problem}", fix=fix)) from problem
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Whether somebody listens there, which Ray itself would take minutes to find out."""
-    place = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
-    if place:
-        socket.create_connection((place[1], int(place[2])), timeout=10).close()
-
-
-@contextlib.contextmanager
-def _left_as_found() -> Iterator[None]:
-    """Puts back what importing and starting Ray changes in a process: variables, and who listens to SIGTERM."""
-    variables = dict(os.environ)
-    in_main = threading.current_thread() is threading.main_thread()
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        for name in {*os.environ, *variables}:
-            if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
-                set_variable(name, variables.get(name))
-        if in_main:
-            signal.signal(signal.SIGTERM, on_sigterm)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray's loggers say nothing: what matters is raised. Only after the import, which sets them up."""
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _unwarned() -> Iterator[None]:
-    """Ray warns of what later versions of it will do, in lines of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

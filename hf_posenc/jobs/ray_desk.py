@@ -1,34 +1,25 @@
-r"""How tasks reach the writers on Ray: a feeder in the driver, a desk that hands them out, a clerk around each writer.
+r"""How tasks reach the writers on Ray: a feeder reads them in the driver, an actor hands them out by number.
 
-Knows what tasks and numbers are, and nothing of how Ray Data is set up or what a shard is.
+What is done with them is for `ray_clerk`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib.metadata
-import os
-import pickle
-import platform
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from .._explain import explain, shorten
-from .process import DEATHS, described
+from .._explain import explain
+from .process import described
 from .task import Task
-from .worker import Writer, packed
 
 # How often the desk is told again what there is, which may have died and been started anew; seconds.
 _AGAIN = 1.0
-# What decides the bytes of a shard besides the settings.
-_LIBRARIES = ("hf-posenc", "tokenizers", "pyarrow", "numpy")
+_SECONDS_TO_STOP = 2.0  # for a source that is in the middle of reading
 
 
 class Desk:
@@ -94,7 +85,9 @@ class Feeder(threading.Thread):
             for task in self._tasks:
                 if not self._offered(task):
                     break
-        except BaseException as problem:  # raised in the driver's own thread, once the tasks before are written
+            if hasattr(self._tasks, "close"):
+                self._tasks.close()
+        except BaseException as problem:  # raised by `check_complete`, once the tasks before are written
             self._problem = problem
         with self._news:
             self._ended = True
@@ -114,11 +107,11 @@ class Feeder(threading.Thread):
         return self._described[number]
 
     def close(self) -> None:
-        """Stops reading; returns when the thread has ended, which takes as long as reading one task."""
+        """Stops reading, and asks nothing of Ray any more; what is being read at the moment is not waited for long."""
         with self._news:
             self._closed = True
             self._news.notify_all()
-        self.join()
+        self.join(_SECONDS_TO_STOP)
 
     def check_complete(self) -> None:
         """Raises what reading raised, and if tasks were lost."""
@@ -179,110 +172,3 @@ def _count(desk: Any) -> Iterator[pa.Table]:
     while ray.get(desk.is_there.remote(number)):
         yield pa.table({"task": [number]})
         number += 1
-
-
-# What this process unpickled last: writers take a while to set up, and a process serves many tasks of one run.
-_held: tuple[Any, Any] = (None, None)
-
-
-@dataclass(eq=False)
-class Clerk:
-    r"""What `map_batches` calls: numbers of tasks in, the pickled answer to each out.
-
-    An error of the writer's is an answer as well: were it raised here, Ray would bury it under pages of its own.
-
-    Args:
-        desk: handle of the `Desk`.
-        writer (sequence): reference to a `Writer` in the object store.
-        folder (`Path`): where shards go.
-        versions (`dict`): of the driver's libraries.
-    """
-
-    desk: Any
-    writer: Sequence[Any]
-    folder: Path
-    versions: Mapping[str, str]
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        asked = batch.column("task").to_pylist()
-        answers = [pickle.dumps(self._answer(number)) for number in asked]
-        return pa.table({"task": asked, "answer": pa.array(answers, pa.binary())})
-
-    def _answer(self, number: int) -> tuple[Any, ...]:
-        """`("record", dict)`, `("raised", ...)` as `packed` has it, `("deaths", int)`, or `("written before",)`."""
-        import ray
-
-        before, where = ray.get(self.desk.take.remote(number))
-        if not where:
-            return ("written before",)
-        if before >= DEATHS:
-            return "deaths", before
-        try:
-            self._check_node()
-            with environment(TOKENIZERS_PARALLELISM="false"):  # a core a task is what Ray was asked for
-                return "record", self._writer().write(ray.get(where[0]), None)
-        except Exception as problem:
-            return "raised", *packed(problem)
-
-    def _writer(self) -> Writer:
-        import ray
-
-        global _held  # noqa: PLW0603  (a cache of one)
-        if _held[0] != self.writer[0]:
-            _held = self.writer[0], ray.get(self.writer[0])
-        writer: Writer = _held[1]
-        return writer
-
-    def _check_node(self) -> None:
-        if not self.folder.is_dir():
-            raise ValueError(not_shared(self.folder, f"there is no such folder on {platform.node()}"))
-        here = versions()
-        wrong = [f"{name} {here[name]} instead of {said}" for name, said in self.versions.items() if here[name] != said]
-        if wrong:
-            raise RuntimeError(
-                explain(
-                    "every machine of a cluster must have the versions of the one that starts the job",
-                    got=f"on {platform.node()}: {', '.join(wrong)}",
-                    fix=f"pip install {' '.join(f'{name}=={said}' for name, said in self.versions.items())}",
-                )
-            )
-
-
-def versions() -> dict[str, str]:
-    """Of what decides the bytes of a shard, as installed here."""
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            found[name] = "unknown"
-    return found
-
-
-def not_shared(folder: Path, got: str) -> str:
-    """The message for a folder that is not the same one everywhere."""
-    return explain(
-        "on a cluster the output must be a folder that every machine sees under the same name",
-        got=f"{shorten(str(folder))}: {got}",
-        fix="a folder on the cluster's shared file system (NFS, Lustre, FSx)",
-    )
-
-
-@contextlib.contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables set for a while, and put back as they were."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            set_variable(name, value)
-
-
-def set_variable(name: str, value: str | None) -> None:
-    """An environment variable as it was, which may be not at all."""
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
