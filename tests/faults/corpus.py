@@ -1,0 +1,45 @@
+"""Corpora of any size: the standard library's docstrings over and over, each numbered, so that no two lines are equal.
+
+A few documents are bad, if wanted, so that there are rejected rows as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from hf_posenc.corpus import standard_library_docstrings
+
+_BLOCK = 1 << 20
+_BAD_EVERY = 701
+
+
+def write_text(path: Path, size: int, *, bad: bool = False) -> None:
+    """A document a line, about `size` bytes; with `bad`, some lines hold nothing."""
+    lines = ((n, f"{n} {' '.join(text.split())}") for n, text in _numbered())
+    _write(path, size, ("" if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
+
+
+def write_json_lines(path: Path, size: int, *, bad: bool = False) -> None:
+    """A document a line, with its line breaks, about `size` bytes; with `bad`, some lines are cut off in the middle."""
+    lines = ((n, json.dumps({"text": f"{n}\n{text}"}, ensure_ascii=False)) for n, text in _numbered())
+    _write(path, size, (line[: len(line) // 2] if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
+
+
+def _numbered() -> Iterator[tuple[int, str]]:
+    texts = standard_library_docstrings()
+    number = 0
+    while True:
+        for text in texts:
+            yield number, text
+            number += 1
+
+
+def _write(path: Path, size: int, lines: Iterator[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n", buffering=_BLOCK) as file:
+        written = 0
+        while written < size:
+            line = next(lines)
+            file.write(line + "\n")
+            written += len(line.encode()) + 1

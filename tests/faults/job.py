@@ -1,0 +1,24 @@
+"""A job as its Python call, `python -m tests.faults.job FOLDER SETTINGS INPUT...`: it starts sooner than the command.
+
+The settings are a JSON object, `tokenizer` a file that the tokenizers library reads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tokenizers import Tokenizer
+
+from hf_posenc.jobs import encode
+
+
+def main() -> None:
+    folder, settings, *inputs = sys.argv[1:]
+    given = json.loads(settings)
+    tokenizer = Tokenizer.from_file(given.pop("tokenizer"))
+    encode(inputs, tokenizer, folder, **given)
+
+
+if __name__ == "__main__":
+    main()

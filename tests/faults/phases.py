@@ -1,0 +1,100 @@
+"""Where in its work a run is, told from the files in its folder: to kill it there, and to say where a kill hit it.
+
+The package has no part in it: it keeps no hooks for tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Files whose appearance marks a phase. Those aside are there only while one is written, synced and renamed.
+SIGHTS = {
+    "first manifest": r"manifest\.json",
+    "a shard is written": r"\.shard-.*\.aside",
+    "a shard is renamed": r"shard-.*\.parquet",
+    "the manifest is saved": r"\.manifest\.json\..*\.aside",
+    "rejected rows are joined": r"\.rejected\.jsonl\..*\.aside",
+    "rejected rows are there": r"rejected\.jsonl",
+    "the card is written": r"\.README\.md\..*\.aside",
+    "the card is there": r"README\.md",
+}
+_POLL = 0.0003  # seconds; a rename after a sync takes about as long
+
+
+def names_in(folder: Path) -> set[str]:
+    """The files of a folder, none where there is no folder yet."""
+    try:
+        return set(os.listdir(folder))  # noqa: PTH208  (several times as fast as iterdir, and it is raced against)
+    except FileNotFoundError:
+        return set()
+
+
+def wait_for(sight: str, times: int, folder: Path, alive: Callable[[], bool]) -> bool:
+    """Waits until such files have newly appeared so many times; False if the process ended before."""
+    pattern = re.compile(SIGHTS[sight])
+    seen = names_in(folder)
+    checked = 0.0
+    while True:
+        now = names_in(folder)
+        times -= sum(1 for name in now - seen if pattern.fullmatch(name))
+        if times <= 0:
+            return True
+        seen = now
+        if time.monotonic() > checked:
+            if not alive():
+                return False
+            checked = time.monotonic() + 0.05
+        time.sleep(_POLL)
+
+
+def wait_long(seconds: float, alive: Callable[[], bool]) -> bool:
+    """Waits so long; False if the process ended before."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not alive():
+            return False
+        time.sleep(min(0.01, max(until - time.monotonic(), 0)))
+    return alive()
+
+
+def phases_of(folder: Path, since: float) -> list[str]:
+    """What a run that began at `since` (`time.time`) was doing, by what lies in its folder; often several things."""
+    names = names_in(folder)
+    aside = {name.split(".")[1] for name in names if name.endswith(".aside")}
+    if "manifest.json" not in names:
+        return ["first manifest is saved" if "manifest" in aside else "start-up"]
+    content = json.loads((folder / "manifest.json").read_text())
+    if content["finished"]:
+        return ["finished"]
+    noted = {record["file"] for record in content["shards"]}
+    new = {name for name in names if not name.startswith(".") and _changed(folder / name) >= since}
+    found = []
+    if any(name.startswith("shard-") for name in aside):
+        found.append("a shard is written")
+    if any(name.startswith("shard-") and name not in noted for name in new):
+        found.append("a shard is renamed, not noted")
+    if "manifest" in aside:
+        found.append("the manifest is saved")
+    if any(name.startswith(".rejected.jsonl.") for name in names):
+        found.append("rejected rows are joined")
+    elif "rejected.jsonl" in new and "README.md" not in new:
+        found.append("joined, no card yet")
+    if "README" in aside:
+        found.append("the card is written")
+    elif "README.md" in new:
+        found.append("all but the last save")
+    if found:
+        return found
+    return ["between two steps" if any(name.startswith("shard-") for name in new) else "start-up"]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,0 +1,109 @@
+"""One run of a job as processes of its own, ways to kill it, and whether anything of it is still there afterwards.
+
+Linux only: processes are found in /proc, by a variable in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+WAYS = ("parent", "worker", "both", "interrupt", "terminate")
+GONE_WITHIN = 2.0  # seconds
+_MARKER = "HF_POSENC_FAULTS"
+
+
+class Run:
+    r"""A process group with all that it starts.
+
+    Args:
+        command (sequence of `str`): what to run.
+        log (`Path`): where its output goes; appended to.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.began = time.time()
+        self._marker = secrets.token_hex(8)
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, _MARKER: self._marker, "HF_HUB_OFFLINE": "1"},
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def alive(self) -> bool:
+        """Whether the parent still runs."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        return self._process.wait()
+
+    def said(self) -> str:
+        """The last it printed."""
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def kill(self, way: str, chance: random.Random) -> bool:
+        """Does it, and returns whether that should have ended the run."""
+        workers = [pid for pid in self.processes() if pid != self._process.pid and _is_worker(pid)]
+        worker = chance.choice(sorted(workers)) if workers else None
+        if way in ("worker", "both") and worker is not None:
+            _signal(worker, signal.SIGKILL)
+        if way == "interrupt":
+            os.killpg(self._process.pid, signal.SIGINT)  # what a terminal does
+        elif way == "terminate":
+            _signal(self._process.pid, signal.SIGTERM)
+        elif way != "worker":
+            _signal(self._process.pid, signal.SIGKILL)
+        return way != "worker"
+
+    def seconds_until_gone(self) -> float | None:
+        """How long after the end of the parent the last of its processes was there; `None` if too long."""
+        began = time.monotonic()
+        while self.processes():
+            if time.monotonic() - began > GONE_WITHIN:
+                return None
+            time.sleep(0.005)
+        return time.monotonic() - began
+
+    def processes(self) -> list[int]:
+        """All that run, with what those have started that are gone themselves."""
+        marked = f"{_MARKER}={self._marker}".encode()
+        return [pid for pid in _all() if marked in _read(pid, "environ") and _state(pid) != "Z"]
+
+
+def _all() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # gone, or not ours
+        return b""
+
+
+def _state(pid: int) -> str:
+    return _read(pid, "stat").rpartition(b") ")[2][:1].decode() or "Z"
+
+
+def _is_worker(pid: int) -> bool:
+    command = _read(pid, "cmdline")
+    return b"hf_posenc.jobs.worker" in command or command.startswith(b"ray::")
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
