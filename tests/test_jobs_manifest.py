@@ -318,6 +318,16 @@ def test_sound_says_where_each_shard_ends_and_how_much_was_read(tmp_path: Path) 
     assert sum(read) == 4006
 
 
+def test_a_finished_manifest_with_a_gap_is_not_finished(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = files(tmp_path)
+    content = json.loads(before[MANIFEST])
+    del content["shards"][1]
+    (tmp_path / MANIFEST).write_text(json.dumps(content))
+    assert run(tmp_path) == [1]
+    assert files(tmp_path) == before
+
+
 def test_a_repair_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     run(tmp_path)
     before = files(tmp_path)

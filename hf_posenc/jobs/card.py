@@ -72,7 +72,7 @@ def card(manifest: Manifest) -> str:
         `str`: YAML, then Markdown.
     """
     parts = [
-        f"# {_plain(manifest.folder.resolve().name)}",
+        "# " + _plain(manifest.folder.resolve().name).replace("<", "&lt;"),
         _summary(manifest),
         "## Figures",
         _table(("", ""), _figures(manifest)),
@@ -144,19 +144,18 @@ def _padding(manifest: Manifest) -> str:
     rows, tokens, longest = _sum(manifest, "rows"), _sum(manifest, "tokens"), _longest(manifest)
     if not tokens:
         return "There is no token in it."
+    capacity = manifest.config.get("pack")
+    width, whose = (capacity, "what a packed row may hold") if capacity else (longest, "the longest row")
     figures = [
         (
             f"batches of {_BATCH} neighbouring rows, each padded to its longest",
             _share(tokens, _sum(manifest, "padded")),
         ),
-        (f"every row padded to {longest:,} tokens, the longest row", _share(tokens, rows * longest)),
+        (f"every row padded to {width:,} tokens, {whose}", _share(tokens, rows * width)),
     ]
     said = "How much of what a model computes would be padding, of the rows as they stand:"
-    if capacity := manifest.config.get("pack"):
-        figures.append(
-            (f"every row padded to {capacity:,} tokens, what a packed row holds", _share(tokens, rows * capacity))
-        )
-        after = f"Packed rows are filled to {tokens / (rows * capacity):.1%}."
+    if capacity:
+        after = f"Packed rows are filled to {100 * tokens / (rows * capacity):.1f} %."
     else:
         after = (
             "Less of it: batches of rows of like length, as `plan_batches` below makes them from the column `length`, "
@@ -166,7 +165,7 @@ def _padding(manifest: Manifest) -> str:
 
 
 def _share(tokens: int, places: int) -> str:
-    return f"{1 - tokens / places:.1%}" if places else "unknown"
+    return f"{100 - 100 * tokens / places:.1f} %" if places else "unknown"
 
 
 def _columns(manifest: Manifest) -> list[tuple[str, str]]:
@@ -202,9 +201,8 @@ def _reading(manifest: Manifest) -> str:
 
         tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
         collate = DataCollatorWithPositionalEncoding(tokenizer{labels})
-        rows = {rows}
-        batch = collate([rows[row] for row in range(min(8, len(rows)))])
-        print({{name: tuple(values.shape) for name, values in batch.items()}})
+        batch = collate(list({rows}.take(min(8, len(dataset)))))
+        print({{name: tuple(value.shape) for name, value in batch.items()}})
         ```
     """
     if not manifest.config.get("pack"):
@@ -228,7 +226,7 @@ def _made(manifest: Manifest) -> str:
     tokenizer = [(name, value) for name, value in sorted(manifest.tokenizer.items())]
     return "\n\n".join(
         [
-            "`manifest.json` has all of this, and a checksum for each shard; `hf-posenc verify` checks them.",
+            "`manifest.json` has all of this, and a checksum for each shard, which `hf-posenc verify` checks.",
             _table(("setting", "value"), _code_rows(settings)),
             _table(("tokenizer", ""), _code_rows(tokenizer)),
             _table((_count(len(inputs), "input"), "size"), _code_rows(inputs)),
@@ -245,7 +243,7 @@ def _input_size(one: dict[str, Any]) -> str:
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    lines = [f"| {left} | {right} |".replace("|  |", "| |") for left, right in [head, ("---", "---"), *rows[:_MOST]]]
+    lines = [f"| {left} | {right} |".replace("  ", " ") for left, right in [head, ("---", "---"), *rows[:_MOST]]]
     if len(rows) > _MOST:
         lines.append(f"| and {len(rows) - _MOST:,} more | |")
     return "\n".join(lines)
@@ -258,7 +256,7 @@ def _code_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
 def _plain(value: Any) -> str:
     """On one line, and without what Markdown would take for more than a character."""
     words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(words.split()).replace("`", "'").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(words.split()).replace("`", "'").replace("|", "\\|")
 
 
 def _count(count: int, noun: str) -> str:

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .checksums import OnChecked, fault
-from .folder import REJECTED, shard_name, shards_in
+from .folder import MANIFEST, REJECTED, shard_name, shards_in
 from .manifest import Manifest
 from .rejects import lines_by_shard
 
 # What the totals say of the whole, and each record of its shard.
 _SUMS = ("rows", "documents", "tokens", "bytes", "rejected", "cut")
+_SURPLUS = "; move it away"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,19 @@ class Verification:
         so_far = "" if self.finished else " so far"
         if self.bad:
             bad = "1 file is not as it was" if len(self.bad) == 1 else f"{len(self.bad):,} files are not as they were"
-            first, last = f"{bad} written", "The same hf-posenc encode again makes only what is bad anew."
+            first, last = f"{bad} written", self._way_out()
         else:
             shards = f"{self.shards:,} shard{'' if self.shards == 1 else 's'}{so_far}"
             first, last = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written", ""
         if not self.finished:
             last = "The job is not finished: the same hf-posenc encode again goes on where it was."
         return "\n".join([f"{self.folder}: {first}", *(f"  {one}" for one in self.bad), *filter(None, [last])])
+
+    def _way_out(self) -> str:
+        if any(one.file == MANIFEST for one in self.bad):
+            return f"{MANIFEST} is not to be trusted: delete the folder, and encode again."
+        surplus = all(one.reason.endswith(_SURPLUS) for one in self.bad)
+        return "" if surplus else "The same hf-posenc encode again makes only what is bad anew."
 
 
 def verify(folder: str | Path, on_checked: OnChecked | None = None) -> Verification:
@@ -124,7 +131,7 @@ def _bad_shards(manifest: Manifest, on_checked: OnChecked | None) -> Iterator[Ba
         record = manifest.shards.get(shard)
         if record is None:
             if manifest.finished:
-                yield BadShard("manifest.json", f"says nothing of {name}, and of later ones")
+                yield BadShard(MANIFEST, f"says nothing of {name}, and of later shards")
             continue
         path = manifest.folder / name
         reason = fault(path, record["bytes"], record["sha256"], on_checked)
@@ -138,21 +145,21 @@ def _bad_shards(manifest: Manifest, on_checked: OnChecked | None) -> Iterator[Ba
             else:
                 schema = found if schema is None else schema
                 if rows != record["rows"]:
-                    reason = f"holds {rows:,} rows, not {record['rows']:,}"
-                elif not found.equals(schema):
+                    yield BadShard(MANIFEST, f"says that {name} holds {record['rows']:,} rows, and it holds {rows:,}")
+                if not found.equals(schema):
                     reason = f"has other columns than the shards before: {_unlike(schema, found)}"
         if reason is not None:
             yield BadShard(name, reason)
-    if manifest.finished:  # before, it is one that was made and not yet noted
+    if manifest.finished:  # before, it may be one that was made and not yet noted
         for shard, path in shards_in(manifest.folder).items():
-            if shard not in manifest.shards:
-                yield BadShard(path.name, "is not in the manifest; move it away")
+            if shard > max(manifest.shards, default=-1):
+                yield BadShard(path.name, f"is not in the manifest{_SURPLUS}")
 
 
 def _unlike(first: pa.Schema, second: pa.Schema) -> str:
     columns = [{field.name: field.type for field in schema} for schema in (first, second)]
     names = [name for name in {**columns[0], **columns[1]} if columns[0].get(name) != columns[1].get(name)]
-    shown = (f"{name} is {columns[1].get(name, 'missing')}, not {columns[0].get(name, 'there')}" for name in names)
+    shown = (f"{name} is {columns[1].get(name, 'missing')}, not {columns[0].get(name, 'missing')}" for name in names)
     return "; ".join(shown) or "their order, or what is said of them"
 
 
@@ -161,7 +168,7 @@ def _bad_rejected(manifest: Manifest) -> Iterator[BadShard]:
     expected = {shard: record["rejected"] for shard, record in manifest.shards.items() if record.get("rejected")}
     if not expected:
         if manifest.finished and path.exists():
-            yield BadShard(REJECTED, "is there, and no row was rejected; move it away")
+            yield BadShard(REJECTED, f"is there, and no row was rejected{_SURPLUS}")
         return
     if manifest.finished:
         reason = fault(path, None, manifest.rejected_sha256 or "")
@@ -180,6 +187,4 @@ def _bad_totals(manifest: Manifest) -> Iterator[BadShard]:
         if name in manifest.totals and all(name in record for record in records):
             found = sum(record[name] for record in records)
             if found != manifest.totals[name]:
-                yield BadShard(
-                    "manifest.json", f"its shards hold {found:,} {name}, its totals {manifest.totals[name]:,}"
-                )
+                yield BadShard(MANIFEST, f"its shards hold {found:,} {name}, its totals {manifest.totals[name]:,}")

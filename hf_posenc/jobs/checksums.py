@@ -66,6 +66,8 @@ def fault(path: Path, size: int | None, digest: str, on_checked: OnChecked | Non
         OSError: if the file is there and may not be read: that is no reason to make it again.
     """
     try:
+        if path.is_dir():
+            return "is no file but a folder"
         found = path.stat().st_size
         if size is not None and found != size:
             return f"has {found:,} bytes, not {size:,} (broken off, or written by something else)"
@@ -73,6 +75,4 @@ def fault(path: Path, size: int | None, digest: str, on_checked: OnChecked | Non
             return "checksum differs (a bit flipped, or written by something else)"
     except FileNotFoundError:
         return "is missing"
-    except IsADirectoryError:
-        return "is a folder"
     return None

@@ -170,7 +170,8 @@ class Manifest:
             path = self.folder / shard_name(shard)
             if shard in lost_lines or fault(path, record["bytes"], record["sha256"], on_checked) is not None:
                 del self.shards[shard]
-                self.finished = False
+                self.finished = False  # the last one leaves no gap
+        self.finished = self.finished and sorted(self.shards) == list(range(len(self.shards)))
         if not self.finished:
             self._refuse_other_libraries()
             self._save()
