@@ -137,6 +137,7 @@ def test_what_the_job_was_is_said_in_tables_that_no_name_can_break(plain: Manife
     assert figure(text, "`input_ids`") == "`list<item: int32>`"
     assert figure(text, "`source`") == "`string`"
     assert re.search(r"\| `lines \\\| of <text>.jsonl` \| `[\d.]+ kB` \|", text)
+    assert "\n# lines \\| of &lt;text>.jsonl as token ids\n" in text
     assert str(plain.folder) not in text
 
 
@@ -150,6 +151,7 @@ def test_rows_kept_empty_many_inputs_and_nothing_at_all_are_said(tmp_path: Path)
     assert figure(text, "`0.txt`") == "`1 byte`"
     assert figure(text, "`10.txt`") == "`10.0 GB`"
     assert "| and 5 more | |" in text
+    assert "# 0.txt and 24 more as token ids\n" in text
     assert "/home/me" not in text
     record = {"file": "shard-000000.parquet", "rows": 2, "tokens": 0, "rejected": 2, "cut": 1, "documents": 2}
     manifest.add({**record, "bytes": 100, "sha256": "", "longest": 0, "padded": 0, "ends": [0, 0, 0]})

@@ -72,7 +72,7 @@ def card(manifest: Manifest) -> str:
         `str`: YAML, then Markdown.
     """
     parts = [
-        "# " + _plain(manifest.folder.resolve().name).replace("<", "&lt;"),
+        f"# {_title(manifest)} as token ids",
         _summary(manifest),
         "## Figures",
         _table(("", ""), _figures(manifest)),
@@ -111,6 +111,13 @@ def _sum(manifest: Manifest, name: str) -> int:
 
 def _longest(manifest: Manifest) -> int:
     return max((record.get("longest", 0) for record in manifest.shards.values()), default=0)
+
+
+def _title(manifest: Manifest) -> str:
+    """What was read. Not what the folder is called: the same job gives the same card wherever it writes."""
+    names = [Path(str(one.get("name", ""))).name for one in manifest.inputs] or ["a corpus"]
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return _plain(names[0]).replace("<", "&lt;") + more
 
 
 def _summary(manifest: Manifest) -> str:
