@@ -12,10 +12,14 @@ import pyarrow as pa
 
 from .json_rows import JsonLines
 from .task import Part
-from .text_lines import Ints, blank, decoded, spans
+from .text_lines import Ints, blank, decoded, is_unicode, not_unicode, spans, without
 
 # In the metadata of `Reading.schema` where its columns were chosen by name: fields besides them do not matter then.
 CHOSEN = {b"hf_posenc.columns": b"chosen"}
+
+
+# A column of an Arrow part that says what is wrong with a row, where that was found before the part was made.
+BAD = "hf_posenc.bad"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ def rows_of(part: Part, reading: Reading) -> Rows:
         >>> rows.bad
         {1: 'is not UTF-8: byte 0xff at position 1 (invalid start byte)'}
     """
+    if part.kind == "arrow":
+        table, bad = _arrow(part.payload, reading)
+        return Rows(table, part.first + np.arange(len(table)), bad)
     if part.kind == "jsonl":
         table, lines, bad = JsonLines(reading.texts, reading.wanted, reading.chosen).rows(part.payload)
         return Rows(table, part.first + lines, bad)
@@ -104,3 +111,51 @@ def _paragraphs(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
     pieces = [block[start:end] for start, end in zip(starts[first], ends[last], strict=True)]
     texts, bad = decoded(b"".join(pieces), np.concatenate(([0], np.cumsum(ends[last] - starts[first]))))
     return texts, first, bad
+
+
+def _arrow(stream: bytes, reading: Reading) -> tuple[pa.Table, dict[int, str]]:
+    """The rows of a table, its texts turned to strings; bad where they are null, or not Unicode."""
+    with pa.ipc.open_stream(stream) as opened:
+        table = opened.read_all()
+    bad: dict[int, str] = {}
+    if BAD in table.column_names:
+        bad = {row: reason for row, reason in enumerate(table[BAD].to_pylist()) if reason is not None}
+    columns = {}
+    for wanted in reading.wanted:
+        column = table[wanted.name]
+        if wanted.name in reading.texts:
+            column = column if column.type == pa.string() else _bytes(column).cast(pa.binary())
+            for null in np.flatnonzero(column.is_null().to_numpy()):
+                bad.setdefault(int(null), f"column {wanted.name!r} is null")
+        if wanted.type == pa.string():
+            column, wrong = _unicode(column)
+            for row, reason in wrong.items():
+                bad.setdefault(row, f"column {wanted.name!r} {reason}")
+        columns[wanted.name] = column
+    for name in reading.texts:
+        if bad:
+            chunk = columns[name].combine_chunks()
+            columns[name] = pa.chunked_array([without(chunk, bad)])
+    return pa.table(columns, schema=reading.wanted), dict(sorted(bad.items()))
+
+
+def _bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts as bytes, whatever the encoding, unchecked."""
+    if pa.types.is_null(column.type) or pa.types.is_binary(column.type):
+        return column
+    return column.cast(pa.large_binary())
+
+
+def _unicode(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]:
+    """A column as strings, null where they are not UTF-8, and why."""
+    chunks, bad, first = [], {}, 0
+    for chunk in column.chunks:
+        texts = chunk if chunk.type == pa.string() else chunk.cast(pa.binary()).view(pa.string())
+        if not is_unicode(texts):
+            found = {row: not_unicode(text) for row, text in enumerate(texts.view(pa.binary()).to_pylist()) if text}
+            wrong = {row: reason for row, reason in found.items() if reason is not None}
+            texts = without(texts, wrong)
+            bad.update({first + row: reason for row, reason in wrong.items()})
+        chunks.append(texts)
+        first += len(chunk)
+    return pa.chunked_array(chunks, pa.string()), bad

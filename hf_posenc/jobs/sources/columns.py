@@ -6,31 +6,24 @@ A type found here is a promise about all rows; `rows` holds each of them to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.json
 
 from ..._explain import explain
 from ..rows import CHOSEN
-from .lines import TextFile
 
-_FIRST = 1 << 20  # bytes of a file that its columns are told from
+FIRST = 1 << 20  # bytes of a file that its columns are told from
 _LINES = 1000
 
 
-def json_schema(file: TextFile) -> pa.Schema | None:
-    """The columns of the first JSON lines that can be read, dates left as text; `None` where there are no such lines."""
-    reader = file.reader(0, 0)
-    try:
-        part = None
-        while part is None and not reader.ended():
-            part, _ = reader.take(_FIRST, must=True)
-    finally:
-        reader.close()
+def told_from_json(lines: Iterable[bytes]) -> pa.Schema | None:
+    """The columns of those JSON lines that can be read, dates left as text; `None` where there are no such lines."""
     # Only objects: a bare null crashes Arrow's parser (26.0). Bad lines are named where the rows are read.
-    lines = [] if part is None else [line for line in part.payload.split(b"\n") if _is_object(line)]
+    lines = [line for line in lines if _is_object(line)]
     if not lines:
         return None
     if (whole := _told_from(b"\n".join(lines))) is not None:
@@ -70,40 +63,98 @@ def _as_written(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def carried(schemas: Sequence[tuple[str, pa.Schema]], texts: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
+@dataclass(frozen=True)
+class Offered:
+    r"""The columns of one source.
+
+    Args:
+        name (`str`): what messages call it.
+        schema (`pyarrow.Schema`): its columns.
+        strict (`bool`): whether it has no others; JSON lines may have columns that their first rows do not show.
+    """
+
+    name: str
+    schema: pa.Schema
+    strict: bool = True
+
+
+def carried(sources: Sequence[Offered], texts: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
     r"""The further columns of a corpus, once those of its sources are known.
 
     Args:
-        schemas (sequence of name and `pyarrow.Schema`): the columns of each source that was looked at.
+        sources (sequence of `Offered`): those that were looked at.
         texts (sequence of `str`): the columns of text, which are none of them.
         columns (sequence of `str`, *optional*): which ones were asked for; by default all.
 
     Returns:
         `pyarrow.Schema` in the order asked for, or that of the first source.
     """
-    for name, schema in schemas:
-        for column in [*texts, *(columns or ())]:
-            if column not in schema.names:
-                raise ValueError(missing_column(name, column, schema.names, is_text=column == texts[0]))
-    try:
-        merged = pa.unify_schemas([schema for _, schema in schemas] or [pa.schema([])], promote_options="permissive")
-    except pa.ArrowException as wrong:
-        raise ValueError(
-            explain(
-                f"the columns of {schemas[0][0]} and of the other inputs do not go together",
-                got=str(wrong).splitlines()[0],
-                fix="name the columns to carry, e.g. columns=[]",
-            )
-        ) from wrong
-    if columns is None:
-        return pa.schema([field for field in merged if field.name not in texts])
-    return pa.schema([merged.field(column) for column in columns if column not in texts], metadata=CHOSEN)
+    there = dict.fromkeys(name for source in sources for name in source.schema.names)
+    names = [name for name in (there if columns is None else dict.fromkeys(columns)) if name not in texts]
+    for source in sources:
+        for name in texts:
+            if name not in source.schema.names:
+                raise ValueError(missing_column(source.name, name, source.schema.names, texts))
+            kind = source.schema.field(name).type
+            if source.strict and not is_text(kind):
+                raise TypeError(not_text(source.name, name, source.schema, texts))
+        for name in names:
+            if name not in source.schema.names and (source.strict or columns is not None):
+                raise ValueError(missing_column(source.name, name, source.schema.names, texts))
+    found = [pa.field(name, _common_type(name, sources)) for name in names]
+    return pa.schema(found, metadata=None if columns is None else CHOSEN)
 
 
-def missing_column(source: str, column: str, there: Sequence[str], *, is_text: bool) -> str:
-    """What to say about a column that a source does not have."""
-    first = there[0] if there else "..."
-    fix = f'text_column="{first}" (--text-column {first})' if is_text else "name one of those that are there"
+def _common_type(column: str, sources: Sequence[Offered]) -> pa.DataType:
+    """The type that holds a column of every source."""
+    type_of = {source.name: source.schema.field(column).type for source in sources if column in source.schema.names}
+    joined: pa.DataType | None = None
+    for name, kind in type_of.items():
+        if joined is None or kind == joined:
+            joined = kind
+            continue
+        try:
+            pair = [pa.schema([(column, joined)]), pa.schema([(column, kind)])]
+            joined = pa.unify_schemas(pair, promote_options="permissive").field(0).type
+        except pa.ArrowException as wrong:
+            raise ValueError(
+                explain(
+                    f"column {column!r} is {kind} in {name}, but {joined} in the inputs before it",
+                    fix="name the columns to carry, e.g. columns=[] (--columns '')",
+                )
+            ) from wrong
+    return joined
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, however it is encoded; a column of nulls may."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    known = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
+    return kind in known
+
+
+def not_text(source: str, column: str, schema: pa.Schema, texts: Sequence[str]) -> str:
+    """What to say about a column that holds something else."""
+    there = [field.name for field in schema if is_text(field.type)]
     return explain(
-        f"{source} has no column {column!r}", got=f"its columns are {', '.join(map(repr, there)) or 'none'}", fix=fix
+        f"column {column!r} of {source} is {schema.field(column).type}, expected text",
+        got=f"its columns of text are {', '.join(map(repr, there)) or 'none'}",
+        fix=_option(column, there, texts),
     )
+
+
+def missing_column(source: str, column: str, there: Sequence[str], texts: Sequence[str]) -> str:
+    """What to say about a column that a source does not have."""
+    there = list(there)
+    further = [name for name in there if name not in texts]
+    got = f"its columns are {', '.join(map(repr, there)) or 'none'}"
+    fix = _option(column, there, texts) if column in texts else f"columns={further!r}"
+    return explain(f"{source} has no column {column!r}", got=got, fix=fix)
+
+
+def _option(column: str, there: Sequence[str], texts: Sequence[str]) -> str:
+    """The way to name another column of text."""
+    option = "text_column" if column == texts[0] else "text_pair_column"
+    first = next((name for name in there if name not in texts), "...")
+    return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

@@ -6,18 +6,23 @@ Nothing is decoded or parsed here: the one who reads must keep several who token
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Literal
 
+import pyarrow as pa
+
 from ..._explain import explain
+from ..rows import Reading
 from ..task import Part
+from .columns import FIRST, Offered, told_from_json
+from .files import InputFile
 from .streams import Stream
 
 TextKind = Literal["lines", "paragraphs", "jsonl"]
 
 LONGEST = 256 << 20  # bytes of one document
-_LARGEST = 64 << 20  # bytes of one part, so that its texts fit an array of Arrow with room to spare
+LARGEST = 64 << 20  # bytes of one part, so that its texts fit an array of Arrow with room to spare
 _STEP = 4 << 20
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -26,24 +31,22 @@ _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
 
 
 @dataclass(frozen=True)
-class TextFile:
-    r"""One file of documents in text.
+class TextFile(InputFile):
+    """One file of documents in text, `kind` saying how they are told apart."""
 
-    Args:
-        name (`str`): what messages call it.
-        path (`Path`): where it is.
-        kind (`"lines"`, `"paragraphs"` or `"jsonl"`): what its documents are.
-        compression (`str`, *optional*): as `kinds.compression_of` says.
-    """
-
-    name: str
-    path: Path
     kind: TextKind
-    compression: str | None
+    reading: Reading = field(default_factory=Reading)
 
-    def size(self) -> int:
-        """Bytes of text: those of the file, or about four times as many where it is compressed."""
-        return self.path.stat().st_size * (1 if self.compression is None else 4)
+    def offered(self) -> Offered | None:
+        """Its columns: the texts alone, or those that the first JSON lines show; `None` where there are no such."""
+        if self.kind != "jsonl":
+            return Offered(self.name, pa.schema([(self.reading.text_column, pa.string())]))
+        with closing(self.reader(0, 0)) as reader:
+            part = None
+            while part is None and not reader.ended():
+                part, _ = reader.take(FIRST, must=True)
+        told = None if part is None else told_from_json(part.payload.split(b"\n"))
+        return None if told is None else Offered(self.name, told, strict=False)
 
     def reader(self, offset: int, row: int) -> TextReader:
         """One who reads on from a place between two documents."""
@@ -62,7 +65,7 @@ class TextReader:
         self.file = file
         self.offset = offset
         self.row = row
-        self._stream = Stream(str(file.path), file.compression, file.name, offset)
+        self._stream = Stream(file.path, file.compression, file.name, offset)
         self._held = b""  # read, not yet handed on
         if offset == 0:
             self._skip_byte_order_mark()
@@ -79,7 +82,7 @@ class TextReader:
         Returns:
             the part, `None` where there was nothing but blank lines, and how many bytes it took; 0 when nothing fits.
         """
-        limit = min(limit, _LARGEST)
+        limit = min(limit, LARGEST)
         self._fill(limit + 1)
         cut = len(self._held) if len(self._held) <= limit else self._last_end(limit)
         if cut == 0 and must and self._held:

@@ -13,9 +13,10 @@ import xxhash
 from .streams import unreadable
 
 _BLOCK = 4 << 20
+State = tuple[int, int]  # bytes, and nanoseconds of the last change
 
 
-def stat_of(path: Path, name: str) -> tuple[int, int]:
+def state_of(path: Path, name: str) -> State:
     """Size and time of the last change, in nanoseconds."""
     try:
         found = path.stat()
@@ -43,7 +44,7 @@ def digest_of(path: Path, name: str) -> str:
 
 def mark_of(path: Path, name: str, kind: str) -> dict[str, Any]:
     """What is written down about a file; JSON values."""
-    size, changed = stat_of(path, name)
+    size, changed = state_of(path, name)
     return {"name": name, "kind": kind, "size": size, "mtime_ns": changed, "digest": digest_of(path, name)}
 
 
@@ -57,7 +58,7 @@ def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str 
     if before.get("kind") != kind:
         return f"input {called}: read as {before.get('kind')} before, as {kind} now"
     try:
-        size, changed = stat_of(path, name)
+        size, changed = state_of(path, name)
     except OSError:
         return f"input {called}: is gone"
     if size != before["size"]:

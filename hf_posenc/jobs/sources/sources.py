@@ -5,25 +5,24 @@ Opening looks at names, sizes and first rows only; the documents are read by `ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..._explain import explain
+from ..._explain import explain, one_of
+from ..rows import Reading
 from ..task import Cursor, Task
-from .columns import carried, json_schema
+from .columns import carried
 from .cutting import tasks_of
-from .kinds import Format, checked_format, compression_of, format_of
-from .lines import TextFile, TextKind
-from .marks import difference, mark_of, stat_of
+from .found import Finder, Source
+from .kinds import Format, checked_format
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
-
-_LOOKED_AT = 16  # files whose columns are looked at
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Sources:
         schema (`pyarrow.Schema`): the further columns that are carried, in order.
     """
 
-    files: list[TextFile]
+    files: Sequence[Source]
     schema: pa.Schema
     _seen: list[tuple[int, int]] = field(default_factory=list, repr=False)
 
@@ -47,11 +46,12 @@ class Sources:
     @property
     def size(self) -> int | None:
         """Bytes of text in all, or a fair estimate; `None` when unknown."""
-        return sum(file.size() for file in self.files)
+        sizes = [file.size() for file in self.files]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """What makes each source this one and no other: JSON values, the digests of contents among them."""
-        marks = [mark_of(file.path, file.name, file.kind) for file in self.files]
+        marks = [file.mark() for file in self.files]
         self._seen = [(mark["size"], mark["mtime_ns"]) for mark in marks]
         return marks
 
@@ -59,15 +59,15 @@ class Sources:
         """What is different from the inputs that `fingerprint` was made of, in words; empty when nothing is."""
         if len(self.files) != len(fingerprint):
             return [f"inputs: {len(fingerprint)} before, {len(self.files)} now"]
-        self._seen = [stat_of(file.path, file.name) for file in self.files]
+        self._seen = [file.state() for file in self.files]
         pairs = zip(self.files, fingerprint, strict=True)
-        found = [difference(file.path, file.name, file.kind, before) for file, before in pairs]
+        found = [file.difference(before) for file, before in pairs]
         return [words for words in found if words is not None]
 
     def check_unchanged(self) -> None:
         """Refuse to go on when a file is not as it was when it was first looked at."""
         for file, seen in zip(self.files, self._seen, strict=False):
-            now = stat_of(file.path, file.name)
+            now = file.state()
             if now != seen:
                 got = f"{seen[0]} bytes became {now[0]}" if seen[0] != now[0] else "written to since"
                 raise ValueError(
@@ -117,7 +117,7 @@ def open_sources(
     r"""Find what the inputs name, and look at it closely enough to know that it can be read.
 
     Args:
-        inputs (sequence): files.
+        inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, names, data sets.
         format (`str`, *optional*): one of `FORMATS`; by default as each file's name says.
         text_column (`str`), text_pair_column (`str`, *optional*): where the texts stand.
         columns (sequence of `str`, *optional*): the further columns to carry; by default all there are.
@@ -128,14 +128,15 @@ def open_sources(
         `Sources`.
     """
     checked_format(format)
-    files = []
-    for given in inputs:
-        name = str(given)
-        stat_of(Path(name), name)
-        holds = format or format_of(name)
-        kind: TextKind = "jsonl" if holds == "json" else "paragraphs" if split == "paragraphs" else "lines"
-        files.append(TextFile(name, Path(name), kind, compression_of(name)))
-    texts = [text_column] if text_pair_column is None else [text_column, text_pair_column]
-    of_json = [file for file in files if file.kind == "jsonl"][:_LOOKED_AT]
-    schemas = [(file.name, schema) for file in of_json if (schema := json_schema(file)) is not None]
-    return Sources(files, carried(schemas, texts, columns))
+    if split not in ("lines", "paragraphs"):
+        raise ValueError(one_of("split", split, ("lines", "paragraphs")))
+    if isinstance(inputs, str | os.PathLike) or not inputs:
+        raise ValueError(explain("inputs are a list, with one input at least", got=repr(inputs), fix='["corpus.txt"]'))
+    finder = Finder(
+        Reading(text_column, text_pair_column), format, split == "paragraphs", dataset_config, dataset_split
+    )
+    files = [source for given in inputs for source in finder.sources(given)]
+    offered = [columns_there for file in files if (columns_there := file.offered()) is not None]
+    schema = carried(offered, finder.reading.texts, columns)
+    reading = Reading(text_column, text_pair_column, schema)
+    return Sources([replace(file, reading=reading) for file in files], schema)

@@ -21,7 +21,7 @@ class Stream:
     r"""A file, decompressed.
 
     Args:
-        path (`str`): the file.
+        path (`str` or `Path`): the file.
         compression (`str`, *optional*): one of `kinds.COMPRESSIONS`.
         name (`str`): what messages call it.
         offset (`int`): where to begin, counted in decompressed bytes.
@@ -36,13 +36,10 @@ class Stream:
         >>> stream.close()
     """
 
-    def __init__(self, path: str, compression: str | None, name: str, offset: int = 0) -> None:
+    def __init__(self, path: str | Path, compression: str | None, name: str, offset: int = 0) -> None:
         self.name = name
         self._compression = compression
-        try:
-            self._file = _opened(path, compression)
-        except OSError as wrong:
-            raise unreadable(name, wrong) from wrong
+        self._file = opened(path, compression, name)
         if compression is None:
             self._file.seek(offset)
             return
@@ -78,12 +75,23 @@ class Stream:
         )
 
 
-def _opened(path: str, compression: str | None) -> IO[bytes] | Any:
-    if compression is None:
-        return Path(path).open("rb", buffering=0)
-    if compression == "xz":
-        return lzma.open(path)
-    return pa.CompressedInputStream(pa.OSFile(path), compression)
+def opened(path: str | Path, compression: str | None, name: str) -> IO[bytes] | Any:
+    r"""A file to read decompressed bytes from.
+
+    Args:
+        path (`str` or `Path`), compression (`str`, *optional*), name (`str`): as `Stream` takes them.
+
+    Returns:
+        A binary file, to be closed by the caller.
+    """
+    try:
+        if compression is None:
+            return Path(path).open("rb", buffering=0)
+        if compression == "xz":
+            return lzma.open(path)
+        return pa.CompressedInputStream(pa.OSFile(str(path)), compression)
+    except OSError as wrong:
+        raise unreadable(name, wrong) from wrong
 
 
 def unreadable(name: str, wrong: OSError) -> OSError:

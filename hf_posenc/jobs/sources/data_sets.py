@@ -1,0 +1,167 @@
+"""Data sets of `datasets`: objects, saved ones, and those it finds by a name or in a folder, on the Hub or not.
+
+Its readers do the work; the rows come as Arrow tables, and nothing is kept of those that went by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ..rows import Reading
+from .columns import Offered
+from .files import InputFile
+from .marks import State
+from .row_sizes import row_sizes
+from .tables import BATCH_BYTES, MOST_ROWS, TableReader, broken
+
+_FIRST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class DataSet:
+    r"""A data set whose rows can be reached by number.
+
+    Args:
+        name (`str`): what messages call it.
+        data (`datasets.Dataset`): the set; a format or transform that it has does not matter.
+        identity (`dict`): what is written down about it.
+        reading (`Reading`), kind (`str`): as for a file.
+        files (`tuple` of `InputFile`): where it lies, if that is known.
+    """
+
+    name: str
+    data: Any
+    identity: dict[str, Any]
+    reading: Reading = field(default_factory=Reading)
+    kind: str = "data set"
+    files: tuple[InputFile, ...] = ()
+
+    def size(self) -> int | None:
+        """Bytes of the columns that are read, all rows taken to be like the first ones."""
+        first = next(self.batches(0, self._names()), None)
+        return None if first is None else int(row_sizes(first).mean() * len(self.data))
+
+    def mark(self) -> dict[str, Any]:
+        """What is written down about it."""
+        return marked(self, {"rows": len(self.data)})
+
+    def difference(self, before: dict[str, Any]) -> str | None:
+        """What is different from what was written down, in words."""
+        return difference(self, before)
+
+    def state(self) -> State:
+        """Sizes and times of its files; a data set in memory does not change."""
+        return state(self)
+
+    def offered(self) -> Offered:
+        """Its columns."""
+        return Offered(self.name, self.data.features.arrow_schema)
+
+    def reader(self, offset: int, row: int) -> TableReader:
+        """One who reads on from a row."""
+        return TableReader(self, row)
+
+    def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """The rows from `row` on; how many at a time follows from how large the last ones were."""
+        there = [name for name in names if name in self.data.column_names]
+        rows = self.data.select_columns(there).with_format("arrow")
+        step = _FIRST_ROWS
+        while row < len(rows):
+            for batch in rows[row : row + step].combine_chunks().to_batches():
+                yield batch
+                size = int(row_sizes(batch).sum())
+            row += step
+            step = max(1, min(MOST_ROWS, 2 * step, step * BATCH_BYTES // max(1, size)))
+
+    def _names(self) -> list[str]:
+        return list(self.reading.wanted.names)
+
+
+@dataclass(frozen=True)
+class StreamedSet:
+    r"""A data set that can only be gone through.
+
+    Args:
+        name (`str`): what messages call it.
+        data (`datasets.IterableDataset`): the set.
+        identity (`dict`): what is written down about it.
+        reading (`Reading`), kind (`str`): as for a file.
+        files (`tuple` of `InputFile`): where it lies, if that is known.
+    """
+
+    name: str
+    data: Any
+    identity: dict[str, Any]
+    reading: Reading = field(default_factory=Reading)
+    kind: str = "streamed data set"
+    files: tuple[InputFile, ...] = ()
+
+    def size(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def mark(self) -> dict[str, Any]:
+        """What is written down about it."""
+        return marked(self, {})
+
+    def difference(self, before: dict[str, Any]) -> str | None:
+        """What is different from what was written down, in words."""
+        return difference(self, before)
+
+    def state(self) -> State:
+        """Sizes and times of its files, where they are known."""
+        return state(self)
+
+    def offered(self) -> Offered | None:
+        """Its columns, as it says itself or as its first rows show them."""
+        if self.data.features is not None:
+            return Offered(self.name, self.data.features.arrow_schema)
+        first = next(self._tables(), None)
+        return None if first is None else Offered(self.name, first.schema)
+
+    def reader(self, offset: int, row: int) -> TableReader:
+        """One who reads on from a row; those before are passed over by `skip`."""
+        return TableReader(self, row)
+
+    def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """The rows from `row` on."""
+        for table in self._tables(row):
+            there = table.select([name for name in names if name in table.column_names])
+            yield from there.combine_chunks().to_batches()
+
+    def _tables(self, skip: int = 0) -> Iterator[pa.Table]:
+        data = self.data.with_format("arrow")
+        try:
+            yield from (data.skip(skip) if skip else data).iter(batch_size=_FIRST_ROWS)
+        except (pa.ArrowException, OSError, EOFError) as wrong:
+            raise ValueError(broken(self.name, "a data set", wrong)) from wrong
+
+
+def marked(data: DataSet | StreamedSet, more: dict[str, Any]) -> dict[str, Any]:
+    """What is written down about a data set and its files."""
+    mark = {"name": data.name, "kind": data.kind, **more, **data.identity}
+    return {**mark, "files": [file.mark() for file in data.files]} if data.files else mark
+
+
+def difference(data: DataSet | StreamedSet, before: dict[str, Any]) -> str | None:
+    """What is different about a data set, but for its name, in words; `None` when nothing is."""
+    files = before.get("files", [])
+    if len(files) != len(data.files):
+        return f"input {data.name}: {len(files)} files before, {len(data.files)} now"
+    for file, was in zip(data.files, files, strict=True):
+        if (words := file.difference(was)) is not None:
+            return words
+    now = marked(replace(data, files=()), {"rows": len(data.data)} if isinstance(data, DataSet) else {})
+    keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
+    words = ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys)
+    return f"input {data.name}: {words}" if keys else None
+
+
+def state(data: DataSet | StreamedSet) -> State:
+    """What changes when one of the files is written to."""
+    states = [file.state() for file in data.files]
+    return sum(size for size, _ in states), max((changed for _, changed in states), default=0)

@@ -1,0 +1,146 @@
+"""Data sets opened by `datasets`: from an object, a folder that it saved or that describes itself, a name on the Hub.
+
+`datasets` is loaded here and only when one of these is among the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..._explain import explain
+from ..rows import Reading
+from .data_sets import DataSet, StreamedSet
+from .files import InputFile
+from .splits import chosen
+
+# Settings of a reader of `datasets` that do not change what a file says.
+_PLAIN = {"name", "version", "data_dir", "data_files", "description"}
+
+
+def of_object(given: Any, reading: Reading) -> DataSet | StreamedSet:
+    r"""The source that a data set object is.
+
+    Args:
+        given (`datasets.Dataset` or `datasets.IterableDataset`): the set.
+        reading (`Reading`): the columns of text.
+
+    Returns:
+        `DataSet` or `StreamedSet`.
+
+    Raises:
+        TypeError: for any other object, with what would be right.
+        ValueError: for a dictionary of splits.
+    """
+    import datasets
+
+    if isinstance(given, datasets.Dataset):
+        return DataSet("Dataset", given, {"fingerprint": given._fingerprint}, reading)
+    if isinstance(given, datasets.IterableDataset):
+        return StreamedSet("IterableDataset", given, {"columns": given.column_names}, reading)
+    if isinstance(given, dict) and given:
+        splits = ", ".join(map(str, given))
+        first = next(iter(given))
+        raise ValueError(explain("a dictionary of splits is several data sets", got=splits, fix=f"data[{first!r}]"))
+    raise TypeError(
+        explain(
+            "an input is a path, a pattern, a name, a Dataset or an IterableDataset",
+            got=type(given).__name__,
+            fix="Dataset.from_dict({'text': texts}) for texts in memory",
+        )
+    )
+
+
+def saved(name: str, path: Path, split: str | None, reading: Reading) -> DataSet:
+    """A folder that `save_to_disk` wrote: one set, or one for each split."""
+    import datasets
+
+    data = _worded(name, lambda: datasets.load_from_disk(str(path)))
+    if isinstance(data, datasets.DatasetDict):
+        wanted = chosen(name, list(data), split)
+        data = data[wanted[0]] if len(wanted) == 1 else datasets.concatenate_datasets([data[one] for one in wanted])
+    elif split is not None and split != "all":
+        raise ValueError(
+            explain(
+                f"{name} was saved as one data set, without splits", got=f"dataset_split={split!r}", fix="leave it out"
+            )
+        )
+    files = [Path(one["filename"]) for one in data.cache_files]
+    held = tuple(InputFile(str(one), one, "arrow", None) for one in files)
+    return DataSet(name, data, {}, reading, files=held)
+
+
+def described(
+    name: str, path: Path, config: str | None, split: str | None, reading: Reading
+) -> list[Path | StreamedSet] | None:
+    """What a folder holds whose README says so, as sets on the Hub do; `None` for a folder that does not say."""
+    readme = path / "README.md"
+    if not readme.is_file() or not readme.read_text("utf-8", errors="replace").startswith("---"):
+        return None
+    if "\nconfigs:" not in readme.read_text("utf-8", errors="replace").partition("\n---")[0]:
+        return None
+    import datasets
+
+    builder = _worded(name, lambda: datasets.load_dataset_builder(str(path), config))
+    there: dict[str, list[str]] = {str(one): list(files) for one, files in (builder.config.data_files or {}).items()}
+    wanted = chosen(name, list(there), split)
+    files = [Path(file) for one in wanted for file in there[one]]
+    default = type(builder.config)()
+    plain = all(value == getattr(default, key) for key, value in vars(builder.config).items() if key not in _PLAIN)
+    if plain and "packaged_modules" in type(builder).__module__ and builder.__module__.rsplit(".", 1)[-1] in _OURS:
+        return list(files)
+    held = tuple(InputFile(str(file), file, "file", None) for file in files if file.is_file())
+    settings = {"config": builder.config.name}
+    return [
+        StreamedSet(
+            f"{name} ({one})", builder.as_streaming_dataset(one), {**settings, "split": one}, reading, files=held
+        )
+        for one in wanted
+    ]
+
+
+_OURS = {"text", "json", "csv", "parquet", "arrow"}
+
+
+def by_name(name: str, config: str | None, split: str | None, reading: Reading) -> DataSet | StreamedSet:
+    r"""A data set that `datasets` knows by name: streamed, or as it lies in the cache where the Hub is out of reach.
+
+    Args:
+        name (`str`), config (`str`, *optional*), split (`str`, *optional*): as `load_dataset` takes them; several
+            splits may be joined by `+`.
+        reading (`Reading`): the columns of text.
+
+    Returns:
+        `StreamedSet`, or `DataSet` from the cache.
+    """
+    import datasets
+
+    builder = _worded(name, lambda: datasets.load_dataset_builder(name, config))
+    there = [str(one) for one in (builder.info.splits or builder.config.data_files or ())]
+    wanted = "+".join(chosen(name, there, split)) or "train"
+    called = f"{name} ({wanted})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {wanted})"
+    identity = {"config": builder.config.name, "split": wanted, "commit": builder.hash}
+    if datasets.config.HF_HUB_OFFLINE:
+        data = _worded(name, lambda: datasets.load_dataset(name, config, split=wanted))
+        return DataSet(called, data, identity, reading)
+    data = _worded(name, lambda: datasets.load_dataset(name, config, split=wanted, streaming=True))
+    return StreamedSet(called, data, identity, reading)
+
+
+def _worded(name: str, load: Callable[[], Any]) -> Any:
+    """What `datasets` loads, its errors in our words."""
+    try:
+        return load()
+    except Exception as wrong:
+        said = str(wrong).strip().splitlines() or [type(wrong).__name__]
+        raise ValueError(
+            explain(
+                f"{name!r} is no file or folder here, and datasets cannot load it"
+                if not Path(name).exists()
+                else f"{name}: datasets cannot load it",
+                got=said[0],
+                fix="check the name and the network; unset HF_HUB_OFFLINE to let it be fetched; dataset_config=... "
+                "(--dataset-config) names a configuration",
+            )
+        ) from wrong
