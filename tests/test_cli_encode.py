@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -357,7 +361,7 @@ def test_a_signal_stops_the_job_with_one_line_that_says_how_to_go_on(
 
 _IMPATIENT = """
 import atexit, signal, sys
-import hf_posenc.jobs
+from types import SimpleNamespace
 from hf_posenc.cli import main, stopping
 def encode(*_, **__):
     try:
@@ -367,7 +371,7 @@ def encode(*_, **__):
             stopping._SAME_PRESS = -1.0
             signal.raise_signal(signal.SIGINT)
             print("not reached")
-hf_posenc.jobs.encode = encode
+sys.modules["hf_posenc.jobs"] = SimpleNamespace(encode=encode)
 atexit.register(signal.raise_signal, signal.SIGINT)
 sys.argv[1:] = ["encode", "a.txt", "-t", "bert", "-o", "out"]
 main()
@@ -379,3 +383,159 @@ def test_a_further_ctrl_c_while_it_stops_ends_the_process_without_a_traceback() 
         script = _IMPATIENT.replace("LATER", str(later))
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{words}{GOES_ON}\n")
+
+
+# ----------------------------------------------------------------------------------------------------------- a terminal
+
+_WATCHED = """
+import sys, time
+from types import SimpleNamespace
+from hf_posenc.cli import main
+def encode(*_, progress, **__):
+    progress.say("embeddings take 1.2 TB")
+    progress.start(bytes_total=1_000_000, bytes_done=0, shards_done=0)
+    for step in range(2):
+        time.sleep(0.6)
+        progress.tick(250_000, 60_000)
+        print("a library says so", file=sys.stderr)
+    time.sleep(0.6)
+    progress.stop()
+    return SimpleNamespace(shards={})
+sys.modules["hf_posenc.jobs"] = SimpleNamespace(encode=encode)
+main(["encode", "a.txt", "-t", "bert", "-o", "out"])
+"""
+
+
+def watched(script: str, **environment: str) -> list[str]:
+    """What a script writes to a terminal of 60 columns."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    there = {"TERM": "xterm-256color", "PATH": os.environ["PATH"], "COLUMNS": "60", **environment}
+    with subprocess.Popen([sys.executable, "-c", script], stdin=theirs, stdout=theirs, stderr=theirs, env=there) as run:
+        os.close(theirs)
+        seen = b""
+        with suppress(OSError):  # which says that nobody is at the other end any more
+            while block := os.read(ours, 65536):
+                seen += block
+        os.close(ours)
+    assert run.returncode == 0
+    return seen.decode().split("\r\n")
+
+
+def test_on_a_terminal_a_line_renews_itself_below_what_is_said_and_is_gone_at_the_end() -> None:
+    lines = watched(_WATCHED)
+    drawn = [part for line in lines for part in line.split("\r\x1b[2K")]
+    assert any(re.fullmatch(r"█+·+  50%  [\d.]+k tokens/s  0:0\d left  0 shards", part) for part in drawn), drawn
+    assert lines[0].endswith("embeddings take 1.2 TB")
+    assert sum(line.endswith("a library says so") for line in lines) == 2
+    assert "\x1b[?25h" in "".join(lines)  # the cursor is there again
+    end = next(number for number, line in enumerate(lines) if "documents" in line)
+    assert not any("%" in line for line in lines[end:])
+
+
+def test_a_dumb_terminal_gets_no_codes() -> None:
+    lines = watched(_WATCHED, TERM="dumb")
+    assert "\x1b" not in "".join(lines)
+    assert lines[0] == "embeddings take 1.2 TB"
+    assert not any("%" in line for line in lines)
+
+
+def test_a_reader_who_has_seen_enough_is_no_failure() -> None:
+    script = _WATCHED.replace("0.6", "0.0")
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        assert run.stderr is not None
+        said = run.stderr.read().decode()
+    assert (run.returncode, said) == (0, "a library says so\n" * 2)
+
+
+def test_the_command_line_is_there_without_loading_numpy_or_what_it_does_not_need() -> None:
+    heavy = "('numpy', 'torch', 'transformers', 'pyarrow')"
+    script = f"import sys, hf_posenc.cli; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- for real
+
+
+@pytest.fixture
+def corpus(here: Path) -> Path:
+    path = here / "corpus.jsonl"
+    lines = [{"text": f"I ride bike number {number}", "id": number} for number in range(3_000)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, {"text": 7, "id": 0}]), encoding="utf-8")
+    return path
+
+
+def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what_is_bad(
+    corpus: Path, bert_folder: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "encode",
+        corpus,
+        "-t",
+        bert_folder,
+        "--workers",
+        1,
+        "--shard-size",
+        "30KB",
+        "--on-bad-row",
+        "skip",
+        "-o",
+    ]
+    assert run(*command, "whole") == 0
+    facts = {line[:11].strip(): line[11:] for line in capsys.readouterr().out.splitlines()}
+    assert (facts["documents"], facts["rows"], facts["rejected"]) == (
+        "3,001", "3,000", "1 document, listed in whole/rejected.jsonl",
+    )  # fmt: skip
+    assert '"line": 3001' in (here / "whole" / "rejected.jsonl").read_text()
+    assert run("verify", "whole") == 0
+    sound = capsys.readouterr().out
+    assert sound.count("\n") == 1
+    assert "3,000 rows" in sound
+
+    with monkeypatch.context() as patch:
+        shard = Bar.shard
+        patch.setattr(Bar, "shard", lambda bar, record: (shard(bar, record), signal.raise_signal(signal.SIGINT)))
+        assert run(*command, "out") == 130
+    assert capsys.readouterr().err == f"stopped: 1 shard is finished; {GOES_ON}\n"
+    assert run("verify", "out") == 1
+    assert "is not finished" in capsys.readouterr().out
+    assert run(*command, "out") == 0
+    assert "1 of them by runs before" in capsys.readouterr().out
+    files = [sorted(path.name for path in (here / name).iterdir()) for name in ("whole", "out")]
+    assert files[0] == files[1]
+    for name in files[0]:
+        assert (here / "whole" / name).read_bytes() == (here / "out" / name).read_bytes(), name
+
+    bad = here / "out" / "shard-000001.parquet"
+    damaged = bytearray(bad.read_bytes())
+    damaged[100] ^= 1
+    bad.write_bytes(damaged)
+    assert run("verify", "out") == 1
+    assert "shard-000001.parquet: checksum differs" in capsys.readouterr().out
+    assert run(*command, "out") == 0
+    assert run("verify", "out") == 0
+    assert bad.read_bytes() == (here / "whole" / bad.name).read_bytes()
+
+
+def test_refusals_of_the_real_job_are_said_in_options(
+    corpus: Path, bert_folder: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong: list[tuple[list[object], tuple[str, ...]]] = [
+        (["--max-length", 0], ("--max-length must be positive", "fix: --max-length 512")),
+        (["--too-long", "cut"], ("--too-long must be one of", "fix: --too-long truncate")),
+        (["--engine", "spark"], ("--engine must be one of", "fix: --engine local")),
+        (["--text-column", "body"], ("no column 'body'", "--text-column text")),
+        (["--labels", "masked_lm"], ("drawn anew", "fix: no --labels here, and DataCollator")),
+        (["--max-length", 64], ("line 3001", "--on-bad-row skip")),
+    ]
+    for options, phrases in wrong:
+        assert run("encode", corpus, "-t", bert_folder, "-o", "out", "--workers", 1, *options) == 2
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        for phrase in phrases:
+            assert phrase in err
+    assert run("verify", here) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+    assert run("verify", here / "nowhere") == 2
