@@ -82,12 +82,13 @@ def run_on_ray(
         try:
             feeder.start()
             clerk = {"desk": desk, "writer": [ray.put(writer)], "folder": folder, "versions": versions()}
-            how = _placed(ray.data, clerk, at_once, on_gpus=slots == gpus)
+            how = _placed(ray.data, clerk, at_once, on_gpus=embeds and gpus > 0)
             yield from _records(ray, _stream(ray, desk, how), feeder, folder)
             feeder.check_complete()
         finally:
             feeder.close()
-            ray.kill(desk)
+            if ray.is_initialized():  # else asking would start one
+                ray.kill(desk)
 
 
 def _placed(data: Any, clerk: dict[str, Any], at_once: int, *, on_gpus: bool) -> dict[str, Any]:
