@@ -19,7 +19,7 @@ from ..batch import Batch
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, private_copy, to_files
-from . import saving
+from . import mapping, saving
 from .arrange import Pieces
 from .fitting import fitted, limits_of
 from .inputs import empty_batch, is_columns, is_table
@@ -34,9 +34,6 @@ from .warned import padding_shifts, snapshot, were_cut
 
 if TYPE_CHECKING:
     from datasets import Features
-
-# How many rows are looked at to know what columns look like.
-_SAMPLE = 4
 
 
 @refuses_unknown_keywords
@@ -281,22 +278,51 @@ class DataCollatorWithPositionalEncoding(Settings):
         r"""The `datasets.Features` of what `columns` gives for such rows, for `dataset.map(collate, features=...)`.
 
         Args:
-            rows (`datasets.Dataset`, columns or rows): only the first of them are looked at.
+            rows (`datasets.Dataset`, a streaming one, columns or rows): only the first of them are looked at.
 
         Returns:
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
         """
         known = dict(getattr(rows, "features", None) or {})
-        some = {name: rows[name][:_SAMPLE] for name in rows} if isinstance(rows, Mapping) else rows[:_SAMPLE]
-        columns = self.replace(store_embeddings=False).columns(some)
+        stage = self._stage
+        columns = to_mapping(to_columns(stage.how, stage.pieces(mapping.first_rows(rows)), None))
         embedded = None
         if self.store_embeddings:
             module = self._table.ready()
-            length = self._stage.how.limit if self._stage.how.padding == "max_length" else None
-            dtype = module.embedding.weight.dtype
-            stored = torch.float32 if dtype == torch.bfloat16 else dtype
-            embedded = length, module.d_model, str(stored).removeprefix("torch.")
+            length = stage.how.limit if stage.how.padding == "max_length" else None
+            embedded = length, module.d_model, str(self._table.stored_dtype).removeprefix("torch.")
         return features_of(columns, known, embedded)
+
+    def map_arguments(self, dataset: Any, *, memory: int = mapping.MEMORY) -> dict[str, Any]:
+        r"""What `dataset.map` is to be told: `dataset.map(collate, **collate.map_arguments(dataset))`.
+
+        By itself `map` takes 1000 rows at a time, however long they are: with embeddings that is hundreds of MB more at
+        the peak, and slower. Here a batch has as many as fit into `memory`, long documents few and short ones 1000.
+
+        Args:
+            dataset (`datasets.Dataset`, `IterableDataset`, or a `DatasetDict` of them): what is to be mapped. Its rows
+                are weighed where they lie, and a few of them tokenised; of a stream, the first ones stand for all.
+            memory (`int`, *optional*, defaults to 64 MiB): about how many bytes a batch may take in each process.
+
+        Returns:
+            `dict` of `batched`, `batch_size`, `writer_batch_size` (not for a stream, which writes nothing) and
+            `features`, where they are known. A batch of one row may take more than `memory`.
+
+        Raises:
+            TypeError: if it is no data set.
+            ValueError: if `memory` is no positive whole number; for rows that `columns` refuses.
+
+        Example:
+            >>> from datasets import Dataset
+            >>> from tokenizers import Tokenizer, models
+            >>> words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hi": 2}, unk_token="[UNK]"))
+            >>> collate = DataCollatorWithPositionalEncoding(words)
+            >>> rows = Dataset.from_dict({"text": ["hi"] * 3})
+            >>> collate.map_arguments(rows)["batch_size"]
+            1000
+        """
+        embedded = self._table.stored_bytes if self.store_embeddings else 0
+        return mapping.arguments(mapping.Mapped(self, self._stage, embedded), dataset, self.features, memory)
 
     @property
     def model_input_names(self) -> list[str]:

@@ -196,9 +196,20 @@ class Table:
             return *left, digest(table)
         return *left, digest_with(table, encoding), kind_of(encoding), encoding.max_length
 
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        """What columns hold: neither NumPy nor Arrow has bfloat16."""
+        dtype = self.ready().embedding.weight.dtype
+        return torch.float32 if dtype == torch.bfloat16 else dtype
+
+    @property
+    def stored_bytes(self) -> int:
+        """What a token's vector takes in a column."""
+        return self.module.d_model * self.stored_dtype.itemsize
+
     def size_of_stored(self, tokens: int) -> str:
         """What it costs to store embeddings, in words."""
-        per_token = self.module.d_model * self.module.embedding.weight.element_size()
+        per_token = self.stored_bytes
         return explain(
             f"store_embeddings writes {per_token:,} bytes a token, {per_token // 4} times what ids take",
             got=f"{tokens * per_token / 1e6:,.1f} MB for the {tokens:,} tokens of this call",

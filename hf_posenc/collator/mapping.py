@@ -1,0 +1,240 @@
+"""What `dataset.map` is to be told of a collator, so that what it stores fits, and each batch fits into memory.
+
+Estimates from the sizes of rows, which Arrow knows without reading them; of a data set but a few rows are tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain, shorten
+from .row_sizes import sizes_of_column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .settings import Settings
+    from .stage import Stage
+
+Sizes = NDArray[np.float64]
+
+MEMORY = 64 * 2**20
+# How many rows are looked at to know what columns look like, and how many to know how many tokens a byte of text makes,
+# and no more of their text than that.
+_FEW, _SAMPLE, _SAMPLE_BYTES = 4, 32, 1 << 20
+# As a person would choose; the first is what `map` takes by itself.
+_BATCH_SIZES = (1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
+# What a batch takes while it is made, as measured: for each token the notes of the tokenizer and a few columns, four
+# copies of its vector on the way to the disk, and three of the columns that came.
+_PER_TOKEN, _VECTORS, _CARRIED = 200, 4, 3
+# Tokens a byte, where no row says it; and how much more than the sample's they may be.
+_RATE, _MARGIN = 0.5, 1.25
+# Of longer data sets so many stretches of so many rows are weighed.
+_STRETCHES, _STRETCH = 100, 10_000
+
+
+def first_rows(rows: Any, count: int = _FEW) -> Any:
+    r"""The first rows of a data set in any format, of a stream, of columns, a table, a data frame or a sequence.
+
+    Example:
+        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
+        ({'text': ['a', 'b']}, ['a', 'b'])
+    """
+    if hasattr(rows, "with_format"):
+        rows = rows.with_format(None)
+        if not hasattr(rows, "__len__"):  # a stream
+            return list(rows.take(count))
+    if isinstance(rows, Mapping):
+        return {name: rows[name][:count] for name in rows}
+    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]
+
+
+def arguments(mapped: Mapped, dataset: Any, features: Callable[[Any], Any], memory: Any) -> dict[str, Any]:
+    r"""See `DataCollatorWithPositionalEncoding.map_arguments`.
+
+    Args:
+        mapped (`Mapped`): the collator.
+        dataset (`datasets.Dataset`, `IterableDataset`, or a `dict` of them).
+        features (function): of such a data set.
+        memory (`int`): bytes.
+
+    Returns:
+        `dict`.
+
+    Raises:
+        TypeError: if it is no data set.
+        ValueError: if `memory` is no positive whole number.
+    """
+    memory, splits = _checked_memory(memory), _splits(dataset)
+    size = min((mapped.batch_size(rows, memory) for rows in splits), default=_BATCH_SIZES[0])
+    found: dict[str, Any] = {"batched": True, "batch_size": size}
+    if all(hasattr(rows, "__len__") for rows in splits):
+        found["writer_batch_size"] = size
+    # Of a stream that does not say what it holds, the first rows may lack what later ones have.
+    known = [rows for rows in splits if rows.features is not None or mapped.embedded]
+    filled = next((rows for rows in known if not hasattr(rows, "__len__") or len(rows)), None)
+    if filled is not None and len(known) == len(splits):
+        found["features"] = features(filled)
+    return found
+
+
+def _splits(given: Any) -> list[Any]:
+    import datasets
+
+    every = list(given.values()) if isinstance(given, dict) else [given]
+    for one in every:
+        if not isinstance(one, datasets.Dataset | datasets.IterableDataset):
+            raise TypeError(
+                explain(
+                    "map_arguments takes the data set that is to be mapped",
+                    got=shorten(one),
+                    fix="dataset.map(collate, **collate.map_arguments(dataset))",
+                )
+            )
+    return every
+
+
+def _checked_memory(memory: Any) -> int:
+    if isinstance(memory, bool) or not isinstance(memory, int | np.integer) or memory < 1:
+        raise ValueError(
+            explain("memory must be a positive whole number of bytes", got=shorten(memory), fix="memory=64 * 2**20")
+        )
+    return int(memory)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    r"""A collator, as far as what a batch of it takes.
+
+    Args:
+        settings (`Settings`), stage (`Stage`): its own.
+        embedded (`int`): how many bytes of embeddings it stores a token.
+    """
+
+    settings: Settings
+    stage: Stage
+    embedded: int
+
+    @property
+    def special(self) -> int:
+        """How many special tokens a row gets."""
+        if not self.settings.add_special_tokens:
+            return 0
+        return int(self.settings.tokenizer.num_special_tokens_to_add(pair=self.settings.text_pair_column is not None))
+
+    def memory_of(self, table: pa.Table, rate: float) -> Sizes:
+        """The bytes that each row takes while it is mapped, where texts make `rate` tokens a byte."""
+        texts, everything, ids = _weighed(table, self.settings)
+        how, tokens = self.stage.how, texts * rate + self.special if ids is None else ids
+        pieces = np.ones(len(tokens))
+        if how.limit is not None and how.overflow:
+            room = max(how.limit - self.special - how.stride, 1)
+            pieces = np.maximum(np.ceil(tokens / room), 1)
+            tokens = tokens * (how.limit / room)
+        elif how.limit is not None and how.truncation != "do_not_truncate":
+            tokens = np.minimum(tokens, how.limit)
+        if how.limit is not None and how.padding == "max_length":
+            tokens = pieces * how.limit
+        made: Sizes = tokens * (_PER_TOKEN + _VECTORS * self.embedded) + _CARRIED * everything * pieces
+        return made
+
+    def tokens_per_byte(self, sample: pa.Table) -> float:
+        """From those rows of the sample that lost no token to a limit."""
+        texts, _, ids = _weighed(sample, self.settings)
+        how = self.stage.how
+        if ids is not None:
+            return 0.0
+        try:
+            pieces = self.stage.pieces(sample)
+        except (TypeError, ValueError):  # a bad row: `map` will come to it, and knows its number
+            return _RATE
+        tokens = np.bincount(pieces.sample, pieces.ids.lengths, minlength=len(sample))
+        if how.limit is not None and not how.overflow:
+            kept = tokens < how.limit
+            tokens, texts = tokens[kept], texts[kept]
+        if not texts.sum():
+            return _RATE
+        return float(np.clip(_MARGIN * (tokens - self.special).sum() / texts.sum(), 0.0, 1.0))
+
+    def batch_size(self, rows: Any, memory: int) -> int:
+        r"""How many rows a batch may have, so that none takes more than `memory`; 1 where the longest row alone does.
+
+        Args:
+            rows (`datasets.Dataset` or `datasets.IterableDataset`): of a stream its first rows are all that is known.
+            memory (`int`): bytes.
+
+        Returns:
+            `int` from 1 to 1000.
+        """
+        is_stream = not hasattr(rows, "__len__")
+        sample = _table(first_rows(rows, _SAMPLE)) if is_stream else _spread(rows, self.settings)
+        if not len(sample):
+            return _BATCH_SIZES[0]
+        rate = self.tokens_per_byte(sample)
+        per_row = np.concatenate([self.memory_of(table, rate) for table in ([sample] if is_stream else _parts(rows))])
+        if is_stream:  # what comes later may be as long as the longest so far
+            per_row = np.full(_BATCH_SIZES[0], per_row.max())
+        elif (indices := getattr(rows, "_indices", None)) is not None and len(per_row) == len(rows.data):
+            per_row = per_row[indices.column(0).to_numpy()]  # a shuffled set, or a selection
+        for size in _BATCH_SIZES:
+            if np.add.reduceat(per_row, np.arange(0, len(per_row), size)).max() <= memory:
+                return size
+        return 1
+
+
+def _weighed(table: pa.Table, settings: Settings) -> tuple[Sizes, Sizes, Sizes | None]:
+    """For each row: the bytes of its texts and of everything; and how many ids came, where there are ids instead."""
+    names = (settings.text_column, settings.text_pair_column, settings.text_target_column)
+    sizes = {name: sizes_of_column(table[name]) for name in table.column_names}
+    zeros = np.zeros(len(table))
+    everything: Sizes = sum(sizes.values(), zeros)
+    texts: Sizes = sum((sizes[name] for name in names if name in sizes), zeros)
+    ids = None
+    if settings.text_column not in sizes and "input_ids" in sizes:
+        import pyarrow.compute as pc
+
+        lengths = pc.fill_null(pc.list_value_length(table["input_ids"]), 0)
+        ids = lengths.to_numpy().astype(np.float64)
+    return texts, everything, ids
+
+
+def _spread(rows: Any, settings: Settings) -> pa.Table:
+    """A few rows from all over a data set; of long documents fewer."""
+    import pyarrow as pa
+
+    arrow = rows.with_format("arrow")
+    some, left = [arrow[:0]], float(_SAMPLE_BYTES)
+    for index in np.unique(np.linspace(0, len(rows) - 1, _SAMPLE, dtype=np.int64)).tolist() if len(rows) else []:
+        row = arrow[index : index + 1]
+        texts = _weighed(row, settings)[0].sum()
+        if texts <= left or len(some) == 1:
+            some.append(row)
+            left -= texts
+    return pa.concat_tables(some)
+
+
+def _parts(rows: Any) -> list[pa.Table]:
+    """All of the table behind a data set, or parts from all over it."""
+    table = rows.data.table
+    if len(table) <= _STRETCHES * _STRETCH:
+        return [table]
+    starts = np.linspace(0, len(table) - _STRETCH, _STRETCHES, dtype=np.int64)
+    return [table.slice(start, _STRETCH) for start in starts.tolist()]
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a stream, without columns that Arrow cannot hold: pictures, for one, when they are decoded."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    for name in rows[0] if rows else ():
+        try:
+            columns[name] = pa.array([row[name] for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            continue
+    return pa.table(columns)
