@@ -1,0 +1,425 @@
+"""`encode` from files to a folder: what is in it, going on after an interruption, and what is refused.
+
+Small corpora in many shards, real worker processes. Engines, sources and the manifest have tests of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedTokenizerBase
+
+from hf_posenc import DataCollatorWithPositionalEncoding, jobs, use_sinusoidal_positions
+from hf_posenc.jobs import sizes
+
+SHARD = 2_000  # bytes: a corpus of the tests has about six
+
+
+class Heard(jobs.Progress):
+    """Keeps what it is told, and stops the run after so many shards."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.said: list[str] = []
+        self.shards: list[str] = []
+        self.started: dict[str, Any] = {}
+        self.size = self.tokens = self.read_again = 0
+        self._left = stop_after
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def checked(self, size: int) -> None:
+        self.read_again += size
+
+    def start(self, **figures: Any) -> None:
+        self.started = figures
+
+    def tick(self, size: int, tokens: int) -> None:
+        self.size, self.tokens = self.size + size, self.tokens + tokens
+
+    def shard(self, record: dict[str, Any]) -> None:
+        self.shards.append(record["file"])
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+
+
+@pytest.fixture
+def texts(sentences: list[str]) -> list[str]:
+    words = list(dict.fromkeys(" ".join(sentences).split()))
+    return [" ".join(itertools.islice(itertools.cycle(words), n, n + 3 + n % 40)) for n in range(200)]
+
+
+@pytest.fixture
+def corpus(texts: list[str], tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "id": n}) + "\n" for n, text in enumerate(texts)))
+    return path
+
+
+def encode(corpus: Any, tokenizer: Any, output: Path, **settings: Any) -> jobs.Manifest:
+    return jobs.encode(corpus, tokenizer, output, **{"shard_bytes": SHARD, "workers": 2, **settings})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def loaded(folder: Path) -> datasets.Dataset:
+    files = sorted(map(str, folder.glob("shard-*.parquet")))
+    return datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(folder.parent / "cache"))
+
+
+# --------------------------------------------------------------------------------------------------- what there is then
+
+
+def test_a_corpus_becomes_shards_that_datasets_reads(
+    any_fast: PreTrainedTokenizerBase, corpus: Path, texts: list[str], tmp_path: Path
+) -> None:
+    heard = Heard()
+    manifest = encode(corpus, any_fast, tmp_path / "out", progress=heard)
+    rows = loaded(tmp_path / "out")
+    assert list(rows["input_ids"]) == any_fast(texts)["input_ids"]
+    assert list(rows["length"]) == [len(ids) for ids in any_fast(texts)["input_ids"]]
+    assert list(rows["id"]) == list(range(200))
+    assert manifest.totals["documents"] == manifest.totals["rows"] == 200
+    assert manifest.totals["tokens"] == sum(rows["length"]) == heard.tokens
+    assert len(manifest.shards) == manifest.totals["shards"] == len(heard.shards) > 4
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md",
+        "manifest.json",
+        *sorted(heard.shards),
+    ]
+    assert jobs.verify(tmp_path / "out").bad == ()
+    assert heard.started == {"bytes_total": corpus.stat().st_size, "bytes_done": 0, "shards_done": 0}
+
+
+def test_the_folder_is_a_data_set_by_its_card(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:
+    encode(corpus, wordpiece, tmp_path / "out")
+    rows = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))["train"]
+    assert rows.num_rows == 200
+
+
+@pytest.mark.parametrize("pack", [None, 32])
+def test_a_collator_makes_of_the_rows_what_it_makes_of_the_texts(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, texts: list[str], tmp_path: Path, pack: int | None
+) -> None:
+    collate = DataCollatorWithPositionalEncoding(wordpiece, max_length=32)
+    encode(corpus, collate, tmp_path / "out", pack=pack, columns=[])
+    rows = loaded(tmp_path / "out").with_format("numpy")
+    if pack is None:
+        ours, theirs = collate([rows[n] for n in range(8)]), collate(texts[:8])
+        assert not theirs.pop("token_type_ids").any()  # of texts alone: a model takes none for 0
+        assert list(ours) == list(theirs)
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        return
+    batch = collate([rows[n] for n in range(4)])
+    assert torch.equal(batch["position_ids"][0, : len(rows[0]["position_ids"])], torch.tensor(rows[0]["position_ids"]))
+    assert sum((row["position_ids"] == 0).sum() for row in rows) == 200
+
+
+@pytest.mark.parametrize("pack", [None, 24])
+def test_trainer_trains_on_the_shards(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, pack: int | None
+) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=len(wordpiece), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    if pack is None:
+        config = transformers.GPT2Config(vocab_size=len(wordpiece), n_embd=16, n_layer=1, n_head=2, n_positions=64)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    if pack is None:
+        use_sinusoidal_positions(model)
+    encode(corpus, wordpiece, tmp_path / "out", pack=pack, max_length=24)
+    collate = DataCollatorWithPositionalEncoding(wordpiece, model=model, labels="causal_lm", max_length=24)
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "run"), max_steps=3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True
+    )
+    trainer = transformers.Trainer(
+        model=model, args=arguments, train_dataset=loaded(tmp_path / "out"), data_collator=collate
+    )
+    assert np.isfinite(trainer.train().training_loss)
+
+
+# ------------------------------------------------------------------------------------------------------- going on again
+
+
+@pytest.mark.parametrize("settings", [{}, {"pack": 32, "labels": "causal_lm"}, {"too_long": "split", "max_length": 8}])
+def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    encode(corpus, wordpiece, tmp_path / "whole" / "out", workers=1, **settings)
+    for stop_after in (1, 2):
+        heard = Heard(stop_after)
+        with pytest.raises(KeyboardInterrupt):
+            encode(corpus, wordpiece, tmp_path / "out", progress=heard, **settings)
+    assert heard.started["shards_done"] >= 1
+    assert heard.started["bytes_done"] > 0
+    found = jobs.verify(tmp_path / "out")
+    assert (found.finished, found.bad) == (False, ())
+    encode(corpus, wordpiece, tmp_path / "out", **settings)
+    assert content(tmp_path / "out") == content(tmp_path / "whole" / "out")
+
+
+def test_a_finished_folder_is_left_as_it_is(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:
+    encode(corpus, wordpiece, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    heard = Heard()
+    manifest = encode(corpus, wordpiece, tmp_path / "out", progress=heard)
+    assert manifest.finished
+    assert heard.shards == []
+    assert heard.read_again == manifest.totals["bytes"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_only_a_damaged_shard_is_made_again(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, harm: str
+) -> None:
+    out = tmp_path / "out"
+    encode(corpus, wordpiece, out)
+    whole = content(out)
+    shard = out / "shard-000002.parquet"
+    data = bytearray(shard.read_bytes())
+    if harm == "flip":
+        data[len(data) // 2] ^= 1
+    shard.unlink() if harm == "remove" else shard.write_bytes(data[:-9] if harm == "cut" else data)
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    (bad,) = jobs.verify(out).bad
+    assert bad.file == "shard-000002.parquet"
+    heard = Heard()
+    encode(corpus, wordpiece, out, progress=heard)
+    assert heard.shards == ["shard-000002.parquet"]
+    assert content(out) == whole
+    after = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    assert {name for name in whole if name.startswith("shard") and before.get(name) != after[name]} == {bad.file}
+
+
+def test_a_repaired_shard_keeps_the_rejected_rows_of_the_others(
+    byte_bpe: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join(texts))  # every second line is empty
+    out = tmp_path / "out"
+    encode(path, byte_bpe, out, on_bad_row="skip")
+    whole = content(out)
+    assert len(whole["rejected.jsonl"].splitlines()) == 199
+    (out / "shard-000001.parquet").unlink()
+    encode(path, byte_bpe, out, on_bad_row="skip")
+    assert content(out) == whole
+
+
+# ------------------------------------------------------------------------------------------------- another job's folder
+
+
+def test_another_job_is_refused_with_what_differs(
+    wordpiece: PreTrainedTokenizerBase,
+    byte_bpe: PreTrainedTokenizerBase,
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    encode(corpus, wordpiece, out, max_length=32)
+    whole = content(out)
+    other = tmp_path / "other.jsonl"
+    shutil.copy(corpus, other)
+    with other.open("a") as file:
+        file.write('{"text": "one more", "id": 7}\n')
+    for given, tokenizer, settings, words in (
+        (corpus, wordpiece, {"max_length": 16}, "max_length: 32 before, 16 now"),
+        (corpus, wordpiece, {"max_length": 32, "pack": 64}, "pack: None before, 64 now"),
+        (corpus, wordpiece, {"max_length": 32, "columns": []}, "columns"),
+        (corpus, byte_bpe, {"max_length": 32}, "tokenizer"),
+        (other, wordpiece, {"max_length": 32}, "bytes became"),
+    ):
+        with pytest.raises(ValueError, match=r"holds the output of another job") as caught:
+            encode(given, tokenizer, out, **settings)
+        assert words in str(caught.value)
+        assert content(out) == whole
+    encode(corpus, wordpiece, out, max_length=32)
+
+
+def test_what_is_done_with_bad_rows_may_be_decided_when_the_first_is_met(
+    byte_bpe: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join([*texts[:150], "", *texts[150:]]))
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=r"corpus\.txt, line 151: has no tokens"):
+        encode(path, byte_bpe, out, workers=1)
+    finished = jobs.verify(out).shards
+    assert finished > 2
+    heard = Heard()
+    encode(path, byte_bpe, out, on_bad_row="skip", progress=heard)
+    assert heard.started["shards_done"] == finished
+    encode(path, byte_bpe, tmp_path / "whole" / "out", on_bad_row="skip")
+    assert content(out) == content(tmp_path / "whole" / "out")
+    encode(path, byte_bpe, out, on_bad_row="keep-empty")  # and decided again: only the one shard is made anew
+    encode(path, byte_bpe, tmp_path / "kept" / "out", on_bad_row="keep-empty")
+    assert content(out) == content(tmp_path / "kept" / "out")
+    with pytest.raises(ValueError, match="line 151: has no tokens"):
+        encode(path, byte_bpe, out)
+
+
+def test_a_run_that_finished_nothing_settles_nothing(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="special tokens"):
+        encode(corpus, wordpiece, tmp_path / "out", max_length=1)
+    encode(corpus, wordpiece, tmp_path / "out", max_length=8)
+
+
+def test_a_second_run_on_the_same_folder_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    class Twice(jobs.Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            with pytest.raises(OSError, match="in use by another run"):
+                encode(corpus, wordpiece, tmp_path / "out")
+
+    encode(corpus, wordpiece, tmp_path / "out", progress=Twice())
+
+
+def test_an_input_that_changes_meanwhile_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    class Writes(jobs.Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            with corpus.open("a") as file:
+                file.write('{"text": "late", "id": 1}\n')
+
+    with pytest.raises(ValueError, match=r"corpus\.jsonl changed while it was read"):
+        encode(corpus, wordpiece, tmp_path / "out", progress=Writes())
+    assert not jobs.verify(tmp_path / "out").finished
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+def test_a_collator_brings_its_settings(wordpiece: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    collate = DataCollatorWithPositionalEncoding(
+        wordpiece, text_column="body", max_length=8, return_overflowing_tokens=True, stride=2, add_special_tokens=False
+    )
+    manifest = encode(path, collate, tmp_path / "out")
+    theirs = wordpiece(
+        texts, max_length=8, truncation=True, stride=2, return_overflowing_tokens=True, add_special_tokens=False
+    )
+    assert list(loaded(tmp_path / "out")["input_ids"]) == theirs["input_ids"]
+    assert manifest.config["too_long"] == "split"
+
+
+def test_a_collator_of_a_model_brings_its_numbering_and_limit(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    config = transformers.RobertaConfig(
+        vocab_size=len(wordpiece), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=20
+    )
+    collate = DataCollatorWithPositionalEncoding(wordpiece, model=transformers.RobertaModel(config), packing=True)
+    manifest = encode(corpus, collate, tmp_path / "out")
+    rows = loaded(tmp_path / "out")
+    assert manifest.config["pack"] == manifest.config["max_length"] == collate.max_length == 18
+    assert {row["position_ids"][0] for row in rows} == {2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"labels": "masked_lm"}, r"drawn anew for every epoch(.|\n)*labels=None here"),
+        ({"labels": "mlm"}, "labels must be one of 'causal_lm'"),
+        ({"too_long": "cut"}, "too_long must be one of 'truncate', 'split', 'error'"),
+        ({"on_bad_row": "drop"}, "on_bad_row must be one of 'error', 'skip', 'keep-empty'"),
+        ({"engine": "spark"}, "engine must be one of 'local', 'ray'"),
+        ({"split": "words"}, "split must be one of 'lines', 'paragraphs'"),
+        ({"stride": 2}, r"stride(.|\n)*too_long=\"split\""),
+        ({"pack": 32, "on_bad_row": "keep-empty"}, r"packed rows hold no empty documents(.|\n)*skip"),
+        ({"pack": 0}, "pack must be"),
+        ({"workers": 0}, "workers must be"),
+        ({"shard_bytes": 0}, "shard_bytes must be"),
+        ({"max_length": -1}, "max_length must be"),
+        ({"columns": ["nowhere"]}, "nowhere"),
+        ({"text_column": "body"}, "body"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_is_written(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        encode(corpus, wordpiece, tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda t: DataCollatorWithPositionalEncoding(t, labels="masked_lm"), "drawn anew for every epoch"),
+        (lambda t: DataCollatorWithPositionalEncoding(t, text_target_column="target"), "texts alone"),
+        (lambda t: DataCollatorWithPositionalEncoding(t, is_split_into_words=True), "texts alone"),
+    ],
+)
+def test_what_shards_cannot_hold_of_a_collator_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, make: Callable[[Any], Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        encode(corpus, make(wordpiece), tmp_path / "out")
+
+
+def test_a_carried_column_with_a_name_that_is_made_is_refused(
+    wordpiece: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "length": len(text), "id": 1}) + "\n" for text in texts))
+    with pytest.raises(ValueError, match=r"column 'length' comes with the documents(.|\n)*columns=\["):
+        encode(path, wordpiece, tmp_path / "out")
+    encode(path, wordpiece, tmp_path / "out", columns=["id"])
+    assert loaded(tmp_path / "out").column_names == ["input_ids", "length", "id"]
+
+
+def test_limits_and_columns_that_are_not_carried_are_said(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    wordpiece.model_max_length = 16
+    heard = Heard()
+    manifest = encode(corpus, wordpiece, tmp_path / "out", pack=64, max_length=32, progress=heard)
+    assert heard.said == [
+        "rows have at most 16 tokens, which is what the tokenizer takes, and not 32",
+        "packed rows hold several documents, so these columns are not carried: id",
+    ]
+    assert manifest.totals["cut"] > 0
+
+
+def test_embeddings_are_stored_and_their_size_is_said_first(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    table = torch.nn.Embedding(len(wordpiece), 8)
+    manifest = encode(corpus, wordpiece, tmp_path / "out", embeddings=table, progress=heard, columns=[])
+    assert len(heard.said) == 1
+    assert "32 bytes a token" in heard.said[0]
+    rows = loaded(tmp_path / "out").with_format("torch")
+    collate = DataCollatorWithPositionalEncoding(wordpiece, embedding=table.eval())
+    first = rows[0]
+    assert torch.equal(first["inputs_embeds"], collate([first["input_ids"]])["inputs_embeds"][0])
+    assert manifest.config["embeddings"]["d_model"] == 8
+    monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000}))
+    with pytest.raises(ValueError, match=r"would take about(.|\n)*free in(.|\n)*store ids alone"):
+        encode(corpus, wordpiece, tmp_path / "full", embeddings=table)
+
+
+def test_a_shard_is_a_64th_of_the_input_within_bounds() -> None:
+    assert sizes.default_shard_bytes(None, None) == 64 << 20
+    assert sizes.default_shard_bytes(10 << 20, None) == 4 << 20
+    assert sizes.default_shard_bytes(1 << 30, None) == 16 << 20
+    assert sizes.default_shard_bytes(1 << 40, None) == 64 << 20

@@ -1,0 +1,98 @@
+"""A tokenizer that was sent to another process against the one that stayed: the same ids, and without transformers.
+
+Fast ones travel as their Rust part, all others as their files.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from hf_posenc.tokenization.encoding import Encoder
+from hf_posenc.tokenization.loading import private_copy
+from hf_posenc.tokenization.rust_alone import RustAlone
+from hf_posenc.tokenization.travelling import Travelling
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"max_length": 6},
+    {"max_length": 12, "overflow": True, "stride": 1},
+    {"add_special_tokens": False},
+]
+
+
+def sent(tokenizer: PreTrainedTokenizerBase) -> Travelling:
+    return pickle.loads(pickle.dumps(Travelling.of(private_copy(tokenizer))))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_what_arrives_gives_the_ids_of_what_was_sent(
+    any_fast: PreTrainedTokenizerFast, sentences: list[str], settings: dict[str, Any]
+) -> None:
+    here, there = Encoder(private_copy(any_fast), **settings), Encoder(sent(any_fast).arrived(), **settings)
+    for pairs in (None, sentences[::-1]):
+        ours, theirs = there.encode(sentences, pairs), here.encode(sentences, pairs)
+        assert ours.input_ids.values.tolist() == theirs.input_ids.values.tolist()
+        assert ours.sample.tolist() == theirs.sample.tolist()
+        assert (ours.token_type_ids is None) == (theirs.token_type_ids is None)
+        if ours.token_type_ids is not None and theirs.token_type_ids is not None:
+            assert ours.token_type_ids.values.tolist() == theirs.token_type_ids.values.tolist()
+
+
+def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sentences: list[str]) -> None:
+    bert.truncation_side = "left"
+    arrived = Encoder(sent(bert).arrived(), max_length=5)
+    assert (
+        list(map(list, arrived.encode(sentences).input_ids))
+        == bert(sentences, truncation=True, max_length=5)["input_ids"]
+    )
+
+
+def test_special_tokens_spelled_out_in_a_text_are_split_where_the_tokenizer_says_so(
+    bert: PreTrainedTokenizerFast,
+) -> None:
+    text = "a [SEP] b"
+    plain = Encoder(sent(bert).arrived()).encode([text]).input_ids.values.tolist()
+    bert.split_special_tokens = True
+    split = Encoder(sent(bert).arrived()).encode([text]).input_ids.values.tolist()
+    assert plain == bert(text, split_special_tokens=False)["input_ids"]
+    assert split == bert(text, split_special_tokens=True)["input_ids"] != plain
+
+
+def test_a_slow_tokenizer_arrives_as_itself(slow: PreTrainedTokenizerBase, sentences: list[str]) -> None:
+    arrived = sent(slow)
+    assert not isinstance(arrived.sent, RustAlone)
+    assert list(map(list, Encoder(arrived.arrived()).encode(sentences).input_ids)) == slow(sentences)["input_ids"]
+
+
+def test_the_digest_tells_tokenizers_apart_and_nothing_else(
+    bert: PreTrainedTokenizerFast, wordpiece: PreTrainedTokenizerFast
+) -> None:
+    digest = sent(bert).digest
+    bert(["used"], padding=True, truncation=True, max_length=3)
+    assert sent(bert).digest == digest != sent(wordpiece).digest
+    bert.add_tokens(["posenc"])
+    assert sent(bert).digest != digest
+
+
+def test_a_fast_tokenizer_is_used_without_transformers(
+    bert: PreTrainedTokenizerFast, sentences: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "sent").write_bytes(pickle.dumps((Travelling.of(private_copy(bert)), sentences)))
+    said = """
+import pickle, sys
+from hf_posenc.tokenization.encoding import Encoder
+tokenizer, texts = pickle.load(open(sys.argv[1], "rb"))
+print(Encoder(tokenizer.arrived()).encode(texts).input_ids.values.tolist())
+print({"torch", "transformers"} & set(sys.modules))
+"""
+    ran = subprocess.run([sys.executable, "-c", said, tmp_path / "sent"], check=True, capture_output=True, text=True)
+    ids, loaded = ran.stdout.splitlines()
+    assert ids == str([id_ for row in bert(sentences)["input_ids"] for id_ in row])
+    assert loaded == "set()"
