@@ -184,6 +184,18 @@ def test_a_card_by_somebody_else_or_changed_by_hand_is_left_alone(plain: Manifes
     assert not (tmp_path / "elsewhere.md").exists()
 
 
+def test_a_resumed_run_writes_the_same_card(bert_folder: Path, tmp_path: Path) -> None:
+    lines = [json.dumps({"text": "I ride bike", "z": 1, "a": "x", "m": 2.5}) for _ in range(9)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    manifest = encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", workers=1, shard_bytes=200)
+    before = {path.name: path.read_bytes() for path in manifest.folder.iterdir()}
+    assert "| `z` | `int64` |\n| `a` | `string` |\n| `m` | `double` |" in before[CARD].decode()
+    (manifest.folder / "shard-000000.parquet").unlink()
+    (manifest.folder / CARD).unlink()
+    encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", workers=1, shard_bytes=200)
+    assert {path.name: path.read_bytes() for path in manifest.folder.iterdir()} == before
+
+
 def test_an_older_card_of_ours_is_written_anew(plain: Manifest, tmp_path: Path) -> None:
     other = Manifest.open(tmp_path, config={}, tokenizer={}, inputs=[], same_inputs=lambda _: [])
     assert write_card(tmp_path, other)

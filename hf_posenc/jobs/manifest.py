@@ -272,6 +272,8 @@ def _differences(prefix: str, before: Any, now: Any) -> list[str]:
             wrong.append(f"{name}: {shorten(before[key])} before, not there now")
         else:
             wrong.append(f"{name}: not there before, {shorten(now[key])} now")
+    if prefix and not wrong and list(before) != list(now):  # of columns, say; that of the settings is ours
+        wrong.append(f"{prefix}: in the order {', '.join(before)} before, {', '.join(now)} now")
     return wrong
 
 
@@ -297,5 +299,5 @@ def _record(record: dict[str, Any]) -> str:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
     return text.replace("\n", "\n  ")  # inside strings, line breaks are written as \n
