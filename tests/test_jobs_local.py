@@ -92,7 +92,10 @@ def script(text: str, *arguments: object, options: tuple[str, ...] = (), **setti
 
 def outcome(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """How it ended, and what it printed."""
-    out, errors = process.communicate(timeout=60)
+    try:
+        out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     return process.returncode, out, errors
 
 
@@ -216,29 +219,33 @@ def test_a_worker_loads_no_library_before_it_needs_one_and_has_its_own_surroundi
 
 @pytest.mark.parametrize("seed", range(2))
 def test_workers_killed_at_random_moments_change_nothing(seed: int) -> None:
-    chance = random.Random(seed)
-    mine, done, killed = children(), threading.Event(), set()
+    chance, mine, done = random.Random(seed), children(), threading.Event()
+    killed: set[int] = set()
+    shards: list[int] = []
+    told: list[tuple[int, int]] = []
 
     def kill() -> None:
-        while not done.wait(chance.uniform(0.0, 0.3)):
-            if workers := sorted(children() - mine):
+        seen = -1
+        while not done.wait(chance.uniform(0.0, 0.1)):
+            # Not again before something was done: however slow a start is here, no task loses all its workers.
+            if len(shards) > seen and (workers := sorted(children() - mine)):
+                seen = len(shards)
                 killed.add(chosen := chance.choice(workers))
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(chosen, signal.SIGKILL)
 
     def until_some_are_killed() -> Iterator[Task]:
-        for made in tasks(3000, 1000):
+        for made in tasks(10_000, 1000):
             yield made
             if len(killed) >= 6:
                 return
 
-    told = []
     killer = threading.Thread(target=kill)
     killer.start()
     try:
         make = partial(Echo, None, 0.02)
         run = run_writers(make, until_some_are_killed(), workers=2, tick=lambda *new: told.append(new))
-        shards = [found["shard"] for found in run]
+        shards.extend(found["shard"] for found in run)
     finally:
         done.set()
         killer.join()

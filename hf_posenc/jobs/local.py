@@ -10,18 +10,22 @@ import atexit
 import pickle
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Condition, Thread, current_thread
 from typing import Any, Literal
 
 from .._explain import explain
 from .interpreter import search_path
 from .job import Job
-from .process import Died, Worker
+from .process import Died
+from .restarting import Worker
 from .task import Task
 from .worker import Tick, Writer, shard_writer
 
 _SECONDS_TO_STOP = 2.0  # for a source that is in the middle of reading; workers are gone before
+# Python handles a signal that comes just before a thread begins to wait only when it wakes: here, Ctrl-C at the latest
+# after so long. (On Windows, any Ctrl-C.)
+_SECONDS_DEAF = 1.0
 _Event = tuple[Literal["record", "tick", "failed", "left"], Any]
 
 
@@ -99,7 +103,10 @@ def _records(run: _Run, tick: Tick | None) -> Generator[dict[str, Any], None, No
         run.start_reading()
         left = 0
         while left < run.started and failure is None:
-            kind, content = run.events.get()
+            try:
+                kind, content = run.events.get(timeout=_SECONDS_DEAF)
+            except Empty:
+                continue
             if kind == "record":
                 yield content
             elif kind == "tick" and tick is not None:

@@ -1,6 +1,6 @@
-"""A worker process as its parent sees it: started when there is a task, started again when it dies, ended for sure.
+"""A worker process as its parent sees it: started, given tasks, and ended for sure; and how its death is told.
 
-One thread at a time gives it tasks; which task, and how many workers, is for `local` to say.
+One thread at a time gives it tasks. What follows from a death is for `restarting` to say.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from threading import RLock, Thread
+from threading import Thread
 from typing import IO, Any
 
 from .._explain import explain
@@ -22,7 +22,6 @@ from .task import Task
 from .worker import GREETING, Tick
 
 DEATHS = 3  # of workers in the middle of the same task, before it is the task that is held to be deadly
-_DEATHS_BEFORE_WORK = 10  # in a row, of workers that were killed before they had begun on anything
 _SECONDS_TO_END = 5.0
 
 
@@ -41,82 +40,16 @@ class Died(Exception):
         self.begun = begun  # on the task: only then it may be the task's fault
 
 
-class Worker:
-    r"""One worker, whichever process it is at the moment.
+class Process:
+    r"""One process from its start to its end.
 
     Args:
         make (`bytes`): a pickled function without arguments that returns a `worker.Writer`.
-        path (sequence of `str`): where the worker finds modules, as `search_path` returns it.
+        path (sequence of `str`): where it finds modules, as `interpreter.search_path` returns it.
+
+    Raises:
+        OSError: if the machine has no room for another process.
     """
-
-    def __init__(self, make: bytes, path: Sequence[str]) -> None:
-        self._make = make
-        self._path = path
-        self._process: _Process | None = None
-        self._stopped = False
-        self._lock = RLock()  # for the process changing hands; a stop may come from any thread
-
-    def do(self, task: Task, tick: Tick) -> tuple[str, Any]:
-        r"""Has a task done.
-
-        Args:
-            task (`Task`): what to do.
-            tick: called with the bytes and tokens newly done, and with negative ones for what is lost with a process.
-
-        Returns:
-            `("record", dict)`, or `("failed", exception)` if the work raised it or kills workers.
-
-        Raises:
-            Died: if it was killed by `stop`.
-        """
-        begun = idle = 0
-        while True:
-            done = [0, 0]
-
-            def count(size: int, tokens: int, done: list[int] = done) -> None:
-                done[0] += size
-                done[1] += tokens
-                tick(size, tokens)
-
-            try:
-                return self._running().ask(task, count)
-            except Died as death:
-                if self._stopped:
-                    raise
-                begun, idle = begun + death.begun, idle + (not death.begun)
-                if begun == DEATHS or idle == _DEATHS_BEFORE_WORK:
-                    return "failed", _deadly(task, str(death)) if begun == DEATHS else _never_begun(str(death))
-                tick(-done[0], -done[1])
-
-    def _running(self) -> _Process:
-        with self._lock:
-            if self._process is not None and not self._process.alive():  # died between two tasks: no task's fault
-                self._process.end(kill=True)
-                self._process = None
-            if self._stopped:
-                raise Died("stopped")
-            if self._process is None:
-                self._process = _Process(self._make, self._path)
-            return self._process
-
-    def kill(self) -> None:
-        """Ends the process in the middle of whatever it does; no other one is started. From any thread."""
-        with self._lock:
-            self._stopped = True
-            if self._process is not None:
-                self._process.kill()
-
-    def close(self, *, kill: bool) -> None:
-        """Waits until the process is gone and lets go of its pipes. From the thread that gives it tasks."""
-        with self._lock:
-            self._stopped = True
-            process, self._process = self._process, None
-        if process is not None:
-            process.end(kill=kill)
-
-
-class _Process:
-    """One process from its start to its end."""
 
     def __init__(self, make: bytes, path: Sequence[str]) -> None:
         try:
@@ -140,13 +73,26 @@ class _Process:
         self._listener.start()
 
     def alive(self) -> bool:
+        """Whether it has not ended."""
         return self._process.poll() is None
 
     def kill(self) -> None:
+        """Ends it in the middle of whatever it does; from any thread."""
         self._process.kill()
 
     def ask(self, task: Task, tick: Tick) -> tuple[str, Any]:
-        """Sends a task and waits for the answer."""
+        r"""Sends a task and waits for the answer.
+
+        Args:
+            task (`Task`): what to do.
+            tick: called with the bytes and tokens newly done.
+
+        Returns:
+            `("record", dict)`, or `("failed", exception)` if the work raised it or the process cannot work at all.
+
+        Raises:
+            Died: if it ended without an answer.
+        """
         requests, answers = _open(self._process.stdin), _open(self._process.stdout)
         self._begun = False
         try:
@@ -174,13 +120,13 @@ class _Process:
             return self._ended()
 
     def _ended(self) -> tuple[str, Any]:
-        """Without an answer: an error if it never got as far as working, else raises `Died`."""
+        """What follows from an end without an answer."""
         self.end(kill=False)
         how = _how_it_ended(self._process.returncode)
         got = "\n       ".join([how, *self._last_words])
         if self._greeted or self._process.returncode < 0:
             raise Died(got, begun=self._begun)
-        return "failed", _never_begun(got)
+        return "failed", never_begun(got)
 
     def _listen(self, errors: IO[bytes]) -> None:
         """Passes on what the process prints, and keeps the last of it."""
@@ -227,7 +173,8 @@ def unpacked(pickled: bytes | None, says: str, where: str) -> Exception:
     return error
 
 
-def _deadly(task: Task, got: str) -> RuntimeError:
+def deadly(task: Task, got: str) -> RuntimeError:
+    """The error for a task that has killed `DEATHS` workers."""
     return RuntimeError(
         explain(
             f"{DEATHS} workers in a row died on {described(task)}",
@@ -237,12 +184,13 @@ def _deadly(task: Task, got: str) -> RuntimeError:
     )
 
 
-def _never_begun(got: str) -> RuntimeError:
+def never_begun(got: str) -> RuntimeError:
+    """The error for processes that do not get as far as a task."""
     return RuntimeError(
         explain(
             "worker processes end before they can work",
             got=got,
-            fix=f"see whether this works: {sys.executable} -c 'import hf_posenc.jobs.worker'",
+            fix=f"fewer workers if memory ran out; else see {sys.executable} -c 'import hf_posenc.jobs.worker'",
         )
     )
 
