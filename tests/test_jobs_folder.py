@@ -261,7 +261,7 @@ def test_a_folder_with_other_things_and_no_manifest_is_refused_and_stays_as_it_i
     for name in ("README.md", "b.txt", "c.txt", "shard-000000.parquet"):
         (tmp_path / name).write_text("mine")
     message = (
-        r"other files, and no manifest.json of an earlier run\n  got: README.md, b.txt, c.txt and 1 more\n  fix: an"
+        r"other files, and no manifest.json of an earlier run\n  got: README.md, b.txt, c.txt and 1 more\n  fix: ano"
     )
     with pytest.raises(ValueError, match=message), Folder(tmp_path):
         pass
@@ -301,6 +301,16 @@ def test_what_an_interrupted_run_left_aside_is_removed_and_nothing_else(tmp_path
         assert list(shards_in(folder.path)) == [0]
         assert list(rejected_in(folder.path)) == [0]
     assert names(tmp_path) == sorted(kept)
+
+
+def test_a_folder_that_cannot_be_cleared_is_not_kept_locked(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").touch()
+    (tmp_path / ".README.md.1-ffffffff.aside").mkdir()
+    with pytest.raises(OSError, match="aside"), Folder(tmp_path):
+        pass
+    (tmp_path / ".README.md.1-ffffffff.aside").rmdir()
+    with Folder(tmp_path):
+        pass
 
 
 def test_what_a_run_killed_before_its_manifest_left_is_no_foreign_file(tmp_path: Path) -> None:

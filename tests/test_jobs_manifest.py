@@ -443,7 +443,7 @@ def job(path, kill_at=None, start=""):
     os.write = lambda opened, text: (step(), write(opened, text))[1]
     sys.addaudithook(step)
     try:
-        run(path, range(3), save_each=start == "nothing")
+        run(path, range(2), save_each=start == "nothing")
         os._exit(0)
     finally:
         os._exit(1)
@@ -456,8 +456,8 @@ for start in ("nothing", "bad shards"):
         path = root / f"{start}-{kill_at}"
         if start == "bad shards":
             shutil.copytree(root / "whole", path)
-            (path / shard_name(1)).unlink()
-            (path / shard_name(2)).write_bytes(b"flipped")
+            (path / shard_name(0)).unlink()
+            (path / shard_name(1)).write_bytes(b"flipped")
         status = job(path, kill_at, start)
         assert status in (0, signal.SIGKILL), status
         assert job(path) == 0, f"does not go on after step {kill_at}"
@@ -480,5 +480,5 @@ def test_killed_before_any_step_it_goes_on_to_the_very_same_files(tmp_path: Path
     )
     assert ran.returncode == 0, ran.stderr
     steps = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in ran.stdout.splitlines()}
-    assert steps["nothing"] > 60
-    assert steps["bad shards"] > 40
+    assert steps["nothing"] > 40
+    assert steps["bad shards"] > 30

@@ -210,24 +210,32 @@ class Folder:
 
     def __enter__(self) -> Folder:
         try:
-            # Whoever leaves takes the lock's file, and an empty folder, away: then the file that was locked here is no
-            # longer the one that others see, and it is tried again.
+            # Whoever leaves takes the lock's file, and an empty folder, away: then there is none, or the file that was
+            # locked here is no longer the one that others see, and it is tried again.
             while self._lock is None:
                 self._make()
-                self._refuse_foreign()
-                self._lock = self._try_lock()
+                with suppress(FileNotFoundError):
+                    self._refuse_foreign()
+                    self._lock = self._try_lock()
         except OSError as error:
             if error.filename is not None and (message := _why(error, self.path / _LOCK)):
                 raise _os_error(message, error) from error
             raise
-        for path in self.path.iterdir():
-            if _ASIDE.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+        try:
+            for path in self.path.iterdir():
+                if _ASIDE.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+        except BaseException:
+            self._leave()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -262,17 +270,14 @@ class Folder:
                 explain(
                     f"the output folder {self.path} holds other files, and no {MANIFEST} of an earlier run",
                     got=", ".join(foreign[:3]) + more,
-                    fix="another --output folder, or delete this one",
+                    fix="another --output folder, new or empty",
                 )
             )
 
     def _try_lock(self) -> int | None:
         """The descriptor that holds the lock; `None` if the file was taken away before it could be locked."""
         path = self.path / _LOCK
-        try:
-            opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            return None
+        opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _lock_now(opened)
         except OSError as error:
