@@ -79,26 +79,26 @@ def run_on_ray(
         desk = ray.remote(Desk).options(**options).remote()
         # Beyond those being written: the next one for each where they are few, for every fourth where they are many.
         feeder = Feeder(ray, desk, tasks, at_most=at_once + max(2, at_once // 4))
-        try:
-            feeder.start()
-            clerk = {"desk": desk, "writer": [ray.put(writer)], "folder": folder, "versions": versions()}
-            how = _placed(ray.data, clerk, at_once, on_gpus=embeds and gpus > 0)
-            yield from _records(ray, _stream(ray, desk, how), feeder, folder)
-            feeder.check_complete()
-        finally:
-            feeder.close()
-            if ray.is_initialized():  # else asking would start one
-                ray.kill(desk)
+        clerk = {"desk": desk, "writer": [ray.put(writer)], "folder": folder, "versions": versions()}
+        how = _placed(ray.data, clerk, cpus, at_once, on_gpus=embeds and gpus > 0)
+        feeder.start()
+        with contextlib.closing(_stream(ray, desk, how)) as tables:
+            try:
+                yield from _records(ray, tables, feeder, folder)
+                feeder.check_complete()
+            finally:
+                feeder.close()
 
 
-def _placed(data: Any, clerk: dict[str, Any], at_once: int, *, on_gpus: bool) -> dict[str, Any]:
+def _placed(data: Any, clerk: dict[str, Any], cpus: int, at_once: int, *, on_gpus: bool) -> dict[str, Any]:
     """The arguments of `map_batches` that say where a clerk runs."""
     if on_gpus:
         # From one upwards: a pool that waits for more actors than there is room for waits for ever.
         pool = data.ActorPoolStrategy(min_size=1, max_size=at_once)
         return {"fn": Clerk, "fn_constructor_kwargs": clerk, "num_gpus": 1, "compute": pool}
     # Tasks rather than actors: they use whatever core is free, and their processes are kept for the next one.
-    return {"fn": Clerk(**clerk), "num_cpus": 1, "compute": data.TaskPoolStrategy(size=at_once)}
+    pool = data.TaskPoolStrategy(size=at_once if at_once < cpus else None)
+    return {"fn": Clerk(**clerk), "num_cpus": 1, "compute": pool}
 
 
 def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, None]:
@@ -119,23 +119,22 @@ def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, No
         yield from answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
 
 
-def _records(ray: Any, tables: Generator[Any, None, None], feeder: Feeder, folder: Path) -> Iterator[dict[str, Any]]:
+def _records(ray: Any, tables: Iterator[Any], feeder: Feeder, folder: Path) -> Iterator[dict[str, Any]]:
     """One record for each task, whatever Ray tried more than once."""
-    with contextlib.closing(tables):
-        while True:
-            try:
-                table = next(tables, None)
-            except ray.exceptions.RayError as problem:
-                fix = "see that every machine has hf-posenc; then the same again, which keeps what is written"
-                raise RuntimeError(explain("Ray gave up", got=_gist(problem), fix=fix)) from problem
-            if table is None:
-                return
-            for number, answer in zip(table["task"].to_pylist(), table["answer"].to_pylist(), strict=True):
-                if number in feeder.window:  # else made twice: an equal file in the place of the first
-                    record = _record(number, *pickle.loads(answer), feeder=feeder)
-                    _check_there(folder, record)
-                    feeder.done(number)
-                    yield record
+    while True:
+        try:
+            table = next(tables, None)
+        except ray.exceptions.RayError as problem:
+            fix = "see that every machine has hf-posenc; then the same again, which keeps what is written"
+            raise RuntimeError(explain("Ray gave up", got=_gist(problem), fix=fix)) from problem
+        if table is None:
+            return
+        for number, answer in zip(table["task"].to_pylist(), table["answer"].to_pylist(), strict=True):
+            if number in feeder.window:  # else made twice: an equal file in the place of the first
+                record = _record(number, *pickle.loads(answer), feeder=feeder)
+                _check_there(folder, record)
+                feeder.done(number)
+                yield record
 
 
 def _record(number: int, kind: str, *content: Any, feeder: Feeder) -> dict[str, Any]:

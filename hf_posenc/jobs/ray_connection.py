@@ -104,6 +104,9 @@ def _left_as_found() -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Ray's loggers say nothing: what matters is raised. Only after the import, which sets them up."""
+    # Said of a corpus with fewer shards than workers. A filter by itself: others may come and go between two records.
+    warnings.filterwarnings("ignore", message="The maximum number of concurrent tasks")
+    unheard = warnings.filters[0]
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -113,6 +116,8 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+        with contextlib.suppress(ValueError):
+            warnings.filters.remove(unheard)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ What is done with them is for `ray_clerk`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -107,11 +108,15 @@ class Feeder(threading.Thread):
         return self._described[number]
 
     def close(self) -> None:
-        """Stops reading, and asks nothing of Ray any more; what is being read at the moment is not waited for long."""
+        """Stops reading, tells whoever waits at the desk that nothing will come, and asks nothing of Ray any more."""
         with self._news:
             self._closed = True
             self._news.notify_all()
         self.join(_SECONDS_TO_STOP)
+        if self._ray.is_initialized():  # else asking would start one
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.get(self._desk.tell.remote(self._turn + 1, {}, self._count, True), timeout=_SECONDS_TO_STOP)
+                self._ray.kill(self._desk)
 
     def check_complete(self) -> None:
         """Raises what reading raised, and if tasks were lost."""
@@ -143,7 +148,9 @@ class Feeder(threading.Thread):
 
     def _tell(self) -> None:
         self._turn += 1
-        self._desk.tell.remote(self._turn, self.window, self._count, self._ended)
+        # Not tried again by Ray: the next telling comes soon enough.
+        tell = self._desk.tell.options(max_task_retries=0)
+        tell.remote(self._turn, self.window, self._count, self._ended)
 
 
 def numbers(ray: Any, desk: Any) -> Any:
