@@ -222,9 +222,7 @@ class Folder:
                 raise _os_error(message, error) from error
             raise
         try:
-            for path in self.path.iterdir():
-                if _ASIDE.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
+            self._clear()
         except BaseException:
             self._leave()
             raise
@@ -240,12 +238,20 @@ class Folder:
         if lock is None:
             return
         with suppress(OSError):  # the folder may be gone, or no longer ours to write to
+            self._clear()  # of workers that were stopped
+        with suppress(OSError):
             if sys.platform != "win32" and _same_file(lock, self.path / _LOCK):
                 (self.path / _LOCK).unlink()
         _let_go(lock)
         if self._made:
             with suppress(OSError):  # of a run that was refused nothing stays; a folder with files in it does
                 self.path.rmdir()
+
+    def _clear(self) -> None:
+        """Removes the files that were broken off."""
+        for path in self.path.iterdir():
+            if _ASIDE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
     def _make(self) -> None:
         there = self.path.exists()
