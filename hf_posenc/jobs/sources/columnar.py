@@ -23,6 +23,7 @@ class ParquetFile(InputFile):
     """A Parquet file."""
 
     reading: Reading = field(default_factory=Reading)
+    can_jump: bool = True
 
     def offered(self) -> Offered:
         """Its columns."""
@@ -75,6 +76,7 @@ class ArrowFile(InputFile):
     """A file of Arrow's own, with a footer (`.feather`, Ray) or without (`datasets`); mapped into memory."""
 
     reading: Reading = field(default_factory=Reading)
+    can_jump: bool = True
 
     def offered(self) -> Offered:
         """Its columns."""

@@ -24,6 +24,9 @@ class Reader(Protocol):
     def ended(self) -> bool:
         """Whether nothing is left."""
 
+    def forward(self, offset: int, row: int) -> bool:
+        """Go on to a place further on, if that is cheaper than to begin there; whether it was done."""
+
     def close(self) -> None:
         """Let go of what is open."""
 
@@ -102,7 +105,11 @@ class _Cutter:
         self._reader = None
 
     def _reader_at(self, place: Cursor) -> Reader:
-        if self._reader is None or self._at != place:
-            self.close()
+        if self._reader is not None and self._at != place:
+            before, self._at = self._at, place
+            same = before is not None and before.source == place.source and before.row <= place.row
+            if not (same and self._reader.forward(place.offset, place.row)):
+                self.close()
+        if self._reader is None:
             self._reader = self.sources[place.source].reader(place.offset, place.row)
         return self._reader

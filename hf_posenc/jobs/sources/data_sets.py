@@ -29,7 +29,7 @@ class DataSet:
         name (`str`): what messages call it.
         data (`datasets.Dataset`): the set; a format or transform that it has does not matter.
         identity (`dict`): what is written down about it.
-        reading (`Reading`), kind (`str`): as for a file.
+        reading (`Reading`), kind (`str`), can_jump (`bool`): as for a file.
         files (`tuple` of `InputFile`): where it lies, if that is known.
     """
 
@@ -38,6 +38,7 @@ class DataSet:
     identity: dict[str, Any]
     reading: Reading = field(default_factory=Reading)
     kind: str = "data set"
+    can_jump: bool = True
     files: tuple[InputFile, ...] = ()
 
     def size(self) -> int | None:
@@ -89,7 +90,7 @@ class StreamedSet:
         name (`str`): what messages call it.
         data (`datasets.IterableDataset`): the set.
         identity (`dict`): what is written down about it.
-        reading (`Reading`), kind (`str`): as for a file.
+        reading (`Reading`), kind (`str`), can_jump (`bool`): as for a file.
         files (`tuple` of `InputFile`): where it lies, if that is known.
     """
 
@@ -98,6 +99,7 @@ class StreamedSet:
     identity: dict[str, Any]
     reading: Reading = field(default_factory=Reading)
     kind: str = "streamed data set"
+    can_jump: bool = False
     files: tuple[InputFile, ...] = ()
 
     def size(self) -> int | None:

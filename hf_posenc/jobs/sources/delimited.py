@@ -6,7 +6,7 @@ Texts are read as they are written: an empty field is an empty text, and "NA" or
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class CsvFile(InputFile):
     """A file with a line of names on top, compressed or not; `.tsv` has tabs, all others have commas."""
 
     reading: Reading = field(default_factory=Reading)
+    can_jump: bool = False
 
     def offered(self) -> Offered | None:
         """Its columns, their types told from the first rows; `None` when it is empty."""
@@ -42,7 +43,7 @@ class CsvFile(InputFile):
         try:
             told = self._reader(pa.BufferReader(start), {}, _FIRST).schema
         except pa.ArrowInvalid:  # a first row of many lines
-            with closing(self._opened({}, LONGEST)) as file:
+            with self._opened({}, LONGEST) as file:
                 told = file.schema
         texts = self.reading.texts
         fields = [pa.field(one.name, pa.string() if one.name in texts else _as_written(one.type)) for one in told]
@@ -61,7 +62,7 @@ class CsvFile(InputFile):
         # Bytes, so that one text that is not UTF-8 is one bad row.
         types = {name: pa.binary() if name in self.reading.texts else kind for name, kind in wanted.items()}
         for block in (_BLOCK, LONGEST):
-            with closing(self._opened(types, block, [name for name in names if name in there.schema.names])) as file:
+            with self._opened(types, block, [name for name in names if name in there.schema.names]) as file:
                 given = 0
                 try:
                     for batch in file:
@@ -80,11 +81,15 @@ class CsvFile(InputFile):
         texts = {name: columns[name].view(pa.string()) for name in self.reading.texts if name in columns}
         return pa.record_batch({**columns, **texts})
 
-    def _opened(self, types: dict[str, pa.DataType], block: int, names: list[str] | None = None) -> Any:
-        try:
-            return self._reader(opened(self.path, self.compression, self.name), types, block, names)
-        except _BROKEN as wrong:
-            raise ValueError(self._broken(wrong)) from wrong
+    @contextmanager
+    def _opened(self, types: dict[str, pa.DataType], block: int, names: list[str] | None = None) -> Iterator[Any]:
+        with closing(opened(self.path, self.compression, self.name)) as stream:
+            try:
+                file = self._reader(stream, types, block, names)
+            except _BROKEN as wrong:
+                raise ValueError(self._broken(wrong)) from wrong
+            with closing(file):
+                yield file
 
     def _reader(self, stream: Any, types: dict[str, pa.DataType], block: int, names: list[str] | None = None) -> Any:
         from pyarrow import csv

@@ -22,7 +22,7 @@ from .json_array import JsonArrayFile, is_array
 from .kinds import COMPRESSIONS, Format, compression_of, format_of, is_known
 from .lines import TextFile
 from .sets import by_name, described, of_object, saved
-from .splits import chosen, split_of
+from .splits import SPLITS, chosen, split_of
 
 Source = TextFile | JsonArrayFile | CsvFile | ParquetFile | ArrowFile | DataSet | StreamedSet
 
@@ -120,7 +120,7 @@ class Finder:
                 )
             )
         split_for = {one: split_of(one.relative_to(path)) for one in files}
-        there = [split for split in dict.fromkeys(split_for.values()) if split is not None]
+        there = [split for split in SPLITS if split in split_for.values()]
         if self.split is not None or len(there) > 1:
             wanted = chosen(name, there, self.split)
             files = files if self.split == "all" else [one for one in files if split_for[one] in wanted]

@@ -50,6 +50,7 @@ class JsonArrayFile(InputFile):
     """A file of JSON that is one list."""
 
     reading: Reading = field(default_factory=Reading)
+    can_jump: bool = False
 
     def offered(self) -> Offered | None:
         """Its columns, as its first elements show them."""

@@ -102,6 +102,18 @@ class TextReader:
         self._fill(1)
         return not self._held
 
+    def forward(self, offset: int, row: int) -> bool:
+        """Read on to a place further on where the file is compressed; a plain one is entered there by a jump."""
+        if self.file.compression is None or offset < self.offset:
+            return False
+        while (rest := offset - self.offset) > 0 and not self.ended():
+            self._fill(min(rest, _STEP))
+            passed = min(rest, len(self._held))
+            self._held = self._held[passed:]
+            self.offset += passed
+        self.row = row
+        return True
+
     def close(self) -> None:
         """Let go of the file."""
         self._stream.close()

@@ -60,7 +60,7 @@ def saved(name: str, path: Path, split: str | None, reading: Reading) -> DataSet
     if isinstance(data, datasets.DatasetDict):
         wanted = chosen(name, list(data), split)
         data = data[wanted[0]] if len(wanted) == 1 else datasets.concatenate_datasets([data[one] for one in wanted])
-    elif split is not None and split != "all":
+    elif split not in (None, "all", str(data.split)):
         raise ValueError(
             explain(
                 f"{name} was saved as one data set, without splits", got=f"dataset_split={split!r}", fix="leave it out"
@@ -134,13 +134,10 @@ def _worded(name: str, load: Callable[[], Any]) -> Any:
         return load()
     except Exception as wrong:
         said = str(wrong).strip().splitlines() or [type(wrong).__name__]
-        raise ValueError(
-            explain(
-                f"{name!r} is no file or folder here, and datasets cannot load it"
-                if not Path(name).exists()
-                else f"{name}: datasets cannot load it",
-                got=said[0],
-                fix="check the name and the network; unset HF_HUB_OFFLINE to let it be fetched; dataset_config=... "
-                "(--dataset-config) names a configuration",
-            )
-        ) from wrong
+        here = Path(name).expanduser().exists()
+        rule = (
+            f"{name} cannot be loaded by datasets" if here else f"{name!r} is no file here, and no data set to be had"
+        )
+        fix = "dataset_config=... (--dataset-config) names a configuration"
+        fix = fix if here else f"check the name; unset HF_HUB_OFFLINE to let it be fetched; {fix}"
+        raise ValueError(explain(rule, got=said[0], fix=fix)) from wrong

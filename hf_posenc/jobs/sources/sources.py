@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,14 @@ from .columns import carried
 from .cutting import tasks_of
 from .found import Finder, Source
 from .kinds import Format, checked_format
+from .marks import State
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
+
+# Kinds whose columns are told from the first rows; that is done for so many files. The rows of all are held to it.
+_TOLD = ("jsonl", "json array", "csv")
+_LOOKED_AT = 16
 
 
 @dataclass
@@ -36,14 +42,14 @@ class Sources:
 
     files: Sequence[Source]
     schema: pa.Schema
-    _seen: list[tuple[int, int]] = field(default_factory=list, repr=False)
+    _seen: list[State] = field(default_factory=list, repr=False)
 
     @property
     def names(self) -> list[str]:
         """What messages call each source."""
         return [file.name for file in self.files]
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """Bytes of text in all, or a fair estimate; `None` when unknown."""
         sizes = [file.size() for file in self.files]
@@ -51,9 +57,8 @@ class Sources:
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """What makes each source this one and no other: JSON values, the digests of contents among them."""
-        marks = [file.mark() for file in self.files]
-        self._seen = [(mark["size"], mark["mtime_ns"]) for mark in marks]
-        return marks
+        self._seen = [file.state() for file in self.files]  # before they are read: what is written meanwhile is seen
+        return [file.mark() for file in self.files]
 
     def same_as(self, fingerprint: list[dict[str, Any]]) -> list[str]:
         """What is different from the inputs that `fingerprint` was made of, in words; empty when nothing is."""
@@ -136,7 +141,18 @@ def open_sources(
         Reading(text_column, text_pair_column), format, split == "paragraphs", dataset_config, dataset_split
     )
     files = [source for given in inputs for source in finder.sources(given)]
-    offered = [columns_there for file in files if (columns_there := file.offered()) is not None]
+    if (dataset_split or dataset_config) and all(map(_is_file, inputs)):
+        got = f"dataset_split={dataset_split!r}, dataset_config={dataset_config!r}, and nothing but files"
+        raise ValueError(
+            explain("only a folder or a data set has splits and configurations", got=got, fix="leave it out")
+        )
+    told = [file for file in files if file.kind in _TOLD][:_LOOKED_AT]
+    looked_at = [file for file in files if file.kind not in _TOLD or file in told]
+    offered = [there for file in looked_at if (there := file.offered()) is not None]
     schema = carried(offered, finder.reading.texts, columns)
     reading = Reading(text_column, text_pair_column, schema)
     return Sources([replace(file, reading=reading) for file in files], schema)
+
+
+def _is_file(given: object) -> bool:
+    return isinstance(given, str | os.PathLike) and Path(given).expanduser().is_file()

@@ -9,8 +9,9 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ..._explain import explain, one_of
+from ..._explain import explain
 
+SPLITS = ("train", "validation", "test")
 # As `load_dataset` tells splits by words in names of files and folders.
 _WORDS = {
     "train": "train",
@@ -73,5 +74,11 @@ def chosen(name: str, there: Sequence[str], asked: str | None) -> list[str]:
     wanted = [word.strip() for word in asked.split("+")]
     for split in wanted:
         if split not in there:
-            raise ValueError(one_of(f"dataset_split of {name}", split, there or ["all"]))
+            raise ValueError(
+                explain(
+                    f"{name} has no split {split!r}",
+                    got=f"its splits are {', '.join(there) or 'not told apart by names'}",
+                    fix=f'dataset_split="{there[0] if there else "all"}"',
+                )
+            )
     return wanted

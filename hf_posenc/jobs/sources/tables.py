@@ -31,6 +31,10 @@ class Table(Protocol):
         """What messages call it."""
 
     @property
+    def can_jump(self) -> bool:
+        """Whether rows can be reached without reading those before."""
+
+    @property
     def reading(self) -> Reading:
         """Which columns to read."""
 
@@ -92,6 +96,16 @@ class TableReader:
             self._held = self._fitted(self._held)
             self._sizes = row_sizes(self._held)
         return False
+
+    def forward(self, offset: int, row: int) -> bool:
+        """Pass over the rows up to a place further on, where the table has to be read anyway."""
+        if self.table.can_jump or row < self.row:
+            return False
+        while self.row < row and not self.ended() and self._held is not None:
+            passed = min(row - self.row, self._held.num_rows)
+            self._held, self._sizes = self._held.slice(passed), self._sizes[passed:]
+            self.row += passed
+        return True
 
     def close(self) -> None:
         """Let go of what is open."""

@@ -1,0 +1,403 @@
+"""Tables, folders and data sets as sources of a corpus: the same rows however they are stored, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_posenc.jobs.rows import Reading, rows_of
+from hf_posenc.jobs.sources import Sources, open_sources
+from hf_posenc.jobs.sources.row_sizes import row_sizes
+from hf_posenc.jobs.task import Cursor, Task
+
+ROWS = 300
+TABLE = pa.table(
+    {
+        "text": [f"I ride bike {number}" + " on" * (number % 7) for number in range(ROWS)],
+        "id": pa.array(range(ROWS), pa.int64()),
+        "day": pa.array(range(ROWS), pa.timestamp("us")),
+        "picture": pa.array([{"bytes": b"x" * (number % 5), "path": None} for number in range(ROWS)]),
+        "tags": pa.array([None if number % 3 == 0 else ["a"] * (number % 4) for number in range(ROWS)]),
+        "kind": pa.array([f"k{number % 3}" for number in range(ROWS)]).dictionary_encode(),
+    }
+)
+PLAIN = TABLE.select(["text", "id"])
+
+
+def as_parquet(path: Path) -> None:
+    pq.write_table(TABLE, path, row_group_size=70)
+
+
+def as_arrow_file(path: Path) -> None:
+    with pa.ipc.new_file(path, TABLE.schema) as file:
+        file.write_table(TABLE, 110)
+
+
+def as_arrow_stream(path: Path) -> None:
+    with pa.ipc.new_stream(path, TABLE.schema) as stream:
+        stream.write_table(TABLE, 110)
+
+
+def as_csv(path: Path) -> None:
+    pa.csv.write_csv(PLAIN, path)
+
+
+def as_csv_gz(path: Path) -> None:
+    as_csv(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
+def as_json_array(path: Path) -> None:
+    path.write_text(json.dumps(PLAIN.to_pylist(), indent=1))
+
+
+def saved_set(path: Path) -> None:
+    datasets.Dataset(TABLE).save_to_disk(path, num_shards=2)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a.parquet": as_parquet,
+    "file.arrow": as_arrow_file,
+    "stream.arrow": as_arrow_stream,
+    "a.csv": as_csv,
+    "a.csv.gz": as_csv_gz,
+    "a.json": as_json_array,
+    "saved": saved_set,
+}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the same rows in every kind of table."""
+    folder = tmp_path_factory.mktemp("tables")
+    datasets.disable_progress_bars()
+    for name, make in KINDS.items():
+        make(folder / name)
+    return folder
+
+
+def rows_in(sources: Sources, tasks: Any, text_column: str = "text") -> list[dict[str, Any]]:
+    reading = Reading(text_column, None, sources.schema)
+    return [row for task in tasks for part in task.parts for row in rows_of(part, reading).table.to_pylist()]
+
+
+def read(*inputs: Any, shard_bytes: int = 1 << 20, **options: Any) -> list[dict[str, Any]]:
+    sources = open_sources(inputs, **options)
+    return rows_in(sources, sources.tasks(shard_bytes), options.get("text_column", "text"))
+
+
+def objects() -> Iterator[Any]:
+    yield datasets.Dataset(TABLE)
+    yield datasets.Dataset(TABLE).to_iterable_dataset(num_shards=3)
+
+
+# ---------------------------------------------------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_table_gives_its_rows_with_their_types(stored: Path, name: str) -> None:
+    sources = open_sources([stored / name])
+    expected = PLAIN if name in ("a.csv", "a.csv.gz", "a.json") else TABLE
+    assert rows_in(sources, sources.tasks(2000)) == expected.to_pylist()
+    if name == "saved":  # datasets knows no dictionaries
+        expected = expected.set_column(5, "kind", expected["kind"].cast(pa.string()))
+    assert sources.schema == expected.schema.remove(0).remove_metadata()
+    assert sources.size is not None
+    assert open_sources([stored / name], columns=["id"]).schema.names == ["id"]
+    assert read(stored / name, columns=[]) == TABLE.select(["text"]).to_pylist()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
+@given(shard_bytes=st.integers(100, 20_000), data=st.data())
+@pytest.mark.parametrize("name", KINDS)
+def test_any_shards_of_a_table_may_be_done_and_the_others_are_the_same_bytes(
+    stored: Path, name: str, shard_bytes: int, data: st.DataObject
+) -> None:
+    check_any_done([stored / name, stored / "a.csv"], shard_bytes, data)
+
+
+@settings(deadline=None, max_examples=15)
+@given(shard_bytes=st.integers(100, 20_000), data=st.data())
+def test_any_shards_of_data_set_objects_may_be_done(shard_bytes: int, data: st.DataObject) -> None:
+    check_any_done(list(objects()), shard_bytes, data)
+
+
+def check_any_done(inputs: list[Any], shard_bytes: int, data: st.DataObject) -> None:
+    options: dict[str, Any] = {"columns": ["id"]}
+    tasks: list[Task] = list(open_sources(inputs, **options).tasks(shard_bytes))
+    assert tasks[-1].ends == Cursor(len(inputs))
+    done = data.draw(st.sets(st.sampled_from(range(len(tasks)))))
+    again = open_sources(inputs, **options).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done})
+    assert list(again) == [task for task in tasks if task.shard not in done]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_texts_may_be_encoded_in_any_way(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = pa.array(["I ride", None, "bike", "I ride"])
+    encoded = texts.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else texts.cast(kind)
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("text", kind)])) as file:
+        file.write_table(pa.table({"text": encoded}))
+    sources = open_sources([tmp_path / "a.arrow"])
+    (task,) = sources.tasks(1000)
+    rows = rows_of(task.parts[0], Reading())
+    assert rows.table["text"].to_pylist() == texts.to_pylist()
+    assert rows.table.schema == pa.schema([("text", pa.string())])
+    assert rows.bad == {1: "column 'text' is null"}
+    assert rows.numbers.tolist() == [0, 1, 2, 3]
+
+
+def test_text_in_parquet_that_is_not_utf8_is_a_bad_row_in_every_column(tmp_path: Path) -> None:
+    spoilt = pa.array([b"a", b"b\xff", b"c"]).view(pa.string())
+    pq.write_table(pa.table({"text": spoilt, "note": ["x", "y", "z"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["d", "e", "f"], "note": spoilt}), tmp_path / "b.parquet")
+    sources = open_sources([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    (task,) = sources.tasks(1000)
+    first, second = (rows_of(part, Reading(schema=sources.schema)) for part in task.parts)
+    assert first.bad == {1: "column 'text' is not UTF-8: byte 0xff at position 1 (invalid start byte)"}
+    assert second.bad == {1: "column 'note' is not UTF-8: byte 0xff at position 1 (invalid start byte)"}
+    assert first.table["text"].to_pylist() == ["a", None, "c"]
+
+
+def test_a_large_row_group_is_read_page_by_page(tmp_path: Path) -> None:
+    path = tmp_path / "one_group.parquet"
+    texts = pa.array([f"{number:06} " + "x" * 500 for number in range(40_000)])
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=40_000, use_dictionary=False, compression="none")
+    tasks = open_sources([path]).tasks(1 << 20)
+    next(tasks)
+    before = pa.total_allocated_bytes()
+    shards = sum(1 for _ in tasks)
+    assert shards >= 18
+    assert pa.total_allocated_bytes() - before < 16 << 20
+
+
+def test_csv_keeps_words_for_nothing_quotes_and_line_breaks(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text,n,day\r\n"a, ""b""\nc",1,2024-01-01\r\nNA,,x\r\n,3,\r\nnull,4,\r\n12,5,')
+    assert [row["text"] for row in read(path)] == ['a, "b"\nc', "NA", "", "null", "12"]
+    assert [row["n"] for row in read(path)] == [1, None, 3, 4, 5]
+    assert [row["day"] for row in read(path)] == ["2024-01-01", "x", "", "", ""]
+    (tmp_path / "a.tsv").write_bytes(b"text\tn\na, b\t1\n")
+    assert read(tmp_path / "a.tsv") == [{"text": "a, b", "n": 1}]
+
+
+def test_a_csv_row_longer_than_a_block_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text,n\n" + b"a,1\n" * 10 + b"x" * 10_000_000 + b",2\nb,3\n")
+    assert [len(row["text"]) for row in read(path)] == [1] * 10 + [10_000_000, 1]
+
+
+def test_bad_elements_of_a_list_of_json_are_rows_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    elements = [{"text": "a\nb"}, {"text": 3}, "c", None, {"text": "\u00e9"}, {"text": None}]
+    path.write_bytes(b"\xef\xbb\xbf " + json.dumps(elements, indent=2, ensure_ascii=False).encode())
+    (task,) = open_sources([path]).tasks(1000)
+    rows = rows_of(task.parts[0], Reading())
+    assert rows.table["text"].to_pylist() == ["a\nb", None, None, None, "\u00e9", None]
+    assert {row: reason.split(",")[0] for row, reason in rows.bad.items()} == {
+        1: "column 'text' is int",
+        2: "is text",
+        3: "is null",
+        5: "column 'text' is null",
+    }
+
+
+def test_sizes_of_rows_are_those_of_their_values_and_not_of_the_memory_behind() -> None:
+    batch = TABLE.combine_chunks().to_batches()[0]
+    whole = row_sizes(batch)
+    of_text, of_numbers, of_kind, of_null = len("I ride bike 1 on"), 8 + 8, len("k1"), 8
+    assert whole[1] == 1 + of_text + of_numbers + len(b"x") + of_null + len("a") + of_kind
+    np.testing.assert_array_equal(whole[7:90], row_sizes(batch.slice(7, 83)))
+    np.testing.assert_array_equal(whole, np.concatenate([row_sizes(batch.slice(row, 1)) for row in range(ROWS)]))
+
+
+# ------------------------------------------------------------------------------------------- data sets and their splits
+
+
+def test_objects_are_read_as_they_are_whatever_their_format() -> None:
+    data = datasets.Dataset(TABLE)
+    some = data.select(range(10, 0, -2)).with_format("torch")
+    assert [row["id"] for row in read(some)] == [10, 8, 6, 4, 2]
+    assert read(data.to_iterable_dataset()) == TABLE.to_pylist()
+    shown = datasets.IterableDataset.from_generator(lambda: iter(PLAIN.to_pylist()))
+    assert read(shown) == PLAIN.to_pylist()
+
+
+def test_a_data_set_is_known_again_and_another_is_not(tmp_path: Path) -> None:
+    data = datasets.Dataset(TABLE)
+    marks = open_sources([data]).fingerprint()
+    assert open_sources([data]).same_as(json.loads(json.dumps(marks))) == []
+    (words,) = open_sources([data.select(range(5))]).same_as(marks)
+    assert "rows 300 before, 5 now" in words
+    data.save_to_disk(tmp_path / "set")
+    sources = open_sources([tmp_path / "set"])
+    marks = sources.fingerprint()
+    assert open_sources([tmp_path / "set"]).same_as(marks) == []
+    (file,) = (tmp_path / "set").glob("*.arrow")
+    os.utime(file, (1, 1))
+    with pytest.raises(ValueError, match="changed while it was read"):
+        sources.check_unchanged()
+
+
+def test_of_several_splits_one_has_to_be_chosen(tmp_path: Path) -> None:
+    data = datasets.Dataset(PLAIN)
+    datasets.DatasetDict(train=data, test=data.select([7])).save_to_disk(tmp_path / "set")
+    with pytest.raises(ValueError, match=r"(?s)has several splits.*train, test.*dataset_split=\"train\""):
+        open_sources([tmp_path / "set"])
+    assert len(read(tmp_path / "set", dataset_split="train")) == ROWS
+    assert [row["id"] for row in read(tmp_path / "set", dataset_split="test")] == [7]
+    assert len(read(tmp_path / "set", dataset_split="all")) == ROWS + 1
+    with pytest.raises(ValueError, match=r"has no split 'tset'"):
+        open_sources([tmp_path / "set"], dataset_split="tset")
+
+
+def lines(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n")
+    return folder
+
+
+def test_a_folder_is_its_data_files_in_order(tmp_path: Path) -> None:
+    folder = lines(tmp_path / "f", "b.txt", "a.txt", "sub/c.txt", ".hidden.txt", "README.md", "x.png", "sub/deep/0.txt")
+    names = ["a.txt", "b.txt", "sub/c.txt", "sub/deep/0.txt"]
+    assert [row["text"] for row in read(folder)] == names
+    assert open_sources([folder]).names == [f"{folder}/{name}" for name in names]
+    assert [row["text"] for row in read(f"{folder}/*.txt")] == names[:2]
+    assert [row["text"] for row in read(f"{folder}/**/*.txt")] == names
+
+
+def test_a_folder_whose_files_are_splits_is_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    folder = lines(tmp_path / "f", "test/0.txt", "train-00.txt", "train-01.txt", "contest.txt")
+    with pytest.raises(ValueError, match=r"(?s)several splits.*train, test"):
+        open_sources([folder])
+    assert [row["text"] for row in read(folder, dataset_split="train")] == ["train-00.txt", "train-01.txt"]
+    assert len(read(folder, dataset_split="all")) == 4
+
+
+def test_a_folder_that_describes_itself_is_read_as_it_says(tmp_path: Path) -> None:
+    folder = lines(tmp_path, "data/a.txt", "data/b.txt", "notes.txt")
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: words\n  data_files:\n  - split: train\n    path: data/a.txt\n"
+        "  - split: dev\n    path: data/b.txt\n---\n"
+    )
+    assert [row["text"] for row in read(folder, dataset_split="dev")] == ["data/b.txt"]
+    with pytest.raises(ValueError, match=r"(?s)several splits.*train, dev"):
+        open_sources([folder])
+    with pytest.raises(ValueError, match=r"(?s)cannot be loaded by datasets.*'nope' not found.*dataset_config"):
+        open_sources([folder], dataset_config="nope")
+
+
+def test_a_folder_that_says_how_it_is_to_be_read_is_read_by_datasets(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("text;n\na,b;1\n")
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- config_name: a\n  sep: ';'\n  data_files: c.csv\n---\n")
+    assert read(tmp_path) == [{"text": "a,b", "n": 1}]
+    marks = open_sources([tmp_path]).fingerprint()
+    assert open_sources([tmp_path]).same_as(marks) == []
+    (tmp_path / "c.csv").write_text("text;n\na,b;2\n")
+    (words,) = open_sources([tmp_path]).same_as(marks)
+    assert "c.csv: 13 bytes with another content" in words
+
+
+# -------------------------------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.parquet", b"PAR1 and then nothing", r"a\.parquet cannot be read as Parquet: it is cut off"),
+        ("a.arrow", b"hello world", r"a\.arrow cannot be read as Arrow"),
+        ("a.csv", b"text,n\na,1\nb,2,3\n", r"(?s)a\.csv, row 3: as many fields as names.*Expected 2 columns, got 3"),
+        ("a.json", b'[{"text": "a"}, {"text": "b"', r"a\.json is a list of JSON that cannot be read beyond row 1"),
+        ("a.json", b'[{"text": "a"}, {"text" "b"}]', r"(?s)beyond row 1.*Expecting ':' delimiter"),
+        ("a.json", b'[{"text": "a"}] {}', r"(?s)beyond row 1.*behind the end"),
+        ("a.txt.gz", gzip.compress(b"a\n" * 99999)[:-20], r"a\.txt\.gz cannot be read as a whole gzip file"),
+        ("a.csv.gz", gzip.compress(b"text\n" * 99999)[:-20], r"a\.csv\.gz cannot be read"),
+        ("a.jsonl.zst", b'{"text": "a"}\n', r"a\.jsonl\.zst cannot be read as a whole zstd file"),
+        ("a.txt.xz", b"hello", r"a\.txt\.xz cannot be read as a whole xz file"),
+        ("a.parquet.gz", b"", r"(?s)parquet files are compressed inside.*gunzip"),
+    ],
+)
+def test_a_broken_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / name)
+
+
+def test_a_parquet_file_that_is_cut_off_or_damaged_inside_is_refused_by_name(stored: Path, tmp_path: Path) -> None:
+    content = (stored / "a.parquet").read_bytes()
+    for spoilt in (content[:-100], content[:200] + bytes(2000) + content[2200:]):
+        (tmp_path / "spoilt.parquet").write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"spoilt\.parquet cannot be read as Parquet"):
+            read(tmp_path / "spoilt.parquet")
+
+
+def test_wrong_columns_are_refused_with_the_right_ones(stored: Path, tmp_path: Path) -> None:
+    path = stored / "a.parquet"
+    with pytest.raises(ValueError, match=r"(?s)a\.parquet has no column 'body'.*'text', 'id'"):
+        open_sources([path], text_column="body")
+    with pytest.raises(TypeError, match=r"(?s)column 'id' of .*a\.parquet is int64, expected text.*'text', 'kind'"):
+        open_sources([path], text_column="id")
+    with pytest.raises(ValueError, match=r"(?s)has no column 'lang'.*fix: columns=\['id', 'day'"):
+        open_sources([path], columns=["lang"])
+    with pytest.raises(ValueError, match=r"(?s)a\.txt has no column 'id'.*columns=\[\]"):
+        open_sources([path, lines(tmp_path, "a.txt") / "a.txt"])
+    with pytest.raises(ValueError, match=r"a\.txt has no column 'question'"):
+        open_sources([tmp_path / "a.txt"], text_pair_column="question")
+    pq.write_table(pa.table({"text": ["a"], "id": ["one"]}), tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"column 'id' is string in .*b\.parquet, but int64 in the inputs before it"):
+        open_sources([path, tmp_path / "b.parquet"], columns=["id"])
+    assert len(read(path, tmp_path / "b.parquet", tmp_path / "a.txt", columns=[])) == ROWS + 2
+
+
+def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
+    lines(tmp_path, "corpus.txt", "empty/notes.md")
+    with pytest.raises(FileNotFoundError, match=r"(?s)there is no file .*corpsu\.txt.*fix: .*corpus\.txt"):
+        open_sources([f"{tmp_path}/corpsu.txt"])
+    with pytest.raises(FileNotFoundError, match=r"no file matches"):
+        open_sources([f"{tmp_path}/*.csv"])
+    with pytest.raises(ValueError, match=r"(?s)empty has no data files.*format='text'"):
+        open_sources([tmp_path / "empty"])
+    assert len(read(tmp_path / "empty", format="text")) == 1
+    with pytest.raises(ValueError, match=r"(?s)'nobody/nothing' is no file here, and no data set.*HF_HUB_OFFLINE"):
+        open_sources(["nobody/nothing"])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"(?s)pipe is no file that can be read twice"):
+        open_sources([tmp_path / "pipe"])
+
+
+def test_settings_and_inputs_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a.txt") / "a.txt"
+    with pytest.raises(ValueError, match=r"(?s)format must be one of 'text', 'json'.*'jsn'.*format='json'"):
+        open_sources([path], format="jsn")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"split must be one of 'lines', 'paragraphs'"):
+        open_sources([path], split="words")
+    with pytest.raises(ValueError, match=r"only a folder or a data set has splits"):
+        open_sources([path], dataset_split="train")
+    with pytest.raises(ValueError, match=r"inputs are a list"):
+        open_sources(str(path))
+    with pytest.raises(TypeError, match=r"(?s)an input is a path.*list.*Dataset\.from_dict"):
+        open_sources([["I ride"]])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"(?s)a dictionary of splits is several data sets.*data\['train'\]"):
+        open_sources([datasets.DatasetDict(train=datasets.Dataset(PLAIN))])  # type: ignore[list-item]
