@@ -173,6 +173,7 @@ def test_standard_input_and_contradictions_are_refused(capsys: pytest.CaptureFix
         ("x|add_special_tokens=False", "x|--no-special-tokens"),
         ("x|columns=['url', 'my id']", "x|--column url --column 'my id'"),
         ("x|labels=None, or Collator(tok, labels='masked_lm')", "x|no --labels, or Collator(tok, labels='masked_lm')"),
+        ("x|text_column='a' (--text-column a) names it", "x|--text-column a names it"),
         ("x|text_column=...", "x|--text-column ..."),
         ("text_column names no column of a/text_column.csv|x", "--text-column names no column of a/text_column.csv|x"),
         ("column 'max_length' is int64; the format is csv|x", "column 'max_length' is int64; the format is csv|x"),
@@ -271,7 +272,7 @@ def halfway(now: SimpleNamespace, total: int | None = 100_000_000) -> Bar:
     now.time += 5.0
     assert bar.line(80) == "getting ready  0:05"
     bar.checked(7_000_000)
-    assert bar.line(80) == "7 MB of finished shards checked  0:05"
+    assert bar.line(80) == "7.0 MB of finished shards checked  0:05"
     bar.start(bytes_total=total, bytes_done=20_000_000, shards_done=3)
     for _ in range(10):
         now.time += 1.0

@@ -32,6 +32,19 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
+def weight(size: float) -> str:
+    r"""An amount of bytes.
+
+    Example:
+        >>> weight(812), weight(33_712_345), weight(1.2e12)
+        ('812 bytes', '33.7 MB', '1.2 TB')
+    """
+    for unit, each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= each:
+            return f"{size / each:,.1f} {unit}"
+    return f"{size:.0f} bytes"
+
+
 def clock(seconds: float) -> str:
     """`0:07`, `12:34`, `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
@@ -106,7 +119,7 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         "documents": f"{total['documents']:,}",
         "rows": f"{total['rows']:,}",
         "tokens": f"{total['tokens']:,}{speed}",
-        "shards": f"{len(records):,} in {output}, {total['bytes'] / 1e6:,.1f} MB{by_whom}",
+        "shards": f"{len(records):,} in {output}, {weight(total['bytes'])}{by_whom}",
     }
     if total["cut"]:
         said["cut"] = f"{counted(total['cut'], 'document')} longer than a row may be"

@@ -83,7 +83,9 @@ def _reworded(text: str, options: Mapping[str, str]) -> str:
 
     text = re.sub(rf"(?<![\w.'\"-])({names})={_VALUE}", set_here, text)
     text = re.sub(rf"\A({names})(?= must | takes | has to )", lambda found: options[found[1]].split("/")[0], text)
-    return re.sub(rf"(?<![\w./'\"-])({plain})(?![\w./'\"=-])", lambda found: options[found[1]].split("/")[0], text)
+    text = re.sub(rf"(?<![\w./'\"-])({plain})(?![\w./'\"=-])", lambda found: options[found[1]].split("/")[0], text)
+    # A message for both kinds of reader says it twice: `text_column="body" (--text-column body)`.
+    return re.sub(r"(--[\w-]+)([^()]{0,80}?) \(\1\b[^()]*\)", r"\1\2", text)
 
 
 def _set(option: str, value: str) -> str:
