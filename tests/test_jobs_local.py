@@ -217,7 +217,7 @@ def test_a_worker_loads_no_library_before_it_needs_one_and_has_its_own_surroundi
 # --------------------------------------------------------------------------------------------- a worker is killed
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_workers_killed_at_random_moments_change_nothing(seed: int) -> None:
     chance, mine, done = random.Random(seed), children(), threading.Event()
     killed: set[int] = set()
@@ -254,7 +254,7 @@ def test_workers_killed_at_random_moments_change_nothing(seed: int) -> None:
     assert [sum(column) for column in zip(*told, strict=True)] == [1000 * len(shards), 2 * len(shards)]
 
 
-@pytest.mark.parametrize("how", [-signal.SIGKILL, -signal.SIGSEGV, 3, 0])
+@pytest.mark.parametrize("how", [-signal.SIGSEGV, 0])
 def test_a_task_whose_worker_dies_twice_is_done_by_the_third(tmp_path: Path, how: int) -> None:
     told = []
     run = run_writers(partial(Deadly, tmp_path, 1, 2, how), tasks(3, 10), workers=1, tick=lambda *new: told.append(new))
@@ -285,7 +285,7 @@ def test_a_worker_killed_between_two_tasks_is_no_fault_of_the_next_one() -> None
     workers = []
 
     def tasks_that_kill() -> Iterator[Task]:
-        for shard in range(6):
+        for shard in range(3):
             yield task(shard)
             assert soon(lambda: children() - before)
             assert soon(lambda shard=shard: len(workers) > shard)
@@ -295,7 +295,7 @@ def test_a_worker_killed_between_two_tasks_is_no_fault_of_the_next_one() -> None
     before = children()
     for found in run_writers(Echo, tasks_that_kill(), workers=1):
         workers.append(found["pid"])
-    assert len(set(workers)) == 6
+    assert len(set(workers)) == 3
 
 
 def test_a_worker_that_cannot_start_is_told_of_once_with_its_last_words(
@@ -400,9 +400,9 @@ def test_a_task_that_cannot_be_sent_is_an_error() -> None:
     assert isinstance(caught.value, TypeError | AttributeError | ValueError)
 
 
-@pytest.mark.parametrize("workers", [0, -1, True])
-def test_workers_are_a_positive_number(workers: int) -> None:
-    with pytest.raises(ValueError, match="workers must be at least 1"):
+@pytest.mark.parametrize(("workers", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)])
+def test_workers_are_a_positive_number(workers: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"workers must be .*\n  got: "):
         run_local(None, iter([]), workers=workers)  # type: ignore[arg-type]
 
 
@@ -467,8 +467,7 @@ except BaseException as error:
 """
 
 
-@pytest.mark.parametrize("busy", [0, 1])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("how", "busy"), [(signal.SIGKILL, 1), (signal.SIGTERM, 0)])
 def test_workers_are_gone_within_a_second_of_a_parent_that_is_killed(tmp_path: Path, how: int, busy: int) -> None:
     parent = script(_LONG, tmp_path, busy)
     workers = begun(tmp_path, 2)
@@ -554,8 +553,8 @@ def test_an_interpreter_ends_though_a_run_is_still_open(tmp_path: Path) -> None:
 
 
 _SHORT = """\
-records = list(run_writers(Echo, tasks(5), workers=2))
-assert sorted(record["shard"] for record in records) == [0, 1, 2, 3, 4]
+records = list(run_writers(Echo, tasks(3), workers=1))
+assert [record["shard"] for record in records] == [0, 1, 2]
 os.write(1, b"done")
 """
 

@@ -15,6 +15,7 @@ from threading import Condition, Thread, current_thread
 from typing import Any, Literal
 
 from .._explain import explain
+from ..packing.checks import whole_number
 from .interpreter import search_path
 from .job import Job
 from .process import Died
@@ -48,7 +49,7 @@ def run_local(
         Generator of `dict`: the record of each task, in any order.
 
     Raises:
-        TypeError: if the job cannot be sent to another process.
+        TypeError: if the job cannot be sent to another process, or `workers` is no whole number.
         ValueError: if `workers` is not positive.
         RuntimeError: while iterating, if workers cannot start, or if one task kills three of them. What a worker or
             the iterator raises is raised as it is.
@@ -81,8 +82,7 @@ def run_writers(
         >>> list(run_writers(partial(shard_writer, None), iter([]), workers=2))
         []
     """
-    if isinstance(workers, bool) or workers < 1:
-        raise ValueError(explain("workers must be at least 1", got=repr(workers), fix="workers=os.cpu_count()"))
+    workers = whole_number("workers", workers, example=2)
     try:
         pickled = pickle.dumps(make, 5)
     except Exception as error:
