@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .folder import CARD, REJECTED, written_whole
 from .manifest import Manifest
+from .markdown import code_rows, count, plain, size, table
 
 _FRONT = """---
 configs:
@@ -28,7 +28,7 @@ configs:
 _MARK = "<!-- written by hf-posenc {}; change anything above, and it is left alone -->\n"
 _MARKED = re.compile(re.escape(_MARK).replace(r"\{\}", "([0-9a-f]{64})"))
 _BATCH = 32  # rows, in the records' `padded`
-_MOST = 20  # settings, inputs and columns have a line each, up to so many
+_MOST = 20  # inputs, and columns, have a line each, up to so many
 
 
 def write_card(folder: Path, manifest: Manifest) -> bool:
@@ -75,11 +75,11 @@ def card(manifest: Manifest) -> str:
         f"# {_title(manifest)} as token ids",
         _summary(manifest),
         "## Figures",
-        _table(("", ""), _figures(manifest)),
+        table(("", ""), _figures(manifest)),
         "## Padding",
         _padding(manifest),
         "## Columns",
-        _table(("column", "type"), _code_rows(_columns(manifest))),
+        table(("column", "type"), code_rows(_columns(manifest)), most=_MOST),
         "## Reading it back",
         _reading(manifest),
         "## How it was made",
@@ -117,16 +117,16 @@ def _title(manifest: Manifest) -> str:
     """What was read. Not what the folder is called: the same job gives the same card wherever it writes."""
     names = [Path(str(one.get("name", ""))).name for one in manifest.inputs] or ["a corpus"]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return _plain(names[0]).replace("<", "&lt;") + more
+    return plain(names[0]).replace("<", "&lt;") + more
 
 
 def _summary(manifest: Manifest) -> str:
     packed = manifest.config.get("pack")
     rows = f"{_sum(manifest, 'rows'):,} rows"
     return (
-        f"{_count(_sum(manifest, 'documents'), 'document')} as {_sum(manifest, 'tokens'):,} token ids, in {rows}"
+        f"{count(_sum(manifest, 'documents'), 'document')} as {_sum(manifest, 'tokens'):,} token ids, in {rows}"
         + (f" of at most {packed:,} tokens that several documents share" if packed else "")
-        + f": {_count(len(manifest.shards), 'Parquet shard')} of {_size(_sum(manifest, 'bytes'))} in all."
+        + f": {count(len(manifest.shards), 'Parquet shard')} of {size(_sum(manifest, 'bytes'))} in all."
     )
 
 
@@ -143,7 +143,7 @@ def _figures(manifest: Manifest) -> list[tuple[str, str]]:
         ("tokens", f"{tokens:,}"),
         ("tokens a row", f"{tokens / rows:,.1f} on average, {_longest(manifest):,} at most" if rows else "none"),
         ("shards", f"{len(manifest.shards):,}"),
-        ("on disk", _size(_sum(manifest, "bytes"))),
+        ("on disk", size(_sum(manifest, "bytes"))),
     ]
 
 
@@ -168,7 +168,7 @@ def _padding(manifest: Manifest) -> str:
             "Less of it: batches of rows of like length, as `plan_batches` below makes them from the column `length`, "
             "or rows that documents share (`hf-posenc encode --pack`)."
         )
-    return f"{said}\n\n{_table(('', 'padding'), figures)}\n\n{after}"
+    return f"{said}\n\n{table(('', 'padding'), figures)}\n\n{after}"
 
 
 def _share(tokens: int, places: int) -> str:
@@ -234,44 +234,13 @@ def _made(manifest: Manifest) -> str:
     return "\n\n".join(
         [
             "`manifest.json` has all of this, and a checksum for each shard, which `hf-posenc verify` checks.",
-            _table(("setting", "value"), _code_rows(settings)),
-            _table(("tokenizer", ""), _code_rows(tokenizer)),
-            _table((_count(len(inputs), "input"), "size"), _code_rows(inputs)),
-            _table(("library", "version"), _code_rows(libraries)),
+            table(("setting", "value"), code_rows(settings)),
+            table(("tokenizer", ""), code_rows(tokenizer)),
+            table((count(len(inputs), "input"), "size"), code_rows(inputs), most=_MOST),
+            table(("library", "version"), code_rows(libraries)),
         ]
     )
 
 
 def _input_size(one: dict[str, Any]) -> str:
-    return _size(one["size"]) if isinstance(one.get("size"), int) else ""
-
-
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    lines = [f"| {left} | {right} |".replace("  ", " ") for left, right in [head, ("---", "---"), *rows[:_MOST]]]
-    if len(rows) > _MOST:
-        lines.append(f"| and {len(rows) - _MOST:,} more | |")
-    return "\n".join(lines)
-
-
-def _code_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    return [(f"`{_plain(name)}`", f"`{_plain(value)}`" if value != "" else "") for name, value in rows]
-
-
-def _plain(value: Any) -> str:
-    """On one line, and without what Markdown would take for more than a character."""
-    words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(words.split()).replace("`", "'").replace("|", "\\|")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _size(size: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
-    return _count(size, "byte")
+    return size(one["size"]) if isinstance(one.get("size"), int) else ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._explain import explain, shorten
 from .checksums import OnChecked, fault, sha256
+from .differences import differences, other_tokenizer
 from .folder import MANIFEST, REJECTED, shard_name, shard_number, shards_in, written_whole
 from .rejects import lines_by_shard
 from .task import Cursor
@@ -101,10 +102,10 @@ class Manifest:
             new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
             new._save()
             return new
-        wrong = _differences("", found.config, now["config"])
-        wrong += _other_tokenizer(found.tokenizer, now["tokenizer"])
+        wrong = differences("", found.config, now["config"])
+        wrong += other_tokenizer(found.tokenizer, now["tokenizer"])
         wrong += same_inputs(found.inputs)
-        found._other_libraries = _differences("", found.libraries, now["libraries"])
+        found._other_libraries = differences("", found.libraries, now["libraries"])
         if not found.finished and not wrong:
             found._refuse_other_libraries()
         if wrong:
@@ -257,34 +258,6 @@ class Manifest:
 
 def _installed() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _LIBRARIES}
-
-
-def _differences(prefix: str, before: Any, now: Any) -> list[str]:
-    """Each value that differs, by its dotted name, with both."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return [] if before == now else [f"{prefix}: {shorten(before)} before, {shorten(now)} now"]
-    wrong = []
-    for key in sorted({*before, *now}):
-        name = f"{prefix}.{key}" if prefix else key
-        if key in before and key in now:
-            wrong += _differences(name, before[key], now[key])
-        elif key in before:
-            wrong.append(f"{name}: {shorten(before[key])} before, not there now")
-        else:
-            wrong.append(f"{name}: not there before, {shorten(now[key])} now")
-    if prefix and not wrong and list(before) != list(now):  # of columns, say; that of the settings is ours
-        wrong.append(f"{prefix}: in the order {', '.join(before)} before, {', '.join(now)} now")
-    return wrong
-
-
-def _other_tokenizer(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between tokenizers. The digest decides where there is one: a folder may have been moved."""
-    old, new = before.get("digest"), now.get("digest")
-    if old is not None and old == new:
-        return []
-    rest = [{key: value for key, value in one.items() if key != "digest"} for one in (before, now)]
-    files = [] if old is None and new is None else [f"tokenizer: other files (digest {old} before, {new} now)"]
-    return files + _differences("tokenizer", *rest)
 
 
 def _plain(value: Any) -> Any:
