@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_posenc.jobs.rows import Reading, rows_of
-from hf_posenc.jobs.sources import Sources, open_sources
+from hf_posenc.jobs.sources import Sources, json_array, open_sources
 from hf_posenc.jobs.sources.row_sizes import row_sizes
 from hf_posenc.jobs.task import Cursor, Task
 
@@ -33,6 +34,13 @@ TABLE = pa.table(
         "tags": pa.array([None if number % 3 == 0 else ["a"] * (number % 4) for number in range(ROWS)]),
         "kind": pa.array([f"k{number % 3}" for number in range(ROWS)]).dictionary_encode(),
     }
+)
+JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8"))
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=5,
 )
 PLAIN = TABLE.select(["text", "id"])
 
@@ -223,6 +231,17 @@ def test_bad_elements_of_a_list_of_json_are_rows_with_a_reason(tmp_path: Path) -
     }
 
 
+@settings(deadline=None)
+@given(st.lists(JSON), st.sampled_from([None, 1]), st.integers(1, 40))
+def test_a_list_of_json_is_taken_apart_as_json_loads_does(elements: list[Any], indent: int | None, block: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_array, "_BLOCK", block)
+        path = Path(folder, "a.json")
+        path.write_text(json.dumps(elements, indent=indent, ensure_ascii=False) + "\n", "utf-8")
+        file = json_array.JsonArrayFile(str(path), path, "json array", None)
+        assert [json.loads(element) for run in file._runs(1) for element in run] == elements
+
+
 def test_sizes_of_rows_are_those_of_their_values_and_not_of_the_memory_behind() -> None:
     batch = TABLE.combine_chunks().to_batches()[0]
     whole = row_sizes(batch)
@@ -318,6 +337,42 @@ def test_a_folder_that_says_how_it_is_to_be_read_is_read_by_datasets(tmp_path: P
     (tmp_path / "c.csv").write_text("text;n\na,b;2\n")
     (words,) = open_sources([tmp_path]).same_as(marks)
     assert "c.csv: 13 bytes with another content" in words
+
+
+def test_a_data_set_by_name_is_taken_from_the_cache_where_the_hub_is_not_to_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    made = datasets.Dataset(PLAIN, split="train")
+    commit = "0123456789abcdef" * 2
+    folder = tmp_path / "somebody___bikes" / "default" / "0.0.0" / commit
+    folder.mkdir(parents=True)
+    with datasets.arrow_writer.ArrowWriter(path=str(folder / "bikes-train.arrow"), features=made.features) as writer:
+        writer.write_table(PLAIN)
+        writer.finalize()
+    split = {"name": "train", "num_examples": ROWS, "num_bytes": 1, "dataset_name": "bikes"}
+    about = {"features": made.features.to_dict(), "builder_name": "parquet", "dataset_name": "bikes"}
+    about |= {"config_name": "default", "version": "0.0.0", "splits": {"train": split}}
+    (folder / "dataset_info.json").write_text(json.dumps(about))
+    sources = open_sources(["somebody/bikes"])
+    assert sources.names == ["somebody/bikes (train)"]
+    assert rows_in(sources, sources.tasks(1000)) == PLAIN.to_pylist()
+    (mark,) = sources.fingerprint()
+    assert (mark["split"], mark["commit"], mark["rows"]) == ("train", commit, ROWS)
+
+
+def test_a_data_set_by_name_is_streamed_where_the_hub_may_be_asked(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = datasets.load_dataset_builder(
+        "parquet", data_files={"a": [str(stored / "a.parquet")]}, cache_dir=tmp_path
+    )
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: builder)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    sources = open_sources(["somebody/bikes"], columns=["id"])
+    assert rows_in(sources, sources.tasks(1000)) == PLAIN.to_pylist()
+    assert sources.size is None
+    assert sources.fingerprint()[0]["commit"] == builder.hash
 
 
 # -------------------------------------------------------------------------------------------------------------- refused

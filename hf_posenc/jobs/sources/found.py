@@ -71,7 +71,7 @@ class Finder:
             return [self.file(one, Path(one)) for one in found]
         if isinstance(given, os.PathLike) or _looks_like_path(name):
             raise FileNotFoundError(_missing(name, path))
-        return [by_name(name, self.config, self.split, self.reading)]
+        return list(by_name(name, self.config, self.split, self.reading))
 
     def file(self, name: str, path: Path) -> Source:
         """The source that one file is."""

@@ -24,6 +24,7 @@ from .tables import TableReader
 
 _BLOCK = 1 << 20
 _SPACES = frozenset(" \t\r\n")
+_FOLLOWS = _SPACES | {",", "]"}
 _BREAKS_OFF = 64  # characters: longer than any word, number or escape of JSON
 _DECODER = json.JSONDecoder()
 _BOM = b"\xef\xbb\xbf"
@@ -123,7 +124,8 @@ class _Scanner:
         while True:
             try:
                 _, end = _DECODER.raw_decode(self._text, self._at)
-                if end < len(self._text) or self._ended:
+                # "1" may go on as "1.5e3": something that cannot be part of a number has to follow.
+                if self._text[end : end + 1] in _FOLLOWS or self._ended or len(self._text) - end > _BREAKS_OFF:
                     return self._at, end
             except json.JSONDecodeError as wrong:
                 # A text that does not end may end in what is still to be read; so may whatever breaks off here.

@@ -15,6 +15,8 @@ from .data_sets import DataSet, StreamedSet
 from .files import InputFile
 from .splits import chosen
 
+# Readers of `datasets` whose files we read ourselves, so that lines can be named and jumped to.
+_OURS = {"text", "json", "csv", "parquet", "arrow"}
 # Settings of a reader of `datasets` that do not change what a file says.
 _PLAIN = {"name", "version", "data_dir", "data_files", "description"}
 
@@ -56,7 +58,7 @@ def saved(name: str, path: Path, split: str | None, reading: Reading) -> DataSet
     """A folder that `save_to_disk` wrote: one set, or one for each split."""
     import datasets
 
-    data = _worded(name, lambda: datasets.load_from_disk(str(path)))
+    data = _worded(name, datasets.load_from_disk, str(path))
     if isinstance(data, datasets.DatasetDict):
         wanted = chosen(name, list(data), split)
         data = data[wanted[0]] if len(wanted) == 1 else datasets.concatenate_datasets([data[one] for one in wanted])
@@ -82,7 +84,7 @@ def described(
         return None
     import datasets
 
-    builder = _worded(name, lambda: datasets.load_dataset_builder(str(path), config))
+    builder = _worded(name, datasets.load_dataset_builder, str(path), config)
     there: dict[str, list[str]] = {str(one): list(files) for one, files in (builder.config.data_files or {}).items()}
     wanted = chosen(name, list(there), split)
     files = [Path(file) for one in wanted for file in there[one]]
@@ -100,38 +102,37 @@ def described(
     ]
 
 
-_OURS = {"text", "json", "csv", "parquet", "arrow"}
-
-
-def by_name(name: str, config: str | None, split: str | None, reading: Reading) -> DataSet | StreamedSet:
-    r"""A data set that `datasets` knows by name: streamed, or as it lies in the cache where the Hub is out of reach.
+def by_name(name: str, config: str | None, split: str | None, reading: Reading) -> list[DataSet | StreamedSet]:
+    r"""A data set that `datasets` knows by name: streamed, or as it lies in the cache where the Hub is not to be asked.
 
     Args:
-        name (`str`), config (`str`, *optional*), split (`str`, *optional*): as `load_dataset` takes them; several
-            splits may be joined by `+`.
+        name (`str`), config (`str`, *optional*): as `load_dataset` takes them.
+        split (`str`, *optional*): as `chosen` takes it.
         reading (`Reading`): the columns of text.
 
     Returns:
-        `StreamedSet`, or `DataSet` from the cache.
+        A source for each split.
     """
     import datasets
 
-    builder = _worded(name, lambda: datasets.load_dataset_builder(name, config))
+    builder = _worded(name, datasets.load_dataset_builder, name, config)
     there = [str(one) for one in (builder.info.splits or builder.config.data_files or ())]
-    wanted = "+".join(chosen(name, there, split)) or "train"
-    called = f"{name} ({wanted})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {wanted})"
-    identity = {"config": builder.config.name, "split": wanted, "commit": builder.hash}
-    if datasets.config.HF_HUB_OFFLINE:
-        data = _worded(name, lambda: datasets.load_dataset(name, config, split=wanted))
-        return DataSet(called, data, identity, reading)
-    data = _worded(name, lambda: datasets.load_dataset(name, config, split=wanted, streaming=True))
-    return StreamedSet(called, data, identity, reading)
+    settings = {"config": builder.config.name, "commit": builder.hash}
+    found: list[DataSet | StreamedSet] = []
+    for one in chosen(name, there, split) or ["train"]:
+        called = f"{name} ({one})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {one})"
+        identity = {**settings, "split": one}
+        if datasets.config.HF_HUB_OFFLINE:
+            found.append(DataSet(called, _worded(name, builder.as_dataset, one), identity, reading))
+        else:
+            found.append(StreamedSet(called, _worded(name, builder.as_streaming_dataset, one), identity, reading))
+    return found
 
 
-def _worded(name: str, load: Callable[[], Any]) -> Any:
+def _worded(name: str, load: Callable[..., Any], *given: object) -> Any:
     """What `datasets` loads, its errors in our words."""
     try:
-        return load()
+        return load(*given)
     except Exception as wrong:
         said = str(wrong).strip().splitlines() or [type(wrong).__name__]
         here = Path(name).expanduser().exists()
