@@ -160,6 +160,14 @@ def test_rows_kept_empty_many_inputs_and_nothing_at_all_are_said(tmp_path: Path)
     assert figure(text, "of them cut") == "1"
 
 
+def test_names_that_no_encoding_holds_are_no_obstacle(tmp_path: Path) -> None:
+    inputs = [{"name": b"\xff.txt".decode("utf-8", "surrogateescape"), "size": 1}]
+    manifest = Manifest.open(tmp_path, config={}, tokenizer={}, inputs=inputs, same_inputs=lambda _: [])
+    assert write_card(tmp_path, manifest)
+    assert write_card(tmp_path, manifest)
+    assert "# ?.txt as token ids" in (tmp_path / CARD).read_text(encoding="utf-8")
+
+
 def test_a_card_by_somebody_else_or_changed_by_hand_is_left_alone(plain: Manifest, tmp_path: Path) -> None:
     def copy(content: bytes | None) -> bool:
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
