@@ -184,7 +184,7 @@ def _show(
 ) -> None:
     workers = options.workers
     table = Table()
-    for column in ("", "text MB", "seconds", "MB/s", "peak GB (PSS)", "peak GB (RSS)", "processes"):
+    for column in ("", "MB", "s", "MB/s", "PSS, GB", "RSS, GB", "processes"):
         table.add_column(column, justify="right" if column else "left")
     large = sizes["large"]
     nothing = ["", "", str(workers)]
@@ -196,7 +196,10 @@ def _show(
             "hf-posenc encode", f"{size / 1e6:,.0f}", f"{one.seconds:,.1f}", f"{size / 1e6 / one.seconds:,.2f}", *memory
         )
     console = Console()
-    heading = f"Docstrings, a line each, {tokens:,} tokens in the large corpus, {workers} workers; the ids are the same"
+    heading = (
+        f"Docstrings, a line each, {tokens:,} tokens in the large corpus, {workers} workers; the ids are the same. "
+        "Memory at the peak, PSS with what processes share counted once"
+    )
     console.print(heading, soft_wrap=True)
     console.print(table)
     speed = alone / took["large"].seconds

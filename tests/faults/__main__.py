@@ -130,19 +130,20 @@ class Trial:
         """Kills, looks, notes; returns whether the run is over."""
         after = time.time() - run.began
         phases = phases_of(output, run.began)
-        if not run.kill(kill.way, self.chance):
-            self._note(kill, after, phases, "goes on", None, "")
+        way = run.kill(kill.way, self.chance)
+        if way == "worker":
+            self._note(way, kill, after, phases, "goes on", None, "")
             return False
         code = run.wait()
         gone = run.seconds_until_gone()
         if gone is None:
-            self.wrong.append(f"{len(run.processes())} processes left {GONE_WITHIN} s after {kill.way} was killed")
-        if kill.way not in _STOPPED:  # what was there at that very moment, and not a moment before
+            self.wrong.append(f"{len(run.processes())} processes left {GONE_WITHIN} s after {way} was killed")
+        if way not in _STOPPED:  # what was there at that very moment, and not a moment before
             phases = phases_of(output, run.began)
-        elif code not in {*_STOPPED[kill.way], 0} and phases != ["start-up"]:
-            self.wrong.append(f"{kill.way}: exit code {code}")
+        elif code not in {*_STOPPED[way], 0} and phases != ["start-up"]:
+            self.wrong.append(f"{way}: exit code {code}")
             print(run.said())
-        self._note(kill, after, phases, str(code), gone, self._verified(output))
+        self._note(way, kill, after, phases, str(code), gone, self._verified(output))
         return True
 
     def _verified(self, output: Path) -> str:
@@ -153,13 +154,15 @@ class Trial:
             self.wrong.append(str(found))
         return f"{found.shards} sound, {'finished' if found.finished else 'unfinished'}"
 
-    def _note(self, kill: Kill, after: float, phases: list[str], code: str, gone: float | None, state: str) -> None:
-        self.ways[kill.way] += 1
+    def _note(
+        self, way: str, kill: Kill, after: float, phases: list[str], code: str, gone: float | None, state: str
+    ) -> None:
+        self.ways[way] += 1
         self.phases.update(phases)
         self.slowest = max(self.slowest, gone or 0.0)
         seconds = "" if gone is None else f"{gone:.2f}"
         aim = kill.sight or "any moment"
-        _row(self.ways.total(), kill.way, aim, f"{after:.2f}", code, seconds, state, "; ".join(phases))
+        _row(self.ways.total(), way, aim, f"{after:.2f}", code, seconds, state, "; ".join(phases))
 
     def _command(self, output: Path) -> list[str]:
         settings = {"workers": self.options.workers, "engine": self.options.engine, "on_bad_row": "skip"}

@@ -5,6 +5,7 @@ A few documents are bad, if wanted, so that there are rejected rows as well.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,13 @@ def write_json_lines(path: Path, size: int, *, bad: bool = False) -> None:
     _write(path, size, (line[: len(line) // 2] if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
 
+@functools.cache
+def _texts() -> list[str]:
+    return standard_library_docstrings()
+
+
 def _numbered() -> Iterator[tuple[int, str]]:
-    texts = standard_library_docstrings()
+    texts = _texts()
     number = 0
     while True:
         for text in texts:

@@ -43,6 +43,11 @@ class Run:
                 stderr=output,
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the parent."""
+        return self._process.pid
+
     def alive(self) -> bool:
         """Whether the parent still runs."""
         return self._process.poll() is None
@@ -55,19 +60,30 @@ class Run:
         """The last it printed."""
         return self._log.read_text(errors="replace")[-2000:]
 
-    def kill(self, way: str, chance: random.Random) -> bool:
-        """Does it, and returns whether that should have ended the run."""
-        workers = [pid for pid in self.processes() if pid != self._process.pid and _is_worker(pid)]
-        worker = chance.choice(sorted(workers)) if workers else None
-        if way in ("worker", "both") and worker is not None:
-            _signal(worker, signal.SIGKILL)
+    def kill(self, way: str, chance: random.Random) -> str:
+        """Does it, to the parent where there is no worker yet; returns how it was done in the end."""
         if way == "interrupt":
-            os.killpg(self._process.pid, signal.SIGINT)  # what a terminal does
-        elif way == "terminate":
-            _signal(self._process.pid, signal.SIGTERM)
-        elif way != "worker":
-            _signal(self._process.pid, signal.SIGKILL)
-        return way != "worker"
+            self.interrupt()
+            return way
+        if way == "terminate":
+            _signal(self.pid, signal.SIGTERM)
+            return way
+        workers = self.workers()
+        if way in ("worker", "both") and workers:
+            _signal(chance.choice(workers), signal.SIGKILL)
+        elif way != "parent":
+            way = "parent"
+        if way != "worker":
+            _signal(self.pid, signal.SIGKILL)
+        return way
+
+    def interrupt(self) -> None:
+        """Ctrl-C, as a terminal passes it on: to the whole group."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def workers(self) -> list[int]:
+        """The processes that make shards at the moment."""
+        return [pid for pid in self.processes() if pid != self.pid and _is_worker(pid)]
 
     def seconds_until_gone(self) -> float | None:
         """How long after the end of the parent the last of its processes was there; `None` if too long."""
