@@ -134,6 +134,19 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
     assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'hf-posenc[ray]'")
+def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engines(tmp_path: Path) -> None:
+    out = run("08_ray.py", tmp_path)
+    assert "columns: input_ids list<item: int64>, attention_mask list<item: int64>, long bool, length int64" in out
+    found = re.findall(r"^(map_batches|encode, ray|encode, local): 4000 \w+, ([\d,]+) tokens", out, re.MULTILINE)
+    assert [name for name, _ in found] == ["map_batches", "encode, ray", "encode, local"]
+    assert len({tokens for _, tokens in found}) == 1
+    assert "the same bytes from both: True" in out
+    assert "sound: True" in out
+    assert re.search(r"read back: 4000 rows, input_ids, length, number; one of 125 batches:", out)
+    assert re.search(r"input_ids +\(32, \d+\) +int64", out)
+
+
 def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_path: Path) -> None:
     out = run("09_compare_positions.py", tmp_path, "--short")
     numbers = r" +[\d,]+ +(\d\.\d{3}) +(\d\.\d{3}|refused)$"

@@ -18,13 +18,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hf_posenc.jobs import on_ray
+from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc.jobs import encode, on_ray
 from hf_posenc.jobs.on_ray import run_on_ray
 from hf_posenc.jobs.task import Cursor, Part, Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hf-posenc[ray]'")
 pytest.importorskip("ray.data", reason="needs Ray Data: pip install 'hf-posenc[ray]'")
@@ -87,7 +91,8 @@ def callers_ray() -> Iterator[None]:
             logging_level=logging.CRITICAL,
             object_store_memory=100 << 20,
         )
-        ray.data.DataContext.get_current()
+        ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     yield
     ray.shutdown()
 
@@ -247,6 +252,39 @@ def test_embeddings_are_made_by_actors_with_a_gpu_each_where_ray_has_one(tmp_pat
 def test_another_cluster_is_refused_while_one_is_connected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"one cluster at a time\n  got: .*, and now 192\.0\.2\.1:6379"):
         list(run_on_ray(writer(tmp_path), tasks(1), folder=tmp_path, address="192.0.2.1:6379"))
+
+
+@pytest.mark.usefixtures("callers_ray")
+def test_both_engines_leave_the_same_bytes_in_every_file(
+    tmp_path: Path, sentences: list[str], bert_folder: Path
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(" ".join(text.split()) + "\n" for text in sentences), encoding="utf-8")
+    made = {}
+    for engine in ("ray", "local"):
+        out = tmp_path / engine
+        encode(corpus, bert_folder, out, engine=engine, workers=2, shard_bytes=5_000, max_length=64)
+        made[engine] = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert len(made["ray"]) > 5
+    assert made["ray"].keys() == made["local"].keys()
+    assert [name for name, content in made["ray"].items() if content != made["local"][name]] == []
+
+
+@pytest.mark.usefixtures("callers_ray")
+@pytest.mark.parametrize("batch_format", ["pyarrow", "numpy", "pandas"])
+def test_the_collator_itself_is_a_function_for_map_batches(
+    batch_format: str, sentences: list[str], bert: PreTrainedTokenizerFast
+) -> None:
+    collate = DataCollatorWithPositionalEncoding(bert, max_length=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Ray Data says of later versions; and that texts are cut
+        rows = ray.data.from_items([{"text": text, "number": i} for i, text in enumerate(sentences[:40])])
+        made = rows.map_batches(collate, batch_format=batch_format, batch_size=16).take_all()
+        expected = collate.columns({"text": sentences[:40]})
+    assert [row["number"] for row in sorted(made, key=lambda row: row["number"])] == list(range(40))
+    for row in made:
+        assert list(row["input_ids"]) == list(expected["input_ids"][row["number"]])
+        assert row["length"] == expected["length"][row["number"]]
 
 
 # -------------------------------------------------------------------------------------------------- a Ray of its own

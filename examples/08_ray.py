@@ -1,0 +1,91 @@
+"""The same corpus on Ray, twice: the collator as it is in a pipeline of your own, then `encode` with the Ray engine.
+
+The first way is for pipelines in which tokenising is one step of several: whatever Ray Data reads and writes, with the
+collator in between. The second is for a corpus on disk: shards in a folder, a manifest with their checksums, and the
+same command again to go on after an interruption. Its shards are, to the byte, those of the local engine.
+
+Run it with `python examples/08_ray.py`. It needs `pip install "hf-posenc[ray]"`, downloads nothing, and starts a Ray on
+this machine; with an address (`python examples/08_ray.py auto`, or `host:6379`) it works on a cluster, and the folder
+must then be one that all of its machines see. The texts are the docstrings of the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+from datasets import load_dataset
+from torch.utils.data import DataLoader
+
+from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe
+from hf_posenc.corpus import standard_library_docstrings
+from hf_posenc.jobs import encode, verify
+
+WORKERS = 2
+
+
+def in_a_pipeline(texts: list[str], collate: DataCollatorWithPositionalEncoding) -> None:
+    """A table in, a table out: that is all that `map_batches` asks of a function."""
+    rows = ray.data.from_items([{"text": text, "long": len(text) > 80} for text in texts], override_num_blocks=4)
+    # Arrow both ways. With "numpy" and "pandas" it works as well, but Ray then makes tensors of the lists, in a type of
+    # its own that `datasets` does not read.
+    rows = rows.map_batches(collate, batch_format="pyarrow", batch_size=500).drop_columns(["text"])
+    rows = rows.materialize()
+    print("columns:", ", ".join(f"{name} {kind}" for name, kind in zip(*described(rows), strict=True)))
+    print(f"map_batches: {rows.count()} rows, {rows.sum('length'):,} tokens, in {rows.num_blocks()} blocks")
+
+
+def described(rows: ray.data.Dataset) -> tuple[list[str], list[str]]:
+    """Names and types of the columns."""
+    schema = rows.schema()
+    return schema.names, [str(kind) for kind in schema.types]
+
+
+def as_a_job(texts: list[str], collate: DataCollatorWithPositionalEncoding, folder: Path) -> None:
+    """A file in, a folder of shards out; on Ray, and for comparison without."""
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text, "number": i}) + "\n" for i, text in enumerate(texts)))
+    sums = {}
+    for engine in ("ray", "local"):
+        began = time.perf_counter()
+        done = encode(corpus, collate, folder / engine, engine=engine, workers=WORKERS, shard_bytes=200_000)
+        print(
+            f"encode, {engine}: {done.totals['documents']} documents, {done.totals['tokens']:,} tokens, "
+            f"{len(done.shards)} shards in {time.perf_counter() - began:.0f} s"
+        )
+        shards = sorted((folder / engine).glob("*.parquet"))
+        sums[engine] = [hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards]
+    print("the same bytes from both:", sums["ray"] == sums["local"])
+    print("sound:", verify(folder / "ray").finished and not verify(folder / "ray").bad)
+
+    rows = load_dataset(str(folder / "ray"), split="train", cache_dir=str(folder / "cache"))
+    loader = DataLoader(rows.with_format("numpy"), batch_size=32, shuffle=True, collate_fn=collate)
+    print(f"read back: {len(rows)} rows, {', '.join(rows.column_names)}; one of {len(loader)} batches:")
+    print(next(iter(loader)))
+
+
+def main(address: str) -> None:
+    texts = standard_library_docstrings()[:4000]
+    tokenizer = train_bpe(texts, vocab_size=4000, model_max_length=64, progress=False)
+    collate = DataCollatorWithPositionalEncoding(tokenizer)
+    where = {"num_cpus": WORKERS, "include_dashboard": False} if address == "local" else {}
+    # The engine takes the Ray that it finds, and leaves it; without one it would start its own.
+    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **where)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    in_a_pipeline(texts, collate)
+    with tempfile.TemporaryDirectory(dir=None if address == "local" else Path.cwd()) as folder:
+        as_a_job(texts, collate, Path(folder))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", nargs="?", default="local", help="of a Ray cluster; by default Ray is started here")
+    main(parser.parse_args().address)
