@@ -279,6 +279,19 @@ def test_a_data_set_is_known_again_and_another_is_not(tmp_path: Path) -> None:
         sources.check_unchanged()
 
 
+def test_what_datasets_noted_about_a_column_is_kept(tmp_path: Path) -> None:
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+    )
+    data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
+    data.to_parquet(tmp_path / "a.parquet")
+    for inputs in ([data], [tmp_path / "a.parquet"], [data, tmp_path / "a.parquet"]):
+        kept = datasets.Features.from_arrow_schema(open_sources(inputs).schema)
+        assert kept == datasets.Features({"label": features["label"]})
+    pq.write_table(pa.table({"text": ["a"], "label": [1]}), tmp_path / "b.parquet")
+    assert not open_sources([data, tmp_path / "b.parquet"]).schema.metadata
+
+
 def test_of_several_splits_one_has_to_be_chosen(tmp_path: Path) -> None:
     data = datasets.Dataset(PLAIN)
     datasets.DatasetDict(train=data, test=data.select([7])).save_to_disk(tmp_path / "set")

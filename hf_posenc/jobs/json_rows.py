@@ -1,7 +1,7 @@
 """JSON lines to a table: a whole block at once by Arrow's parser, and smaller blocks only where that one fails.
 
-Every line is read by the same parser and the same schema, whatever its neighbours are, so that one bad line changes
-nothing about the others. What cannot be said in that schema is a bad row, never a field lost.
+Every line is read by the same parser and schema, whatever its neighbours are: one bad line changes nothing about the
+others, and what cannot be said in that schema is a bad row, never a field lost.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class JsonLines:
                 said = "text" if kind == pa.string() else kind
                 if name in self.texts:
                     return f"column {name!r} is not Unicode: it holds half a surrogate pair"
-                return f"column {name!r} is {_name(held)}, expected {said} as in the first rows"
+                others = [other for other in self.wanted.names if other != name]
+                return f"column {name!r} is {_name(held)}, expected {said} as in the first rows; {_choose(others)}"
         return f"is not JSON as Arrow reads it: {self._words(line)}"
 
     def _parse_field(self, name: str, held: Any) -> pa.Table | None:

@@ -17,6 +17,7 @@ from ..._explain import explain
 from ..rows import CHOSEN
 
 FIRST = 1 << 20  # bytes of a file that its columns are told from
+HUGGING_FACE = b"huggingface"  # the key in a schema's metadata under which datasets keeps its features
 _LINES = 1000
 
 
@@ -87,7 +88,8 @@ def carried(sources: Sequence[Offered], texts: Sequence[str], columns: Sequence[
         columns (sequence of `str`, *optional*): which ones were asked for; by default all.
 
     Returns:
-        `pyarrow.Schema` in the order asked for, or that of the first source.
+        `pyarrow.Schema` in the order asked for, or that of the first source; its metadata is for `Reading`, and holds
+        what `datasets` noted about these columns.
     """
     there = dict.fromkeys(name for source in sources for name in source.schema.names)
     names = [name for name in (there if columns is None else dict.fromkeys(columns)) if name not in texts]
@@ -102,7 +104,18 @@ def carried(sources: Sequence[Offered], texts: Sequence[str], columns: Sequence[
             if name not in source.schema.names and (source.strict or columns is not None):
                 raise ValueError(missing_column(source.name, name, source.schema.names, texts))
     found = [pa.field(name, _common_type(name, sources)) for name in names]
-    return pa.schema(found, metadata=None if columns is None else CHOSEN)
+    metadata = {**({} if columns is None else CHOSEN), **_features(names, sources)}
+    return pa.schema(found, metadata=metadata or None)
+
+
+def _features(names: Sequence[str], sources: Sequence[Offered]) -> dict[bytes, bytes]:
+    """What `datasets` noted about those columns (names of classes, pictures) where all sources note the same."""
+    noted = []
+    for source in sources:
+        info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
+        noted.append({name: kind for name, kind in (info.get("features") or {}).items() if name in names})
+    same = {name: kind for name, kind in (noted or [{}])[0].items() if all(one.get(name) == kind for one in noted)}
+    return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
 
 
 def _common_type(column: str, sources: Sequence[Offered]) -> pa.DataType:

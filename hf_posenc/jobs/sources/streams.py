@@ -1,6 +1,6 @@
 """The bytes of a file from any place on, decompressed on the way, with errors that name the file.
 
-A plain file is entered by a jump, a compressed one by reading up to the place. Only blocks are in memory, never a file.
+A plain file is entered by a jump, a compressed one by reading up to the place; only blocks are in memory, never a file.
 """
 
 from __future__ import annotations
