@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -102,6 +104,27 @@ def test_5000_tiny_files_are_one_task_and_soon_read(tmp_path: Path) -> None:
     texts = [row["text"] for row in all_rows(sources, [task])]
     assert time.perf_counter() - start < 10
     assert texts == ["I ride", "bike"] * 5000
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "zst", "lz4", "xz"])
+def test_a_compressed_file_may_be_of_several_members_and_is_read_in_blocks(tmp_path: Path, kind: str) -> None:
+    lines = [f"{number:07}" for number in range(40_000)]
+    path = tmp_path / f"a.jsonl.{kind}"
+    names = {"gz": "gzip", "zst": "zstd"}
+    with path.open("wb") as file:
+        for first in (0, 20_000):
+            content = "".join(json.dumps({"text": line}) + "\n" for line in lines[first : first + 20_000]).encode()
+            if kind == "xz":
+                file.write(lzma.compress(content))
+            else:
+                sink = pa.BufferOutputStream()
+                with pa.CompressedOutputStream(sink, names.get(kind, kind)) as stream:
+                    stream.write(content)
+                file.write(sink.getvalue())
+    assert all_texts(path, shard_bytes=100_000) == lines
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=rf"a\.jsonl\.{kind} cannot be read as a whole \w+ file: it is cut off"):
+        all_texts(path, shard_bytes=100_000)
 
 
 # -------------------------------------------------------------------------------------------------------- text and JSON

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_posenc.jobs.rows import Reading, rows_of
-from hf_posenc.jobs.sources import Sources, json_array, open_sources
+from hf_posenc.jobs.sources import Sources, delimited, json_array, open_sources
 from hf_posenc.jobs.sources.row_sizes import row_sizes
 from hf_posenc.jobs.task import Cursor, Task
 
@@ -210,10 +210,18 @@ def test_csv_keeps_words_for_nothing_quotes_and_line_breaks(tmp_path: Path) -> N
     assert read(tmp_path / "a.tsv") == [{"text": "a, b", "n": 1}]
 
 
-def test_a_csv_row_longer_than_a_block_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [0, 10])
+def test_a_csv_row_longer_than_a_block_is_read(tmp_path: Path, before: int) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"text,n\n" + b"a,1\n" * 10 + b"x" * 10_000_000 + b",2\nb,3\n")
-    assert [len(row["text"]) for row in read(path)] == [1] * 10 + [10_000_000, 1]
+    path.write_bytes(b"text,n\n" + b"a,1\n" * before + b"x" * 10_000_000 + b",2\nb,3\n")
+    assert [len(row["text"]) for row in read(path)] == [1] * before + [10_000_000, 1]
+
+
+def test_a_csv_row_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited, "LONGEST", 9 << 20)
+    (tmp_path / "a.csv").write_bytes(b'text,n\na,1\n"' + b"x" * (20 << 20))
+    with pytest.raises(ValueError, match=r"a\.csv: a row is longer than 9 MiB"):
+        read(tmp_path / "a.csv")
 
 
 def test_bad_elements_of_a_list_of_json_are_rows_with_a_reason(tmp_path: Path) -> None:
@@ -437,6 +445,13 @@ def test_wrong_columns_are_refused_with_the_right_ones(stored: Path, tmp_path: P
     with pytest.raises(ValueError, match=r"column 'id' is string in .*b\.parquet, but int64 in the inputs before it"):
         open_sources([path, tmp_path / "b.parquet"], columns=["id"])
     assert len(read(path, tmp_path / "b.parquet", tmp_path / "a.txt", columns=[])) == ROWS + 2
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,n,n\na,1,2\n")
+    with pytest.raises(ValueError, match=r"a\.csv has several columns 'n'"):
+        open_sources([tmp_path / "a.csv"])
+    assert read(tmp_path / "a.csv", columns=[]) == [{"text": "a"}]
 
 
 def test_what_names_nothing_is_refused(tmp_path: Path) -> None:

@@ -94,6 +94,13 @@ def carried(sources: Sequence[Offered], texts: Sequence[str], columns: Sequence[
     there = dict.fromkeys(name for source in sources for name in source.schema.names)
     names = [name for name in (there if columns is None else dict.fromkeys(columns)) if name not in texts]
     for source in sources:
+        for name in [*texts, *names]:
+            if source.schema.names.count(name) > 1:
+                raise ValueError(
+                    explain(
+                        f"{source.name} has several columns {name!r}", fix="rename them, or choose others: columns=[]"
+                    )
+                )
         for name in texts:
             if name not in source.schema.names:
                 raise ValueError(missing_column(source.name, name, source.schema.names, texts))

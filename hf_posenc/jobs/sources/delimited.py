@@ -35,19 +35,21 @@ class CsvFile(InputFile):
     def offered(self) -> Offered | None:
         """Its columns, their types told from the first rows; `None` when it is empty."""
         with closing(Stream(self.path, self.compression, self.name)) as stream:
-            start = stream.read(_FIRST)
-            while b"\n" not in start[-_FIRST:] and (more := stream.read(_FIRST)):
-                start += more
-        if not start.strip():
-            return None
-        try:
-            told = self._reader(pa.BufferReader(start), {}, _FIRST).schema
-        except pa.ArrowInvalid:  # a first row of many lines
-            with self._opened({}, LONGEST) as file:
-                told = file.schema
+            if not stream.read(_FIRST).strip():
+                return None
+        told = self._told_from(_FIRST)
         texts = self.reading.texts
         fields = [pa.field(one.name, pa.string() if one.name in texts else _as_written(one.type)) for one in told]
         return Offered(self.name, pa.schema(fields))
+
+    def _told_from(self, block: int) -> pa.Schema:
+        try:
+            with self._opened({}, block) as file:
+                return file.schema
+        except ValueError as wrong:
+            if block == LONGEST or not _is_straddling(wrong.__cause__):
+                raise
+            return self._told_from(LONGEST)
 
     def reader(self, offset: int, row: int) -> TableReader:
         """One who reads on from a row."""
@@ -61,20 +63,22 @@ class CsvFile(InputFile):
         wanted = {kind.name: kind.type for kind in self.reading.wanted}
         # Bytes, so that one text that is not UTF-8 is one bad row.
         types = {name: pa.binary() if name in self.reading.texts else kind for name, kind in wanted.items()}
+        names = [name for name in names if name in there.schema.names]
         for block in (_BLOCK, LONGEST):
-            with self._opened(types, block, [name for name in names if name in there.schema.names]) as file:
-                given = 0
-                try:
+            given = 0
+            try:
+                with self._opened(types, block, names) as file:
                     for batch in file:
                         yield from slices(self._as_text(batch), min(max(0, row - given), batch.num_rows))
                         given += batch.num_rows
                         row = max(row, given)
-                    return
-                except pa.ArrowInvalid as wrong:
-                    if block == LONGEST or "straddling" not in str(wrong):  # a row longer than a block
-                        raise ValueError(self._broken(wrong)) from wrong
-                except _BROKEN as wrong:
-                    raise ValueError(broken(self.name, "CSV", wrong)) from wrong
+                return
+            except _BROKEN as wrong:
+                if block == LONGEST or not _is_straddling(wrong):
+                    raise ValueError(self._broken(wrong)) from wrong
+            except ValueError as wrong:  # worded when it was opened
+                if block == LONGEST or not _is_straddling(wrong.__cause__):
+                    raise
 
     def _as_text(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -110,6 +114,9 @@ class CsvFile(InputFile):
                 got=said,
                 fix="name the columns to carry, e.g. columns=[]",
             )
+        if _is_straddling(wrong):
+            limit = f"{LONGEST >> 20} MiB"
+            return explain(f"{self.name}: a row is longer than {limit}", got=said, fix="cut the document in two first")
         if said.startswith("Row #"):
             return explain(
                 f"{self.name}, {said.partition(':')[0].lower().replace('#', '')}: as many fields as names are expected",
@@ -117,6 +124,11 @@ class CsvFile(InputFile):
                 fix="put quotation marks around fields that hold separators or line breaks",
             )
         return broken(self.name, "CSV", wrong)
+
+
+def _is_straddling(wrong: object) -> bool:
+    """Whether Arrow met a row that is longer than a block."""
+    return "straddling" in str(wrong)
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType:

@@ -170,11 +170,9 @@ class TextReader:
 
     def _too_long(self) -> str:
         unit, other = ("paragraph", "lines") if self.file.kind == "paragraphs" else ("line", "paragraphs")
-        fix = (
-            "split the document first" if self.file.kind == "jsonl" else f"split={other!r}, or split the document first"
-        )
+        fix = "" if self.file.kind == "jsonl" else f"split={other!r} (--split {other}), or "
         return explain(
             f"{self.file.name}, line {self.row + 1}: one {unit} is longer than {LONGEST >> 20} MiB",
             got=f"no end of it within {LONGEST} bytes",
-            fix=fix,
+            fix=f"{fix}cut the document in two first",
         )
