@@ -91,3 +91,16 @@ def shorten(value: object, limit: int = 60) -> str:
         return words
     half = (limit - 3) // 2
     return f"{words[: half + 1]} … {words[-half:]}"
+
+
+def in_bytes(size: float) -> str:
+    r"""An amount of bytes, in the unit that fits it.
+
+    Example:
+        >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
+        ('812 bytes', '33.7 MB', '1.2 TB')
+    """
+    for unit, each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= each:
+            return f"{size / each:,.1f} {unit}"
+    return f"{size:.0f} byte{'' if size == 1 else 's'}"

@@ -274,10 +274,18 @@ def test_small_batches_and_row_groups_change_no_row(
     assert pq.ParquetFile(job.folder / record["file"]).num_row_groups > 10
 
 
-def test_ticks_add_up_to_the_texts_and_tokens(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_ticks_add_up_to_the_task(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_BATCH_BYTES", 50)
+    payload = "".join(f"{json.dumps({'text': text})}\n" for text in TEXTS * 9).encode()
+    parts = tuple(Part(f"{number}.jsonl", "jsonl", 1, payload) for number in range(3))
     ticks: list[tuple[int, int]] = []
-    record = ShardWriter(job_of(wordpiece, tmp_path)).write(task_of(TEXTS), lambda *two: ticks.append(two))
-    assert np.sum(ticks, axis=0).tolist() == [sum(map(len, TEXTS)), record["tokens"]]
+    job = job_of(wordpiece, tmp_path)
+    record = ShardWriter(job).write(Task(0, parts, Cursor(), Cursor(3), 10_000), lambda *two: ticks.append(two))
+    assert len(ticks) > 20
+    assert min(size for size, _ in ticks) >= 0
+    assert np.sum(ticks, axis=0).tolist() == [10_000, record["tokens"]]
 
 
 def test_many_small_parts_make_one_shard(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:

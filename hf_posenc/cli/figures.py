@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .._explain import in_bytes
+
 _WINDOW = 20.0  # seconds over which a speed is taken: batches and shards come in bursts
 
 
@@ -30,19 +32,6 @@ def short(number: float) -> str:
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
-
-
-def weight(size: float) -> str:
-    r"""An amount of bytes.
-
-    Example:
-        >>> weight(812), weight(33_712_345), weight(1.2e12)
-        ('812 bytes', '33.7 MB', '1.2 TB')
-    """
-    for unit, each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= each:
-            return f"{size / each:,.1f} {unit}"
-    return f"{size:.0f} bytes"
 
 
 def clock(seconds: float) -> str:
@@ -119,7 +108,7 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         "documents": f"{total['documents']:,}",
         "rows": f"{total['rows']:,}",
         "tokens": f"{total['tokens']:,}{speed}",
-        "shards": f"{len(records):,} in {output}, {weight(total['bytes'])}{by_whom}",
+        "shards": f"{len(records):,} in {output}, {in_bytes(total['bytes'])}{by_whom}",
     }
     if total["cut"]:
         said["cut"] = f"{counted(total['cut'], 'document')} longer than a row may be"

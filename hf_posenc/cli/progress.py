@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from .figures import Speed, clock, counted, short, weight
+from .._explain import in_bytes
+from .figures import Speed, clock, counted, short
 from .moving import Moving
 from .terminal import Screen
 
@@ -126,7 +127,7 @@ class Bar:
         with self._lock:
             now = time.monotonic()
             if self.begun is None:
-                what = f"{weight(self._checked)} of finished shards checked" if self._checked else "getting ready"
+                what = f"{in_bytes(self._checked)} of finished shards checked" if self._checked else "getting ready"
                 return f"{what}  {clock(now - self._opened)}"[:width]
             parts = self._parts(now)
             share = min(1.0, (self._done + self._text.total) / self._total) if self._total else None
@@ -152,7 +153,7 @@ class Bar:
         speed, text = (self._tokens.a_second(now), self._text.a_second(now)) if known else (0.0, 0.0)
         left = max(0, self._total - done) / text if self._total and text else None
         return {
-            "share": f"{min(100, 100 * done // self._total)}%" if self._total else weight(done),
+            "share": f"{min(100, 100 * done // self._total)}%" if self._total else in_bytes(done),
             "speed": f"{short(speed)} tokens/s" if speed else "",
             "left": f"{clock(left)} left" if left is not None else "",
             "shards": counted(self.finished, "shard"),

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from .figures import clock, weight
+from .._explain import in_bytes
+from .figures import clock
 from .moving import Moving
 from .terminal import Screen
 
@@ -32,7 +33,7 @@ def verify(
         nonlocal read
         read += more
 
-    with Moving(screen, lambda width: f"checked {weight(read)}  {clock(time.monotonic() - begun)}"[:width]):
+    with Moving(screen, lambda width: f"checked {in_bytes(read)}  {clock(time.monotonic() - begun)}"[:width]):
         found = verified(folder, on_checked)
     screen.say(str(found))
     if found.bad or not found.finished:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .vectors import Vectors
 
+
 @dataclass(frozen=True)
 class Asked:
     r"""What decides the rows, apart from the input; see `encode`, whose arguments these are.

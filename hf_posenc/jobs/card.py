@@ -11,9 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .._explain import in_bytes
 from .folder import CARD, REJECTED, written_whole
 from .manifest import Manifest
-from .markdown import code_rows, count, plain, size, table
+from .markdown import code_rows, count, plain, table
 
 _FRONT = """---
 configs:
@@ -126,7 +127,7 @@ def _summary(manifest: Manifest) -> str:
     return (
         f"{count(_sum(manifest, 'documents'), 'document')} as {_sum(manifest, 'tokens'):,} token ids, in {rows}"
         + (f" of at most {packed:,} tokens that several documents share" if packed else "")
-        + f": {count(len(manifest.shards), 'Parquet shard')} of {size(_sum(manifest, 'bytes'))} in all."
+        + f": {count(len(manifest.shards), 'Parquet shard')} of {in_bytes(_sum(manifest, 'bytes'))} in all."
     )
 
 
@@ -143,7 +144,7 @@ def _figures(manifest: Manifest) -> list[tuple[str, str]]:
         ("tokens", f"{tokens:,}"),
         ("tokens a row", f"{tokens / rows:,.1f} on average, {_longest(manifest):,} at most" if rows else "none"),
         ("shards", f"{len(manifest.shards):,}"),
-        ("on disk", size(_sum(manifest, "bytes"))),
+        ("on disk", in_bytes(_sum(manifest, "bytes"))),
     ]
 
 
@@ -243,4 +244,4 @@ def _made(manifest: Manifest) -> str:
 
 
 def _input_size(one: dict[str, Any]) -> str:
-    return size(one["size"]) if isinstance(one.get("size"), int) else ""
+    return in_bytes(one["size"]) if isinstance(one.get("size"), int) else ""

@@ -89,20 +89,26 @@ class Documents:
         Args:
             task (`Task`): whose.
             counted (`Counted`): is brought up to date.
-            tick (callable): told the bytes and tokens of each batch.
+            tick (callable): told the tokens of each batch, and its share in the bytes of the task.
 
         Raises:
             ValueError: for a bad document, where the job says so; with file, line and reason.
         """
+        payloads = sum(len(part.payload) for part in task.parts)
+        begun = told = 0  # of the payloads, and of the bytes that progress counts
         for part in task.parts:
             rows = rows_of(part, self._reading)
-            sizes = sum(_bytes(rows.table.column(name)) for name in self._names)
-            for start, stop in runs(np.asarray(sizes), _BATCH_BYTES):
+            sizes = np.asarray(sum(_bytes(rows.table.column(name)) for name in self._names))
+            ends = np.cumsum(sizes)
+            for start, stop in runs(sizes, _BATCH_BYTES):
                 table = rows.table.slice(start, stop - start)
                 bad = {row - start: reason for row, reason in rows.bad.items() if start <= row < stop}
                 block = self._block(part, table, rows.numbers[start:stop], bad, counted)
-                tick(int(np.asarray(sizes)[start:stop].sum()), len(block.ids.values))
+                read = begun + len(part.payload) * int(ends[stop - 1]) // max(int(ends[-1]), 1)
+                tick(task.size * read // payloads - told, len(block.ids.values))
+                told = task.size * read // payloads
                 yield block
+            begun += len(part.payload)
 
     def _block(
         self, part: Part, table: pa.Table, numbers: NDArray[np.int64], bad: dict[int, str], counted: Counted
@@ -130,12 +136,13 @@ class Documents:
         ]
         if self._job.on_bad_row == "error":
             first = found[0]
+            blank = part.kind == "lines" and not first.text
             raise ValueError(
                 explain(
                     f"{first.source}, {first.unit} {first.number}: {first.reason}",
                     got=shorten(first.text) if first.text else "no text",
-                    fix='mend it; or on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl, '
-                    '"keep-empty" keeps them as empty texts',
+                    fix='on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl, "keep-empty" keeps '
+                    "them as empty texts" + ('; split="paragraphs" reads documents between blank lines' * blank),
                 )
             )
         return found

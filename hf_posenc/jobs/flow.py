@@ -13,7 +13,8 @@ from typing import Any
 
 from .._explain import explain
 from .asked import Asked
-from .folder import MANIFEST
+from .card import write_card
+from .folder import MANIFEST, shards_in
 from .job import Job
 from .layout import schema_of
 from .local import run_local
@@ -71,11 +72,9 @@ class Flow:
         )
         names = schema_of(self._job).names
         _check_names(names)
-        there = (folder / MANIFEST).exists()
-        if shard_bytes is None:
-            # What it was at first: an input that has changed is to be refused for that, not for what follows from it.
-            shard_bytes = Manifest.read(folder).config.get("shard_bytes") if there else None
-        self._shard_bytes = shard_bytes or default_shard_bytes(sources.size, asked.vectors)
+        self._shard_bytes = (
+            shard_bytes or _earlier_shard_bytes(folder) or default_shard_bytes(sources.size, asked.vectors)
+        )
         self._manifest = Manifest.open(
             folder,
             config={
@@ -89,7 +88,7 @@ class Flow:
                 "digest": tokenizer.digest,
                 "name": str(asked.tokenizer.name_or_path),
             },
-            inputs=[] if there else sources.fingerprint(),
+            inputs=sources.fingerprint,
             same_inputs=sources.same_as,
         )
 
@@ -112,9 +111,8 @@ class Flow:
             self._make(done, engine, workers, address)
             self._sources.check_unchanged()
             join_rejected(self._manifest.folder, self._manifest.shards)
-            from .card import write_card
-
-            write_card(self._manifest.folder, self._manifest)
+            if not write_card(self._manifest.folder, self._manifest):
+                self._progress.say("README.md was written or changed by somebody, and is left as it is")
             self._manifest.finish(self._totals())
         return self._manifest
 
@@ -173,6 +171,14 @@ class Flow:
         records = self._manifest.shards.values()
         sums = {name: sum(record[name] for record in records) for name in _SUMS}
         return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
+
+
+def _earlier_shard_bytes(folder: Path) -> int | None:
+    """What it was when there first was a shard: an input that has changed since is to be refused for that, and not for
+    what follows from it."""
+    if not (folder / MANIFEST).exists() or not shards_in(folder):
+        return None
+    return Manifest.read(folder).config.get("shard_bytes")
 
 
 def _cores() -> int:

@@ -25,6 +25,8 @@ _OTHER = "another --output folder, or delete this one"
 # Other versions of these may make other bytes of the same text.
 _LIBRARIES = (_WRITER, "tokenizers", "numpy", "pyarrow")
 _SECONDS = 1.0
+# The one setting that may be another: it says what bad rows get, and is often asked for when the first one is met.
+_BAD_ROWS = "on_bad_row"
 
 SameInputs = Callable[[list[dict[str, Any]]], list[str]]
 
@@ -77,7 +79,8 @@ class Manifest:
 
         Args:
             folder (`Path`): the output folder.
-            config (mapping of JSON values): every setting that decides the bytes of the shards.
+            config (mapping of JSON values): every setting that decides the bytes of the shards. With another
+                `on_bad_row` the shards that had bad rows are forgotten; the others are the same under any.
             tokenizer (mapping of JSON values): `digest` tells it from others where there is one; the rest describes it.
             inputs (`list` of `dict`, or callable): the fingerprint of the input, or what takes it: it may be long, and
                 is called for a new manifest only. With it, a manifest of a job that made nothing is written anew.
@@ -102,6 +105,8 @@ class Manifest:
             new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
             new._save()
             return new
+        before = found.config
+        found.config = {**before, _BAD_ROWS: now["config"][_BAD_ROWS]} if _BAD_ROWS in now["config"] else before
         wrong = differences("", found.config, now["config"])
         wrong += other_tokenizer(found.tokenizer, now["tokenizer"])
         wrong += same_inputs(found.inputs)
@@ -110,6 +115,8 @@ class Manifest:
             found._refuse_other_libraries()
         if wrong:
             raise ValueError(explain(f"{folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER))
+        if found.config != before:
+            found._forget_rejected()
         return found
 
     @classmethod
@@ -230,6 +237,12 @@ class Manifest:
         # Of a hundred thousand shards the text is long: never more than a twentieth of the time goes into saving it.
         now = time.monotonic()
         self._save_at = now + max(_SECONDS, 20 * (now - begun))
+
+    def _forget_rejected(self) -> None:
+        """The shards that had bad rows are to be made again; the others are the same whatever those get."""
+        self.shards = {shard: record for shard, record in self.shards.items() if not record.get("rejected")}
+        self.finished = False
+        self._save()
 
     def _without_rejected_lines(self) -> set[int]:
         """Shards some of whose rejected rows are no longer on disk."""

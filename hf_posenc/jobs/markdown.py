@@ -60,11 +60,3 @@ def plain(value: Any) -> str:
 def count(number: int, noun: str) -> str:
     """A number of things: `1 document`, `2,000 documents`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(number: int) -> str:
-    """A number of bytes, as they are sold: `1.5 GB`."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= scale:
-            return f"{number / scale:,.1f} {unit}"
-    return count(number, "byte")

@@ -5,18 +5,18 @@ Runs in a worker; NumPy and Arrow only, unless embeddings are asked for.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from .checksums import sha256
 from .documents import Block, Counted, Documents, Tick
 from .folder import rejected_name, shard_name, written_whole
 from .job import Job
@@ -66,7 +66,7 @@ class ShardWriter:
                 for group in self._groups(task, counted, tick or _no_tick):
                     lengths.append(group.column("length").to_numpy().astype(np.int64))
                     writer.write_table(group, row_group_size=len(group))
-            size, checksum = aside.stat().st_size, _sha256(aside)
+            size, checksum = aside.stat().st_size, sha256(aside)
             self._write_rejected(task.shard, counted.rejected)
         return {
             "file": path.name,
@@ -100,7 +100,7 @@ class ShardWriter:
         if not rejected:
             path.unlink(missing_ok=True)
             return
-        with written_whole(path) as aside, aside.open("w", encoding="utf-8") as file:
+        with written_whole(path) as aside, _open(aside) as file:
             file.writelines(json.dumps(one.entry(shard), ensure_ascii=False) + "\n" for one in rejected)
 
     def _groups(self, task: Task, counted: Counted, tick: Tick) -> Iterator[pa.Table]:
@@ -138,6 +138,6 @@ def _no_tick(_bytes: int, _tokens: int) -> None:
     """Nobody looks."""
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _open(path: Path) -> TextIO:
+    """For JSON: the name of a file may be any bytes, and what is no UTF-8 in it is written as an escape."""
+    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._explain import explain
+from .._explain import explain, in_bytes
 from .documents import Counted, Documents
 from .job import Job
 from .task import Task
@@ -79,11 +79,10 @@ def stored_bytes(job: Job, task: Task, size: int | None) -> Stored:
         if read >= _SAMPLE:
             break
     if size is None or not read:
-        return Stored(
-            None, f"embeddings take {each:,} bytes a token, {each * tokens / max(read, 1):,.0f} a byte of text"
-        )
+        many = each * tokens / max(read, 1)
+        return Stored(None, f"embeddings take {each:,} bytes a token, {many:,.0f} for each byte of text")
     total = size * tokens * each // read
-    return Stored(total, f"embeddings will take about {total / 1e9:,.1f} GB, {each:,} bytes a token")
+    return Stored(total, f"embeddings will take about {in_bytes(total)}, {each:,} bytes a token")
 
 
 def check_room(stored: Stored, folder: Path) -> None:
@@ -100,8 +99,8 @@ def check_room(stored: Stored, folder: Path) -> None:
     if stored.bytes is not None and stored.bytes > free:
         raise ValueError(
             explain(
-                f"embeddings of this corpus would take about {stored.bytes / 1e9:,.1f} GB",
-                got=f"{free / 1e9:,.1f} GB free in {folder}",
+                f"embeddings of this corpus would take about {in_bytes(stored.bytes)}",
+                got=f"{in_bytes(free)} free in {folder}",
                 fix="store ids alone: collate.embed makes embeddings of them faster than a disk reads them",
             )
         )
