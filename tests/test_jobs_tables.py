@@ -277,6 +277,13 @@ def test_a_data_set_is_known_again_and_another_is_not(tmp_path: Path) -> None:
     assert open_sources([data]).same_as(json.loads(json.dumps(marks))) == []
     (words,) = open_sources([data.select(range(5))]).same_as(marks)
     assert "rows 300 before, 5 now" in words
+    stream = data.to_iterable_dataset().shuffle(seed=3)
+    marks = open_sources([stream]).fingerprint()
+    assert len(list(stream)) == ROWS
+    assert open_sources([data.to_iterable_dataset().shuffle(seed=3)]).same_as(marks) == []
+    assert open_sources([stream]).same_as(marks) == []
+    (words,) = open_sources([data.to_iterable_dataset().shuffle(seed=4)]).same_as(marks)
+    assert "fingerprint" in words
     data.save_to_disk(tmp_path / "set")
     sources = open_sources([tmp_path / "set"])
     marks = sources.fingerprint()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def of_object(given: Any, reading: Reading) -> DataSet | StreamedSet:
     if isinstance(given, datasets.Dataset):
         return DataSet("Dataset", given, {"fingerprint": given._fingerprint}, reading)
     if isinstance(given, datasets.IterableDataset):
-        return StreamedSet("IterableDataset", given, {"columns": given.column_names}, reading)
+        return StreamedSet("IterableDataset", given, {"fingerprint": _digest_of(given)}, reading)
     if isinstance(given, dict) and given:
         splits = ", ".join(map(str, given))
         first = next(iter(given))
@@ -52,6 +53,18 @@ def of_object(given: Any, reading: Reading) -> DataSet | StreamedSet:
             fix="Dataset.from_dict({'text': texts}) for texts in memory",
         )
     )
+
+
+def _digest_of(stream: Any) -> str | None:
+    """What tells a stream from others: its steps, their functions and seeds, however far it was read before."""
+    from datasets.fingerprint import Hasher
+
+    try:
+        steps = copy.deepcopy(stream._ex_iterable)
+        steps._init_state_dict()  # the one that was read keeps the place it was at
+        return str(Hasher.hash(steps))
+    except Exception:  # what cannot be pickled cannot be known again: a connection, a lock
+        return None
 
 
 def saved(name: str, path: Path, split: str | None, reading: Reading) -> DataSet:

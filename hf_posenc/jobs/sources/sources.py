@@ -121,16 +121,36 @@ def open_sources(
 ) -> Sources:
     r"""Find what the inputs name, and look at it closely enough to know that it can be read.
 
+    A file is what its name says, compressed or not; a name that says nothing is text. A folder is a set that
+    `save_to_disk` wrote, or what its README describes as on the Hub, or else all data files below it, in the order of
+    their names. Where a folder or a data set has several splits, as `load_dataset` tells them, one has to be chosen.
+
     Args:
-        inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, names, data sets.
+        inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, names of data sets,
+            data sets; one may be given twice.
         format (`str`, *optional*): one of `FORMATS`; by default as each file's name says.
         text_column (`str`), text_pair_column (`str`, *optional*): where the texts stand.
         columns (sequence of `str`, *optional*): the further columns to carry; by default all there are.
         split (`"lines"` or `"paragraphs"`): what a document is in a file of text.
-        dataset_config (`str`, *optional*), dataset_split (`str`, *optional*): which part of a data set.
+        dataset_config (`str`, *optional*): which configuration of a data set.
+        dataset_split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
 
     Returns:
         `Sources`.
+
+    Raises:
+        ValueError: for what cannot be read, or has no such column or split; the file or data set is named.
+        TypeError: for a column that does not hold text.
+        OSError: for a file that is not there.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "corpus.txt").write_text("I ride\nbike\n")
+        ...     sources = open_sources([folder])
+        ...     [(task.shard, task.parts[0].payload) for task in sources.tasks(shard_bytes=8)]
+        [(0, b'I ride\n'), (1, b'bike\n')]
     """
     checked_format(format)
     if split not in ("lines", "paragraphs"):
