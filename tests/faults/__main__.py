@@ -31,12 +31,13 @@ from typing import Any
 from hf_posenc.jobs import verify
 
 from . import corpus
-from .phases import SIGHTS, names_in, phases_of, wait_for, wait_long
+from .phases import BUSY, SIGHTS, names_in, phases_of, wait_for, wait_long
 from .runs import GONE_WITHIN, WAYS, Run
 
 _STOPPED = {"interrupt": {130, -signal.SIGINT}, "terminate": {143, -signal.SIGTERM}}
 _SMALL = 400_000  # bytes of a small corpus, in about so many shards:
 _SMALL_SHARDS = 12
+_OF_PARENT = ("parent", "interrupt", "terminate")
 _MISSED = 3  # times that a phase may be over before the kill comes, until any moment will do
 
 
@@ -209,11 +210,18 @@ def _at_any_moment(number: int, chance: random.Random) -> Iterator[Kill]:
 
 
 def _aimed(number: int, chance: random.Random) -> Iterator[Kill]:
-    """Each sight in turn, and moments before the first of them."""
-    sights = itertools.cycle([*SIGHTS, None])
-    for way, sight in zip(_ways(number, chance), sights, strict=False):
+    """Each sight in turn, then any moment; workers are killed where there are some."""
+    busy, alone = (_in_turn(ways, chance) for ways in (("worker", "both", *_OF_PARENT), _OF_PARENT))
+    for sight in itertools.islice(itertools.cycle([*SIGHTS, None]), number):
         times = chance.randint(1, 3) if sight is not None and "shard" in sight else 1
-        yield Kill(way, sight, times, chance.random())
+        yield Kill(next(busy if sight in BUSY else alone), sight, times, chance.random())
+
+
+def _in_turn(ways: tuple[str, ...], chance: random.Random) -> Iterator[str]:
+    """Each of them before any comes again, in another order every time."""
+    while True:
+        yield from ways
+        ways = tuple(chance.sample(ways, len(ways)))
 
 
 def _ways(number: int, chance: random.Random) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,23 +19,24 @@ _BAD_EVERY = 701
 
 def write_text(path: Path, size: int, *, bad: bool = False) -> None:
     """A document a line, about `size` bytes; with `bad`, some lines hold nothing."""
-    lines = ((n, f"{n} {' '.join(text.split())}") for n, text in _numbered())
+    lines = ((n, f"{n} {' '.join(text.split())}") for n, text in _numbered(size))
     _write(path, size, ("" if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
 
 def write_json_lines(path: Path, size: int, *, bad: bool = False) -> None:
     """A document a line, with its line breaks, about `size` bytes; with `bad`, some lines are cut off in the middle."""
-    lines = ((n, json.dumps({"text": f"{n}\n{text}"}, ensure_ascii=False)) for n, text in _numbered())
+    lines = ((n, json.dumps({"text": f"{n}\n{text}"}, ensure_ascii=False)) for n, text in _numbered(size))
     _write(path, size, (line[: len(line) // 2] if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
 
 @functools.cache
-def _texts() -> list[str]:
-    return standard_library_docstrings()
+def _texts(few: bool) -> list[str]:
+    return standard_library_docstrings(Path(sysconfig.get_path("stdlib"), "asyncio") if few else None)
 
 
-def _numbered() -> Iterator[tuple[int, str]]:
-    texts = _texts()
+def _numbered(size: int) -> Iterator[tuple[int, str]]:
+    """For a small corpus, those of one package will do: it takes seconds to find them all."""
+    texts = _texts(size < _BLOCK)
     number = 0
     while True:
         for text in texts:

@@ -23,6 +23,8 @@ SIGHTS = {
     "the card is written": r"\.README\.md\..*\.aside",
     "the card is there": r"README\.md",
 }
+BUSY = {"a shard is written", "a shard is renamed", "the manifest is saved"}  # when there are workers
+_CLOCK = 0.01  # seconds that the time of a file may lag behind
 _POLL = 0.0003  # seconds; a rename after a sync takes about as long
 
 
@@ -65,14 +67,14 @@ def wait_long(seconds: float, alive: Callable[[], bool]) -> bool:
 def phases_of(folder: Path, since: float) -> list[str]:
     """What a run that began at `since` (`time.time`) was doing, by what lies in its folder; often several things."""
     names = names_in(folder)
-    aside = {name.split(".")[1] for name in names if name.endswith(".aside")}
+    new = {name for name in names if _changed(folder / name) >= since - _CLOCK}
+    aside = {name.split(".")[1] for name in new if name.endswith(".aside")}
     if "manifest.json" not in names:
         return ["first manifest is saved" if "manifest" in aside else "start-up"]
     content = json.loads((folder / "manifest.json").read_text())
     if content["finished"]:
         return ["finished"]
     noted = {record["file"] for record in content["shards"]}
-    new = {name for name in names if not name.startswith(".") and _changed(folder / name) >= since}
     found = []
     if any(name.startswith("shard-") for name in aside):
         found.append("a shard is written")
@@ -80,7 +82,7 @@ def phases_of(folder: Path, since: float) -> list[str]:
         found.append("a shard is renamed, not noted")
     if "manifest" in aside:
         found.append("the manifest is saved")
-    if any(name.startswith(".rejected.jsonl.") for name in names):
+    if any(name.startswith(".rejected.jsonl.") for name in new):
         found.append("rejected rows are joined")
     elif "rejected.jsonl" in new and "README.md" not in new:
         found.append("joined, no card yet")
