@@ -801,6 +801,21 @@ def test_packed_causal_labels_do_not_cross_documents(word_level, sentences) -> N
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_causal_labels_of_rows_that_come_packed_do_not_cross_documents(word_level, side: str) -> None:
+    collate = C(word_level, labels="causal_lm", padding_side=side, return_tensors="np")
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 1, 2, 0, 1]},
+        {"input_ids": [5, 6, 7], "position_ids": [2, 3, 2]},  # a model may count from 2
+        {"input_ids": [5, 6], "position_ids": [0, 1]},
+    ]
+    labels = [row[row != -100].tolist() for row in collate(rows)["labels"]]
+    assert labels == [[6, 7, 9], [6], [6]]
+    assert collate(rows[2:])["labels"].tolist() == [[5, 6]]  # one document a row: nothing to be kept apart
+    kept = collate.replace(labels=None)([{**row, "labels": row["input_ids"]} for row in rows])["labels"]
+    assert [row[row != -100].tolist() for row in kept] == [row["input_ids"] for row in rows]  # labels that rows bring
+
+
 def test_a_packed_row_answers_as_its_documents_alone(wordpiece) -> None:
     model = _tiny_gpt2(1200)
     texts = ["I ride bike", "bike ride I, she said", "a"]

@@ -67,6 +67,8 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         if documents is not None:  # rows that came packed: a mask of ones would let their documents see each other
             out["document_ids"] = pad(documents, -1)
             del out["attention_mask"]
+            if how.labels == "causal_lm" and isinstance(labels, Ragged):
+                labels = _without_first(labels, documents)
     elif mask is None:
         out["position_ids"] = _counted(how, ids.lengths, out["attention_mask"])
     else:
@@ -132,6 +134,16 @@ def _documents(positions: Ragged, real: NDArray[np.bool_] | None) -> Ragged | No
     return Ragged(counted if real is None else np.where(real, counted, -1), positions.lengths)
 
 
+def _without_first(labels: Ragged, documents: Ragged) -> Ragged:
+    """Labels made from the ids, without that of the first token of each row, and of each document inside.
+
+    Models shift labels by one, so the last token of a document would have to predict the first of the next.
+    """
+    first = np.diff(documents.values, prepend=-1) != 0
+    first[documents.offsets[:-1][documents.lengths > 0]] = True
+    return Ragged(np.where(first, IGNORED, labels.values), labels.lengths)
+
+
 def _padded_vectors(pieces: Pieces, inside: NDArray[np.bool_]) -> NDArray[Any]:
     """Stored embeddings (B, T, D), zero at padding."""
     rows = [np.asarray(row) for row in pieces.column("inputs_embeds")]
@@ -170,10 +182,7 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         columns = {name: column.where(pieces.real) for name, column in columns.items()}
         ids = columns["input_ids"]
     if how.labels == "causal_lm" and labels is not None:
-        # Models shift labels by one, so the last token of a document would have to predict the first of the next.
-        inner = columns["labels"].values.copy()
-        inner[ids.offsets[:-1][ids.lengths > 0]] = IGNORED
-        columns["labels"] = Ragged(inner, ids.lengths)
+        columns["labels"] = _without_first(columns["labels"], Ragged(np.zeros_like(ids.values), ids.lengths))
     with_tokens = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
     plan = pack(ids.lengths[with_tokens], how.limit)
     order, documents = with_tokens[plan.order], np.diff(plan.row_offsets)
