@@ -80,7 +80,7 @@ def test_a_stream_is_mapped_by_the_same_line(wordpiece, rows, form: Any) -> None
     collate = _stores(wordpiece)
     stream = rows.to_iterable_dataset().with_format(form)
     said = collate.map_arguments(stream)
-    assert "writer_batch_size" not in said
+    assert said["batch_size"] == 1000
     mapped = stream.map(collate, **said)
     assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=(None, 8), dtype="float32")
     _check(mapped.with_format("numpy"), collate(TEXTS))
@@ -119,7 +119,7 @@ def test_a_dict_of_splits_is_mapped_by_its_largest_rows(wordpiece, rows) -> None
 def test_embeddings_need_not_be_stored(wordpiece, rows) -> None:
     collate = C(wordpiece)
     said = collate.map_arguments(rows)
-    assert (said["batch_size"], said["writer_batch_size"], said["batched"]) == (1000, 1000, True)
+    assert (said["batch_size"], said["batched"]) == (1000, True)
     assert rows.map(collate, **said).features == said["features"]
 
 
@@ -137,7 +137,7 @@ def test_an_empty_data_set_is_mapped(wordpiece) -> None:
     empty = datasets.Dataset.from_dict({"text": []})
     collate = _stores(wordpiece)
     said = collate.map_arguments(empty)
-    assert said == {"batched": True, "batch_size": 1000, "writer_batch_size": 1000}
+    assert said == {"batched": True, "batch_size": 1000}
     assert len(empty.map(collate, **said)) == 0
 
 

@@ -305,8 +305,8 @@ class DataCollatorWithPositionalEncoding(Settings):
             memory (`int`, *optional*, defaults to 64 MiB): about how many bytes a batch may take in each process.
 
         Returns:
-            `dict` of `batched`, `batch_size`, `writer_batch_size` (not for a stream, which writes nothing) and
-            `features`, where they are known. A batch of one row may take more than `memory`.
+            `dict` of `batched`, `batch_size` and, where they are known, `features`. A batch of one row may take more
+            than `memory`.
 
         Raises:
             TypeError: if it is no data set.

@@ -73,8 +73,7 @@ def arguments(mapped: Mapped, dataset: Any, features: Callable[[Any], Any], memo
     memory, splits = _checked_memory(memory), _splits(dataset)
     size = min((mapped.batch_size(rows, memory) for rows in splits), default=_BATCH_SIZES[0])
     found: dict[str, Any] = {"batched": True, "batch_size": size}
-    if all(hasattr(rows, "__len__") for rows in splits):
-        found["writer_batch_size"] = size
+    # No writer_batch_size: what `map` is given is written at once, and small ones only cut the file into more pieces.
     # Of a stream that does not say what it holds, the first rows may lack what later ones have.
     known = [rows for rows in splits if rows.features is not None or mapped.embedded]
     filled = next((rows for rows in known if not hasattr(rows, "__len__") or len(rows)), None)
