@@ -111,6 +111,23 @@ def test_the_folder_is_a_data_set_by_its_card(wordpiece: PreTrainedTokenizerBase
     assert rows.num_rows == 200
 
 
+def test_what_datasets_knows_of_carried_columns_goes_along(
+    wordpiece: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
+) -> None:
+    names = datasets.ClassLabel(names=["poem", "prose"])
+    rows = datasets.Dataset.from_dict(
+        {"text": texts[:20], "kind": [0, 1] * 10},
+        features=datasets.Features({"text": datasets.Value("string"), "kind": names}),
+    )
+    for embeddings in (None, 4):
+        out = tmp_path / str(embeddings)
+        encode(rows, wordpiece, out, embeddings=embeddings, workers=1)
+        found = loaded(out)
+        assert found.features["kind"] == names
+        assert list(found["kind"]) == rows["kind"][:]
+        assert embeddings is None or isinstance(found.features["inputs_embeds"], datasets.Array2D)
+
+
 @pytest.mark.parametrize("pack", [None, 32])
 def test_a_collator_makes_of_the_rows_what_it_makes_of_the_texts(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, texts: list[str], tmp_path: Path, pack: int | None

@@ -22,6 +22,8 @@ IGNORED = -100  # the label of what is not to be learnt, as everywhere in transf
 # Half the size of int64; collators make int64 of it.
 _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
+# Where `datasets` keeps what it knows of columns beyond their Arrow types: the names of classes, what is an image.
+_FEATURES = b"huggingface"
 
 # The most that a row group holds, because readers take it whole.
 _GROUP_TOKENS = 2_000_000  # 8 MB of ids
@@ -35,7 +37,7 @@ def schema_of(job: Job) -> pa.Schema:
         job (`Job`): what is asked for.
 
     Returns:
-        `pyarrow.Schema`; the field of embeddings tells `datasets` what they are.
+        `pyarrow.Schema`; what `datasets` knows of carried columns goes along, and embeddings say what they are.
     """
     fields = [pa.field("input_ids", _TOKENS)]
     if job.text_pair_column is not None:
@@ -49,7 +51,9 @@ def schema_of(job: Job) -> pa.Schema:
     fields.append(pa.field("length", _TOKEN))
     if job.pack is None:  # a packed row is of several documents
         fields += list(job.carried)
-    return pa.schema(fields)
+    metadata = job.carried.metadata or {}
+    known = {name: value for name, value in metadata.items() if name == _FEATURES and job.pack is None}
+    return pa.schema(fields, metadata=known or None)
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[pa.Table]:
