@@ -105,6 +105,7 @@ def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, No
     """Ray Data's tables of answers, under settings of ours and none of the caller's."""
     data = ray.data
     with unwarned():
+        data.DataContext.get_current()
         context = data.DataContext()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -116,7 +117,7 @@ def _stream(ray: Any, desk: Any, how: dict[str, Any]) -> Generator[Any, None, No
         # Ray Data does not fuse the two steps either, which would have one process do it all.
         read = data.read_datasource(numbers(ray, desk), num_cpus=0, override_num_blocks=1)
         answers = read.map_batches(batch_size=1, batch_format="pyarrow", **how)
-        yield from answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+    yield from answers.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
 
 
 def _records(ray: Any, tables: Iterator[Any], feeder: Feeder, folder: Path) -> Iterator[dict[str, Any]]:

@@ -87,16 +87,19 @@ def _check_answers(address: str) -> None:
 
 @contextlib.contextmanager
 def _left_as_found() -> Iterator[None]:
-    """Puts back what importing and starting Ray changes in a process: variables, and who listens to SIGTERM."""
-    variables = dict(os.environ)
+    """Puts back what importing and starting Ray changes in a process: the caller's variables, and who hears SIGTERM.
+
+    Variables that Ray adds for itself stay: it reads them again, and without them its next start would be refused.
+    """
+    kept = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    breakpoints = os.environ.get("PYTHONBREAKPOINT")
     in_main = threading.current_thread() is threading.main_thread()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        for name in {*os.environ, *variables}:
-            if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
-                set_variable(name, variables.get(name))
+        os.environ.update(kept)
+        set_variable("PYTHONBREAKPOINT", breakpoints)
         if in_main:
             signal.signal(signal.SIGTERM, on_sigterm)
 
