@@ -112,6 +112,7 @@ class Trial:
                 if code == 0:
                     if pending is not None:
                         pending.missed += 1
+                        pending.share /= 2  # this machine was slower when it was left alone
                     return pending
                 said = run.said()
                 if "workers in a row died" not in said:  # where all three kills hit the same task
