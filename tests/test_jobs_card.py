@@ -15,9 +15,9 @@ import pytest
 import yaml
 from datasets import load_dataset
 
-from hf_posenc.jobs.card import card, write_card
-from hf_posenc.jobs.folder import CARD
-from hf_posenc.jobs.manifest import Manifest
+from hf_posenc.jobs.output.card import card, write_card
+from hf_posenc.jobs.output.folder import CARD
+from hf_posenc.jobs.output.manifest import Manifest
 from hf_posenc.jobs.run import encode
 
 TEXTS = ["I ride bike", "bike ride I", "words " * 40, "a", "unsurprisingly so"] * 20

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hf_posenc.jobs.checking import BadShard, Verification, verify
-from hf_posenc.jobs.checksums import fault, sha256
-from hf_posenc.jobs.folder import MANIFEST, REJECTED, rejected_name, shard_name
-from hf_posenc.jobs.manifest import Manifest
-from hf_posenc.jobs.rejects import join_rejected
+from hf_posenc.jobs.output.checking import BadShard, Verification, verify
+from hf_posenc.jobs.output.checksums import fault, sha256
+from hf_posenc.jobs.output.folder import MANIFEST, REJECTED, rejected_name, shard_name
+from hf_posenc.jobs.output.manifest import Manifest
+from hf_posenc.jobs.output.rejects import join_rejected
 
 
 def add(manifest: Manifest, shard: int, columns: dict[str, Any] | None = None) -> None:

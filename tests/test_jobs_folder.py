@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hf_posenc.jobs.folder import Folder, rejected_in, shard_name, shard_number, shards_in, written_whole
+from hf_posenc.jobs.output.folder import Folder, rejected_in, shard_name, shard_number, shards_in, written_whole
 
 
 def names(folder: Path) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_limit_on_the_size_of_files_is_explained_and_the_file_begun_is_gone(tm
     script = (
         "import resource, sys; from pathlib import Path\n"
         "import pyarrow as pa, pyarrow.parquet as pq\n"
-        "from hf_posenc.jobs.folder import written_whole\n"
+        "from hf_posenc.jobs.output.folder import written_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))\n"
         "for write in (lambda p: p.write_bytes(bytes(9999)),\n"
         "              lambda p: pq.write_table(pa.table({'a': range(9999)}), p)):\n"
@@ -149,7 +149,7 @@ def test_a_folder_removed_during_the_run_is_said_so(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- one run at a time
 
 HOLD = (
-    "import sys, time; from hf_posenc.jobs.folder import Folder\n"
+    "import sys, time; from hf_posenc.jobs.output.folder import Folder\n"
     "with Folder(sys.argv[1]) as folder:\n"
     "    (folder.path / 'manifest.json').write_text('{}')\n"
     "    print('in', flush=True); sys.stdin.read()\n"
@@ -192,7 +192,7 @@ def test_a_second_run_in_the_same_process_is_refused_too(tmp_path: Path) -> None
 
 def test_a_process_forked_meanwhile_does_not_keep_the_folder(tmp_path: Path) -> None:
     script = (
-        "import os, sys, time; from hf_posenc.jobs.folder import Folder\n"
+        "import os, sys, time; from hf_posenc.jobs.output.folder import Folder\n"
         "with Folder(sys.argv[1]):\n"
         "    child = os.fork() or time.sleep(60)\n"
         "with Folder(sys.argv[1]): print('again')\n"
@@ -226,7 +226,7 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path: Path, monk
 
 def test_two_that_enter_and_leave_all_the_time_are_never_in_it_together(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib; from hf_posenc.jobs.folder import Folder\n"
+        "import sys, pathlib; from hf_posenc.jobs.output.folder import Folder\n"
         "inside = pathlib.Path(sys.argv[1]) / 'inside'; got = 0\n"
         "while got < 200:\n"
         "    try:\n"

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 from local_writers import BadRow, Deadly, Echo, Raises, Surroundings, Talks, mute, record, task, tasks
 
-from hf_posenc.jobs import interpreter
-from hf_posenc.jobs.local import run_local, run_writers
+from hf_posenc.jobs.engines import interpreter
+from hf_posenc.jobs.engines.local import run_local, run_writers
 from hf_posenc.jobs.task import Task
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
@@ -78,7 +78,7 @@ import os, sys, time
 from functools import partial
 from pathlib import Path
 from local_writers import *
-from hf_posenc.jobs.local import run_writers
+from hf_posenc.jobs.engines.local import run_writers
 """
 
 
@@ -310,7 +310,7 @@ def test_a_worker_that_cannot_start_is_told_of_once_with_its_last_words(
     assert "worker processes end before they can work" in message
     assert "exit code 1" in message
     assert "ImportError: a broken file" in message
-    assert "import hf_posenc.jobs.worker" in message
+    assert "import hf_posenc.jobs.engines.worker" in message
     assert "ImportError: a broken file" in capsys.readouterr().err
     assert len(list(tmp_path.glob("pickle.py.*"))) == 1
 

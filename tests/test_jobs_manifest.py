@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hf_posenc.jobs.folder import MANIFEST, REJECTED, Folder, rejected_name, shard_name, written_whole
-from hf_posenc.jobs.manifest import Manifest
-from hf_posenc.jobs.rejects import join_rejected, lines_by_shard
+from hf_posenc.jobs.output.folder import MANIFEST, REJECTED, Folder, rejected_name, shard_name, written_whole
+from hf_posenc.jobs.output.manifest import Manifest
+from hf_posenc.jobs.output.rejects import join_rejected, lines_by_shard
 from hf_posenc.jobs.task import Cursor
 
 CONFIG = {"max_length": 512, "columns": ("a", "b"), "pack": None}
@@ -423,7 +423,7 @@ import os, shutil, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from test_jobs_manifest import files, run
-from hf_posenc.jobs.folder import shard_name
+from hf_posenc.jobs.output.folder import shard_name
 
 root = Path(sys.argv[2])
 steps = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.listdir", "os.scandir"}

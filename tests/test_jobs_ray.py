@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.jobs import encode, on_ray
-from hf_posenc.jobs.on_ray import run_on_ray
+from hf_posenc.jobs import encode
+from hf_posenc.jobs.engines import on_ray
+from hf_posenc.jobs.engines.on_ray import run_on_ray
 from hf_posenc.jobs.task import Cursor, Part, Task
 
 if TYPE_CHECKING:

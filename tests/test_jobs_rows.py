@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_posenc.jobs.rows import CHOSEN, Reading, Rows, rows_of
+from hf_posenc.jobs.reading.rows import CHOSEN, Reading, Rows, rows_of
 from hf_posenc.jobs.task import Part
 
 ID = pa.schema([("id", pa.int64())])

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from hf_posenc.jobs import documents, layout
 from hf_posenc.jobs.job import Job
-from hf_posenc.jobs.shard import ShardWriter
+from hf_posenc.jobs.shards import documents, layout
+from hf_posenc.jobs.shards.shard import ShardWriter
 from hf_posenc.jobs.task import Cursor, Part, Task
 from hf_posenc.tokenization.loading import private_copy
 from hf_posenc.tokenization.travelling import Travelling
@@ -298,7 +298,7 @@ def test_embeddings_are_stored_as_the_module_makes_them(wordpiece: PreTrainedTok
     import torch
 
     from hf_posenc import PositionalEmbedding
-    from hf_posenc.jobs.vectors import Vectors
+    from hf_posenc.jobs.shards.vectors import Vectors
 
     table = torch.nn.Embedding(len(wordpiece), 6)
     vectors = Vectors.of(table, private_copy(wordpiece))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hf_posenc.jobs.rows import Reading, rows_of
+from hf_posenc.jobs.reading.rows import Reading, rows_of
 from hf_posenc.jobs.sources import Sources, open_sources
 from hf_posenc.jobs.sources import lines as lines_module
 from hf_posenc.jobs.task import Cursor, Task

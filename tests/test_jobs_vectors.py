@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, positional_encoding
-from hf_posenc.jobs import vectors as module
-from hf_posenc.jobs.vectors import Vectors
+from hf_posenc.jobs.shards import vectors as module
+from hf_posenc.jobs.shards.vectors import Vectors
 from hf_posenc.ragged import Ragged
 
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]
@@ -118,7 +118,7 @@ def test_a_pickle_gives_the_same_vectors_and_a_width_travels_as_its_seed(wordpie
 
 _FRESH = """
 import sys, pickle
-from hf_posenc.jobs import vectors
+from hf_posenc.jobs.shards import vectors
 loaded = {"torch", "transformers", "datasets"} & set(sys.modules)
 made = pickle.load(open(sys.argv[1], "rb"))
 import numpy as np

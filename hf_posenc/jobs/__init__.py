@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checking import Verification, verify
-    from .manifest import Manifest
+    from .output.checking import Verification, verify
+    from .output.manifest import Manifest
     from .progress import Progress
     from .run import encode
 
@@ -16,11 +16,11 @@ __all__ = ["Manifest", "Progress", "Verification", "encode", "verify"]
 
 # Loaded on first use: a worker, which begins in this room, needs none of them.
 _HOMES = {
-    "Manifest": "manifest",
+    "Manifest": "output.manifest",
     "Progress": "progress",
-    "Verification": "checking",
+    "Verification": "output.checking",
     "encode": "run",
-    "verify": "checking",
+    "verify": "output.checking",
 }
 
 

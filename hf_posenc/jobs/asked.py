@@ -18,7 +18,7 @@ from .job import OnBadRow, TooLong
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .vectors import Vectors
+    from .shards.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,6 @@ def _of_collator(collate: Any) -> dict[str, Any]:
 def _vectors(embeddings: Any, tokenizer: PreTrainedTokenizerBase, given: dict[str, Any]) -> Vectors | None:
     if embeddings is None:
         return None
-    from .vectors import Vectors
+    from .shards.vectors import Vectors
 
     return Vectors.of(embeddings, tokenizer, **given.get("encoding", {}))

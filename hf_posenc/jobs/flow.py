@@ -13,15 +13,15 @@ from typing import Any
 
 from .._explain import explain
 from .asked import Asked
-from .card import write_card
-from .folder import MANIFEST, shards_in
+from .engines.local import run_local
 from .job import Job
-from .layout import schema_of
-from .local import run_local
-from .manifest import Manifest
+from .output.card import write_card
+from .output.folder import MANIFEST, shards_in
+from .output.manifest import Manifest
+from .output.rejects import join_rejected
 from .progress import Progress
-from .rejects import join_rejected
-from .shard import ShardWriter
+from .shards.layout import schema_of
+from .shards.shard import ShardWriter
 from .sizes import check_room, default_shard_bytes, stored_bytes
 from .sources import Sources
 from .task import Task
@@ -140,7 +140,7 @@ class Flow:
 
     def _records(self, tasks: Iterator[Task], engine: str, workers: int | None, address: str | None) -> Any:
         if engine == "ray":
-            from .on_ray import run_on_ray
+            from .engines.on_ray import run_on_ray
 
             return run_on_ray(
                 ShardWriter(self._job),

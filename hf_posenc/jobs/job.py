@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..tokenization.travelling import Travelling
-    from .vectors import Vectors
+    from .shards.vectors import Vectors
 
 OnBadRow = Literal["error", "skip", "keep-empty"]
 TooLong = Literal["truncate", "split", "error"]

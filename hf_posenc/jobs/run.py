@@ -13,9 +13,9 @@ from .._explain import one_of
 from ..packing.checks import whole_number
 from .asked import asked_for
 from .flow import Flow
-from .folder import Folder
 from .job import OnBadRow, TooLong
-from .manifest import Manifest
+from .output.folder import Folder
+from .output.manifest import Manifest
 from .progress import Progress
 from .sources import open_sources
 

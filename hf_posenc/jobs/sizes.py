@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._explain import explain, in_bytes
-from .documents import Counted, Documents
 from .job import Job
+from .shards.documents import Counted, Documents
 from .task import Task
 
 if TYPE_CHECKING:
-    from .vectors import Vectors
+    from .shards.vectors import Vectors
 
 _SMALLEST, _LARGEST = 4 << 20, 64 << 20  # bytes of text in a shard, where the size of the input decides
 _SHARDS = 64  # then there are about so many, and at the end no worker waits long for the others

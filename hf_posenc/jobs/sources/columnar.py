@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..rows import Reading
+from ..reading.rows import Reading
 from .columns import Offered
 from .files import InputFile
 from .tables import BATCH_BYTES, MOST_ROWS, TableReader, broken, slices

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from ..._explain import explain
-from ..rows import CHOSEN
+from ..reading.rows import CHOSEN
 
 FIRST = 1 << 20  # bytes of a file that its columns are told from
 HUGGING_FACE = b"huggingface"  # the key in a schema's metadata under which datasets keeps its features

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..rows import Reading
+from ..reading.rows import Reading
 from .columns import Offered
 from .files import InputFile
 from .marks import State

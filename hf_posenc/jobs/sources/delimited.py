@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..._explain import explain
-from ..rows import Reading
+from ..reading.rows import Reading
 from .columns import Offered
 from .files import InputFile
 from .lines import LONGEST

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._explain import explain
-from ..rows import Reading
+from ..reading.rows import Reading
 from .columnar import ArrowFile, ParquetFile
 from .data_sets import DataSet, StreamedSet
 from .delimited import CsvFile

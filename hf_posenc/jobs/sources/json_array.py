@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ..._explain import explain
-from ..json_rows import JsonLines
-from ..rows import BAD, Reading
+from ..reading.json_rows import JsonLines
+from ..reading.rows import BAD, Reading
 from .columns import FIRST, Offered, told_from_json
 from .files import InputFile
 from .lines import LONGEST

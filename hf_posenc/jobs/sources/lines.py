@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from ..._explain import explain
-from ..rows import Reading
+from ..reading.rows import Reading
 from ..task import Part
 from .columns import FIRST, Offered, told_from_json
 from .files import InputFile

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._explain import explain
-from ..rows import Reading
+from ..reading.rows import Reading
 from .data_sets import DataSet, StreamedSet
 from .files import InputFile
 from .splits import chosen

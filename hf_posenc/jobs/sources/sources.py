@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..._explain import explain, one_of
-from ..rows import Reading
+from ..reading.rows import Reading
 from ..task import Cursor, Task
 from .columns import carried
 from .cutting import tasks_of

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..._explain import explain
-from ..rows import BAD, Reading
+from ..reading.rows import BAD, Reading
 from ..task import Part
 from .columns import is_text, missing_column, not_text
 from .lines import LARGEST, LONGEST

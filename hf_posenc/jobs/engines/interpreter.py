@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .._explain import explain
+from ..._explain import explain
 
 # The path before anything is imported, so that no file in the working directory is taken for a library; and the pipe
 # put out of the way of print() before anything can print.
@@ -21,7 +21,7 @@ sys.path[:] = sys.argv[1:]
 del sys.argv[1:]
 answers_to = os.dup(1)
 os.dup2(2, 1)
-from hf_posenc.jobs.worker import serve
+from hf_posenc.jobs.engines.worker import serve
 serve(answers_to)
 """
 
@@ -36,7 +36,7 @@ def search_path() -> list[str]:
     for entry in sys.path:
         with contextlib.suppress(OSError):  # relative to a working directory that has been removed
             found.append(os.path.abspath(entry) if isinstance(entry, str) else "")  # noqa: PTH100  (symlinks stay)
-    here = str(Path(__file__).parents[2])
+    here = str(Path(__file__).parents[3])
     return [*filter(None, found), *([] if here in found else [here])]
 
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .._explain import in_bytes
+from ..._explain import in_bytes
 from .folder import CARD, REJECTED, written_whole
 from .manifest import Manifest
 from .markdown import code_rows, count, plain, table

@@ -14,13 +14,13 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread, current_thread
 from typing import Any, Literal
 
-from .._explain import explain
-from ..packing.checks import whole_number
+from ..._explain import explain
+from ...packing.checks import whole_number
+from ..job import Job
+from ..task import Task
 from .interpreter import search_path
-from .job import Job
 from .process import Died
 from .restarting import Worker
-from .task import Task
 from .worker import Tick, Writer, shard_writer
 
 _SECONDS_TO_STOP = 2.0  # for a source that is in the middle of reading; workers are gone before

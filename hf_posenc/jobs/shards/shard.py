@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .checksums import sha256
+from ..job import Job
+from ..output.checksums import sha256
+from ..output.folder import rejected_name, shard_name, written_whole
+from ..task import Rejected, Task
 from .documents import Block, Counted, Documents, Tick
-from .folder import rejected_name, shard_name, written_whole
-from .job import Job
 from .layout import schema_of, tables
-from .task import Rejected, Task
 
 # Documents that are laid out, and packed, together. Rows are fuller the more there are; one in 512 may stay half empty.
 _WINDOW_TOKENS = 2_000_000

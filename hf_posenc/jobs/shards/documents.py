@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
-from ..ragged import Ragged
-from .job import Job
-from .rows import Reading, rows_of
-from .task import Part, Rejected, Task
+from ..._explain import explain, shorten
+from ...ragged import Ragged
+from ..job import Job
+from ..reading.rows import Reading, rows_of
+from ..task import Part, Rejected, Task
 from .tokens import Tokens
 
 Tick = Callable[[int, int], None]

@@ -19,12 +19,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._explain import explain
+from ..._explain import explain
+from ..task import Task
 from .process import DEATHS, unpacked
 from .ray_clerk import Clerk, not_shared, versions
 from .ray_connection import connected, unwarned
 from .ray_desk import Desk, Feeder, numbers
-from .task import Task
 from .worker import Writer
 
 # On a network's file system the file of another machine may be seen late; seconds.

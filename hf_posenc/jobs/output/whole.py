@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .._explain import explain
+from ..._explain import explain
 
 # What is added to a hidden file's name while it is written: process, and a number against chance.
 ASIDE = re.compile(r"\.\d+-[0-9a-f]{8}\.aside")

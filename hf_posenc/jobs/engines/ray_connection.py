@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .._explain import explain
+from ..._explain import explain
 
 
 @contextlib.contextmanager

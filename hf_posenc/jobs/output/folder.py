@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from .._explain import explain, shorten
+from ..._explain import explain, shorten
 from .lock import let_go, same_file, try_lock
 from .whole import ASIDE, in_words, why_not, written_whole
 

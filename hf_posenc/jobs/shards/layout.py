@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..packing import pack
-from ..ragged import Ragged
+from ...packing import pack
+from ...ragged import Ragged
+from ..job import Job
 from .documents import Block, runs
-from .job import Job
 
 IGNORED = -100  # the label of what is not to be learnt, as everywhere in transformers
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._explain import shorten
+from ..._explain import shorten
 
 
 def differences(prefix: str, before: Any, now: Any) -> list[str]:

@@ -13,7 +13,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from .._explain import explain
+from ..._explain import explain
 from .whole import in_words
 
 # File systems that know no locks say so in these ways.

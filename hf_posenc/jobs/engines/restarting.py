@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
+from ..task import Task
 from .process import DEATHS, Died, Process, deadly, never_begun
-from .task import Task
 from .worker import Tick
 
 # Of workers that had not begun on the task, and so not by its fault: a run outlives a machine short of memory for a

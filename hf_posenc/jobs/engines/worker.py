@@ -18,10 +18,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from .._explain import explain
+from ..._explain import explain
 
 if TYPE_CHECKING:
-    from .job import Job
+    from ..job import Job
 
 Tick = Callable[[int, int], None]
 # What a worker says first. Whatever comes before it on the pipe was printed by others, such as a sitecustomize.
@@ -38,7 +38,7 @@ class Writer(Protocol):
 
 def shard_writer(job: Job) -> Writer:
     """The writer of shards; loaded here, so that the parent need not load what only workers use."""
-    from .shard import ShardWriter
+    from ..shards.shard import ShardWriter
 
     return ShardWriter(job)
 

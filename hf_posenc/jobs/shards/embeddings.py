@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, shorten
+from ..._explain import explain, shorten
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..embedding import PositionalEmbedding
+    from ...embedding import PositionalEmbedding
 
 _USUAL = {"convention": "vaswani", "base": None, "scale": None}
 
@@ -38,8 +38,8 @@ def resolve_embeddings(embeddings: object, needed: int, seed: int, settings: Map
         >>> resolve_embeddings(4, 10, 0, {"convention": "marian"}).num_embeddings
         10
     """
-    from ..collator.table import TableLeftBehind, table_of_width
-    from ..embedding import PositionalEmbedding
+    from ...collator.table import TableLeftBehind, table_of_width
+    from ...embedding import PositionalEmbedding
 
     if isinstance(embeddings, bool) or (isinstance(embeddings, int) and embeddings < 1):
         raise ValueError(
@@ -84,7 +84,7 @@ def input_embeddings(name: str) -> nn.Embedding:
     import torch
     from torch import nn
 
-    from ..collator.weights import frozen
+    from ...collator.weights import frozen
 
     model, missing = _loaded(name)
     try:
@@ -159,7 +159,7 @@ def _check_plain(whole: PositionalEmbedding) -> None:
     """Numbers and settings travel to workers, code does not."""
     from torch import nn
 
-    from ..encodings import KINDS
+    from ...encodings import KINDS
 
     table, encoding = whole.embedding, whole.encoding
     if type(table) is not nn.Embedding or table.max_norm is not None:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import IO, Any
 
-from .._explain import explain
+from ..._explain import explain
+from ..task import Task
 from .interpreter import command, environment
-from .task import Task
 from .worker import GREETING, Tick
 
 DEATHS = 3  # of workers in the middle of the same task, before it is the task that is held to be deadly
@@ -190,7 +190,7 @@ def never_begun(got: str) -> RuntimeError:
         explain(
             "worker processes end before they can work",
             got=got,
-            fix=f"fewer workers if memory ran out; else see {sys.executable} -c 'import hf_posenc.jobs.worker'",
+            fix=f"fewer workers if memory ran out; else see {sys.executable} -c 'import hf_posenc.jobs.engines.worker'",
         )
     )
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ragged import Ragged
-from ..tokenization.encoded import Encoded
-from ..tokenization.encoding import Encoder
-from .job import Job
+from ...ragged import Ragged
+from ...tokenization.encoded import Encoded
+from ...tokenization.encoding import Encoder
+from ..job import Job
 
 
 @dataclass(frozen=True, eq=False)

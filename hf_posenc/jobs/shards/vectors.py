@@ -19,15 +19,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .._explain import explain
-from ..ragged import Ragged
+from ..._explain import explain
+from ...ragged import Ragged
 from .embeddings import resolve_embeddings
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ..embedding import PositionalEmbedding
+    from ...embedding import PositionalEmbedding
 
 # What is on the accelerator, or made besides the result, at one time.
 _PIECE_BYTES = 1 << 24
@@ -103,8 +103,8 @@ class Vectors:
                 table; for a setting that is out of its range, or that the given embedding settles.
             TypeError: if it is none of these.
         """
-        from ..collator.weights import digest_with, packed_with, unpacked_with
-        from ..tokenization.loading import number_of_ids
+        from ...collator.weights import digest_with, packed_with, unpacked_with
+        from ...tokenization.loading import number_of_ids
 
         settings = {"convention": convention, "base": base, "scale": scale}
         whole = resolve_embeddings(embeddings, number_of_ids(tokenizer), seed, settings)
@@ -215,8 +215,8 @@ class Vectors:
 
     @cached_property
     def _module(self) -> PositionalEmbedding:
-        from ..collator.table import table_of_width
-        from ..collator.weights import packed, unpacked_with
+        from ...collator.table import table_of_width
+        from ...collator.weights import packed, unpacked_with
 
         table, *rest = self._packed
         if self._seed is not None:

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._explain import explain
+from ..._explain import explain
 from .folder import REJECTED, rejected_in, written_whole
 
 _BLOCK = 1 << 20

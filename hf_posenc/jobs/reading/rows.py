@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from ..task import Part
 from .json_rows import JsonLines
-from .task import Part
 from .text_lines import Ints, blank, decoded, is_unicode, not_unicode, spans, without
 
 # In the metadata of `Reading.schema` where its columns were chosen by name: fields besides them do not matter then.

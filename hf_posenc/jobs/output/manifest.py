@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._explain import explain, shorten
+from ..._explain import explain, shorten
+from ..task import Cursor
 from .checksums import OnChecked, fault, sha256
 from .differences import differences, other_tokenizer
 from .folder import MANIFEST, REJECTED, shard_name, shard_number, shards_in, written_whole
 from .rejects import lines_by_shard
-from .task import Cursor
 
 FORMAT_VERSION = 1
 _WRITER = "hf-posenc"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .._explain import explain, shorten
+from ..._explain import explain, shorten
 from .process import DEATHS
 from .ray_connection import environment
 from .worker import Writer, packed

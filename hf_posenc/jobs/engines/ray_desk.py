@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from .._explain import explain
+from ..._explain import explain
+from ..task import Task
 from .process import described
-from .task import Task
 
 # How often the desk is told again what there is, which may have died and been started anew; seconds.
 _AGAIN = 1.0
