@@ -226,6 +226,26 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(write: Write) -> None:
         sources.check_unchanged()
 
 
+def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(write: Write) -> None:
+    path, other = write("a.txt", b"I ride\n"), write("b.txt", b"I rode\n")
+    sources = open_sources([path])
+    sources.fingerprint()
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    with pytest.raises(ValueError, match=r"(?s)a\.txt changed while it was read.*another put in its place"):
+        sources.check_unchanged()
+
+
+def test_only_the_sources_of_a_shard_are_looked_at_when_it_is_noted(write: Write) -> None:
+    sources = open_sources([write(f"{number}.txt", b"I ride\n") for number in range(4)])
+    sources.fingerprint()
+    write("2.txt", b"she rides\n")
+    sources.check_unchanged(0, 1)
+    sources.check_unchanged(3, 4)
+    with pytest.raises(ValueError, match=r"2\.txt changed"):
+        sources.check_unchanged(1, 2)
+
+
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
         open_sources([tmp_path / "nowhere.txt"])

@@ -97,3 +97,16 @@ print({"torch", "transformers"} & set(sys.modules))
     ids, loaded = ran.stdout.splitlines()
     assert ids == str([id_ for row in bert(sentences)["input_ids"] for id_ in row])
     assert loaded == "set()"
+
+
+def test_a_full_temporary_folder_is_named(
+    bert: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise Exception("No space left on device (os error 28)")
+
+    mine = private_copy(bert)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(type(mine), "save_pretrained", full)
+    with pytest.raises(OSError, match=r"cannot be written to .*\n  got: No space left.*\n  fix: .*TMPDIR"):
+        Travelling.of(mine)

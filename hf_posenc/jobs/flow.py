@@ -131,7 +131,7 @@ class Flow:
             with closing(records):
                 for record in records:
                     # Before it is noted: what was read of a file that has changed since is no longer that file.
-                    self._sources.check_unchanged()
+                    self._sources.check_unchanged(record["begins"][0], record["ends"][0])
                     self._manifest.add(record)
                     self._progress.shard(record)
         finally:

@@ -130,7 +130,16 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         _without_state(tokenizer)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer.save_pretrained(folder)
+        try:
+            tokenizer.save_pretrained(folder)
+        except Exception as error:  # Rust raises a bare one where there is no room
+            raise OSError(
+                explain(
+                    f"the tokenizer's files cannot be written to {tempfile.gettempdir()} for a moment",
+                    got=str(error),
+                    fix="make room there, or set TMPDIR to another folder",
+                )
+            ) from error
         files = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))

@@ -152,7 +152,10 @@ class Folder:
         """Removes the files that were broken off."""
         for path in self.path.iterdir():
             if _BROKEN_OFF.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    raise in_words(why_not(error, path) or str(error), error) from error
 
     def _make(self) -> None:
         there = self.path.exists()

@@ -166,4 +166,8 @@ def difference(data: DataSet | StreamedSet, before: dict[str, Any]) -> str | Non
 def state(data: DataSet | StreamedSet) -> State:
     """What changes when one of the files is written to."""
     states = [file.state() for file in data.files]
-    return sum(size for size, _ in states), max((changed for _, changed in states), default=0)
+    return State(
+        sum(one.size for one in states),
+        max((one.changed for one in states), default=0),
+        hash(tuple(one.inode for one in states)),
+    )

@@ -41,5 +41,5 @@ class InputFile:
         return difference(self.path, self.name, self.kind, before)
 
     def state(self) -> State:
-        """Size and time of the file, which change when it is written to."""
+        """What changes when the file is written to, or another is put in its place."""
         return state_of(self.path, self.name)

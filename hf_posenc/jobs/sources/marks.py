@@ -6,23 +6,36 @@ Size and time of a file are looked at first; its content is read only when they 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
 from .streams import unreadable
 
 _BLOCK = 4 << 20
-State = tuple[int, int]  # bytes, and nanoseconds of the last change
+
+
+class State(NamedTuple):
+    r"""What changes when a file is written to, or another is put in its place.
+
+    Args:
+        size (`int`): bytes.
+        changed (`int`): nanoseconds of the last change.
+        inode (`int`): which file it is; not written down, because a copy is as good.
+    """
+
+    size: int
+    changed: int
+    inode: int
 
 
 def state_of(path: Path, name: str) -> State:
-    """Size and time of the last change, in nanoseconds."""
+    """What a file is like now, without a look inside."""
     try:
         found = path.stat()
     except OSError as wrong:
         raise unreadable(name, wrong) from wrong
-    return found.st_size, found.st_mtime_ns
+    return State(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def digest_of(path: Path, name: str) -> str:
@@ -44,7 +57,7 @@ def digest_of(path: Path, name: str) -> str:
 
 def mark_of(path: Path, name: str, kind: str) -> dict[str, Any]:
     """What is written down about a file; JSON values."""
-    size, changed = state_of(path, name)
+    size, changed, _ = state_of(path, name)
     return {"name": name, "kind": kind, "size": size, "mtime_ns": changed, "digest": digest_of(path, name)}
 
 
@@ -58,7 +71,7 @@ def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str 
     if before.get("kind") != kind:
         return f"input {called}: read as {before.get('kind')} before, as {kind} now"
     try:
-        size, changed = state_of(path, name)
+        size, changed, _ = state_of(path, name)
     except OSError:
         return f"input {called}: is gone"
     if size != before["size"]:

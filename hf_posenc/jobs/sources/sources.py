@@ -69,12 +69,23 @@ class Sources:
         found = [file.difference(before) for file, before in pairs]
         return [words for words in found if words is not None]
 
-    def check_unchanged(self) -> None:
-        """Refuse to go on when a file is not as it was when it was first looked at."""
-        for file, seen in zip(self.files, self._seen, strict=False):
+    def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
+        r"""Refuses to go on when a file is not as it was when it was first looked at.
+
+        Args:
+            first, last (`int`, *optional*): the numbers of the sources to look at; by default all, which takes a
+                while where there are many.
+
+        Raises:
+            ValueError: naming the file.
+        """
+        some = slice(first, None if last is None else last + 1)
+        for file, seen in zip(self.files[some], self._seen[some], strict=False):
             now = file.state()
             if now != seen:
-                got = f"{seen[0]} bytes became {now[0]}" if seen[0] != now[0] else "written to since"
+                got = "it was written to, or another put in its place"
+                if now.size != seen.size:
+                    got = f"{seen.size} bytes became {now.size}"
                 raise ValueError(
                     explain(
                         f"{file.name} changed while it was read",
