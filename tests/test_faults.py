@@ -175,7 +175,7 @@ def test_a_worker_that_stands_still_for_a_while_is_waited_for(
     def stop_one() -> None:
         children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
         pids = [int(pid) for path in children for pid in path.read_text().split()]
-        stopped.append(next(pid for pid in pids if b"jobs.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()))
+        stopped.append(next(pid for pid in pids if b"engines.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()))
         os.kill(stopped[0], signal.SIGSTOP)
         Timer(0.4, os.kill, (stopped[0], signal.SIGCONT)).start()
 
@@ -221,7 +221,7 @@ def test_a_shard_that_may_not_grow_is_refused_and_those_before_it_stay(tmp_path:
     assert re.search(
         r"OSError: \S+/out/shard-00000\d\.parquet cannot be written: a file may not grow further here", said
     )
-    assert said.endswith("  fix: make room and run the same again; the shards that are finished are kept\n")
+    assert "\n  fix: make room and run the same again" in said  # the rest may not grow either
     so_far = verify(output)
     assert (so_far.bad, so_far.finished) == ((), False)
     assert so_far.shards >= 3
