@@ -1,13 +1,17 @@
 """What Hugging Face models, and the wrappers around them, do in ways of their own; kept in this one file.
 
-Attributes and names only: nothing here imports transformers, peft or torch, and no model is run.
+Attributes and names only, and one function that loads a model: nothing else imports transformers, peft or torch, and no
+model is run.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from ._explain import explain
 
 # Who keeps the wrapped model under `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _KEEPS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
@@ -107,3 +111,45 @@ def only_length(config: Any) -> int | None:
     """The one length of rows that a model takes, where it takes no other: Nyströmformer with landmarks."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
+
+
+def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
+    r"""The model of that name or folder, without a word from transformers, and what its checkpoint lacks.
+
+    Args:
+        name (`str`): a name on the Hub, or a folder.
+        instead (`str`, *optional*): a further way out, for the message.
+        **settings: for `AutoModel.from_pretrained`.
+
+    Returns:
+        The model, and the names of its parameters that are not in the checkpoint.
+
+    Raises:
+        ValueError: if it cannot be loaded.
+    """
+    import transformers
+
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        model, info = transformers.AutoModel.from_pretrained(
+            name, output_loading_info=True, trust_remote_code=False, **settings
+        )
+    except Exception as error:  # whatever a file that is no model makes its reader raise
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "nothing said")
+        here = "a folder written by model.save_pretrained(folder)"
+        hub = "a folder with a model; one on the Hub must be in the cache, or the Hub in reach and HF_HUB_OFFLINE unset"
+        raise ValueError(
+            explain(
+                f"{name} cannot be loaded as a model",
+                got=f"{type(error).__name__}: {first}",
+                fix=f"{here if Path(name).exists() else hub}{instead}",
+            )
+        ) from None
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+    return model, set(info["missing_keys"])

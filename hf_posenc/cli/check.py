@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .given import loaded_model
+from .._huggingface import loaded_model
 from .terminal import Screen
 
 

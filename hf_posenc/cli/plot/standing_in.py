@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._explain import explain
-from ..given import default_texts, loaded_model, trained
+from ..._huggingface import loaded_model
+from ..given import default_texts, trained
 
 if TYPE_CHECKING:
     from ...collator import DataCollatorWithPositionalEncoding

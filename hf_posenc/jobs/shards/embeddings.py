@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._explain import explain, shorten
+from ..._huggingface import loaded_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,7 +87,7 @@ def input_embeddings(name: str) -> nn.Embedding:
 
     from ...collator.weights import frozen
 
-    model, missing = _loaded(name)
+    model, missing = loaded_model(name, instead="; or a width: embeddings=384")
     try:
         table = model.get_input_embeddings()
     except (NotImplementedError, AttributeError):
@@ -111,34 +112,6 @@ def input_embeddings(name: str) -> nn.Embedding:
     with torch.no_grad():
         rows = table.weight if type(table) is nn.Embedding else table(torch.arange(table.num_embeddings))
     return frozen(rows.detach().clone())
-
-
-def _loaded(name: str) -> tuple[Any, set[str]]:
-    """The model, without a word from transformers, and what its checkpoint lacks."""
-    import transformers
-
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True, trust_remote_code=False)
-    except Exception as error:  # whatever a file that is no model makes its reader raise
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "nothing said")
-        here = "a folder written by model.save_pretrained(folder)"
-        hub = "a folder with a model; one on the Hub must be in the cache, or the Hub in reach and HF_HUB_OFFLINE unset"
-        raise ValueError(
-            explain(
-                f"the embeddings of {name} cannot be loaded: it is no model that can be read",
-                got=f"{type(error).__name__}: {first}",
-                fix=f"{here if Path(name).exists() else hub}; or a width: embeddings=384",
-            )
-        ) from None
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-    return model, set(info["missing_keys"])
 
 
 def _checked(table: object) -> nn.Embedding:
