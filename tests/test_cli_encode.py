@@ -540,3 +540,44 @@ def test_refusals_of_the_real_job_are_said_in_options(
     assert run("verify", here) == 2
     assert "holds no manifest.json" in capsys.readouterr().err
     assert run("verify", here / "nowhere") == 2
+
+
+# ------------------------------------------------------------------------------------------------------------- starting
+
+
+def test_ids_are_made_without_torch_and_embeddings_with_it(bert_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("I ride\n")
+    said = """
+import sys
+from hf_posenc.cli import main
+for arguments in ([], ["--embeddings", "4"]):
+    try:
+        main(["encode", "a.txt", "-t", sys.argv[1], "-o", "out" + "".join(arguments), "--workers", "1", *arguments])
+    except SystemExit as ended:
+        assert not ended.code
+    print("torch" in sys.modules, "torch._C" in sys.modules)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", said, bert_folder], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert re.findall(r"^(?:True|False) (?:True|False)$", ran.stdout, re.MULTILINE) == ["True False", "True True"]
+
+
+def test_a_library_that_is_loaded_on_first_use_is_the_library(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text("print('loaded')\nimport noisy_part\nvalue = [noisy_part.one]\n")
+    (tmp_path / "noisy_part.py").write_text("one = 1\n")
+    said = """
+import importlib.util, sys
+from hf_posenc.cli.lazily import on_first_use
+on_first_use("noisy")
+import noisy as early
+assert importlib.util.find_spec("noisy") is not None
+print("imported")
+from noisy import value
+import noisy as late
+print(late is sys.modules["noisy"], early.value is late.value is value)
+on_first_use("noisy")
+print(sys.modules["noisy"] is late)
+"""
+    ran = subprocess.run([sys.executable, "-c", said], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert ran.stdout.split("\n")[:-1] == ["imported", "loaded", "True True", "True"]

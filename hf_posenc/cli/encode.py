@@ -13,6 +13,7 @@ import typer
 
 from .._explain import explain
 from .figures import counted, summary
+from .lazily import on_first_use
 from .progress import Bar
 from .stopping import Stopping
 from .terminal import Screen
@@ -216,6 +217,7 @@ def _encoded(
     """The manifest of the finished job. What stops it is said in options, with what there is to go on from."""
     with Stopping(f"stopped; {_GOES_ON}") as stopping:
         try:
+            on_first_use("torch")  # transformers' tokenizers import it, and ids need none of it
             from ..jobs import encode as encode_corpus
 
             with bar, warnings.catch_warnings():
