@@ -217,7 +217,8 @@ def _encoded(
     """The manifest of the finished job. What stops it is said in options, with what there is to go on from."""
     with Stopping(f"stopped; {_GOES_ON}") as stopping:
         try:
-            on_first_use("torch")  # transformers' tokenizers import it, and ids need none of it
+            with on_first_use("torch"):  # transformers' tokenizers import it, and ids need none of it
+                from transformers import AutoTokenizer  # noqa: F401
             from ..jobs import encode as encode_corpus
 
             with bar, warnings.catch_warnings():
