@@ -15,10 +15,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
+from hf_posenc.jobs import encode
 from hf_posenc.jobs.reading.rows import Reading, rows_of
 from hf_posenc.jobs.sources import Sources, open_sources
 from hf_posenc.jobs.sources import lines as lines_module
+from hf_posenc.jobs.sources import marks as marks_module
 from hf_posenc.jobs.task import Cursor, Task
 
 Write = Callable[[str, bytes], Path]
@@ -249,3 +252,59 @@ def test_only_the_sources_of_a_shard_are_looked_at_when_it_is_noted(write: Write
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
         open_sources([tmp_path / "nowhere.txt"])
+
+
+def test_a_file_replaced_between_two_runs_by_one_of_the_same_size_and_time_is_another_input(write: Write) -> None:
+    path, other = write("a.txt", b"I ride\n"), write("b.txt", b"I rode\n")
+    marks = open_sources([path]).fingerprint()
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    assert open_sources([path]).same_as(marks) == [f"input {path}: 7 bytes with another content"]
+
+
+def test_a_file_with_the_times_it_had_is_not_read_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("a.txt", b"I ride\n")
+    marks = open_sources([path]).fingerprint()
+    older = [{key: value for key, value in mark.items() if key != "ctime_ns"} for mark in marks]
+    assert open_sources([path]).same_as(older) == []
+    monkeypatch.setattr(marks_module, "digest_of", lambda path, name: "another")
+    assert open_sources([path]).same_as(marks) == []
+    assert len(open_sources([path]).same_as(older)) == 1  # a manifest that does not say: the content does
+
+
+# -------------------------------------------------------------------------------------------------- output beside input
+
+
+@pytest.mark.parametrize("inputs", ["data", "data/*", "data/**", "data/**/*", "described"])
+def test_output_inside_the_input_is_not_read_by_the_next_run(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: str
+) -> None:
+    raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    write("data/sub/a.txt", b"I ride\n" * 9)
+    write("data/b.txt", b"I ride\n" * 9)
+    if inputs == "described":
+        card = "---\nconfigs:\n- config_name: default\n  data_files: '**/*.txt'\n---\n"
+        write("data/README.md", card.encode())
+        write("data/enc/sub/left.txt", b"left behind\n")
+        write("data/enc/manifest.json", b'{\n  "written_by": "hf-posenc"\n}')
+        assert len(open_sources([tmp_path / "data"]).names) == 2
+        return
+    write("data/sub/.cache/c.txt", b"hidden\n")
+    monkeypatch.chdir(tmp_path)
+    if inputs == "data/*":
+        (tmp_path / "data" / "sub" / "a.txt").rename(tmp_path / "data" / "a.txt")
+    runs = [encode(inputs, raw, "data/sub/enc", workers=1, shard_bytes=60) for _ in range(2)]
+    (tmp_path / "data/sub/enc/shard-000001.parquet").unlink()
+    runs.append(encode(inputs, raw, "data/sub/enc", workers=1, shard_bytes=60))
+    assert [(run.totals["documents"], len(run.shards)) for run in runs] == [(18, 3)] * 3
+
+
+def test_output_is_read_where_it_is_named_and_a_manifest_of_others_is_data(write: Write, tmp_path: Path) -> None:
+    write("enc/manifest.json", b'{"written_by": "hf-posenc"}')
+    write("enc/a.txt", b"a\n")
+    write("data/manifest.json", b'{"text": "hf-posenc"}')
+    assert all_texts(f"{tmp_path}/enc/*.txt") == ["a"]
+    assert all_texts(f"{tmp_path}/d*/*") == ["hf-posenc"]
+    with pytest.raises(FileNotFoundError, match=r"(?s)no file matches.*nothing but the output of earlier runs"):
+        open_sources([f"{tmp_path}/e*/*"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ Source = TextFile | JsonArrayFile | CsvFile | ParquetFile | ArrowFile | DataSet 
 
 # Files that describe a data set and are none of it.
 _ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "readme.md", "readme.txt"}
+# How a manifest of ours begins.
+_WRITTEN_BY_US = re.compile(rb'\s*\{\s*"written_by":\s*"hf-posenc"')
+_BEGINNING = 200  # bytes
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,13 @@ class Finder:
             return [self.file(name, path)]
         if glob.has_magic(name):
             matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
-            if not (found := [one for one in matches if Path(one).is_file()]):
-                raise FileNotFoundError(explain(f"no file matches {name!r}", fix="check the folder and the pattern"))
-            return [self.file(one, Path(one)) for one in found]
+            matches = [one for one in matches if Path(one).is_file()]
+            if not (found := _without_output([Path(one) for one in matches], _fixed(path))):
+                got = "nothing but the output of earlier runs" if matches else None
+                raise FileNotFoundError(
+                    explain(f"no file matches {name!r}", got=got, fix="check the folder and the pattern")
+                )
+            return [self.file(str(one), one) for one in found]
         if isinstance(given, os.PathLike) or _looks_like_path(name):
             raise FileNotFoundError(_missing(name, path))
         return list(by_name(name, self.config, self.split, self.reading))
@@ -109,7 +117,8 @@ class Finder:
         if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
             return [saved(name, path, self.split, self.reading)]
         if (found := described(name, path, self.config, self.split, self.reading)) is not None:
-            return [self.file(str(one), one) if isinstance(one, Path) else one for one in found]
+            ours = _without_output([one for one in found if isinstance(one, Path)], path)
+            return [self.file(str(one), one) for one in ours] + [one for one in found if not isinstance(one, Path)]
         files = list(_data_files(path, everything=self.format is not None))
         if not files:
             raise ValueError(
@@ -128,15 +137,46 @@ class Finder:
 
 
 def _data_files(folder: Path, *, everything: bool) -> Iterator[Path]:
-    """The files below a folder that hold data, those of each folder in order before those below; none hidden."""
+    """The files below a folder that hold data, those of each folder in order before those below.
+
+    None that is hidden, and none that a job wrote: its output may lie beside its input.
+    """
     inside = sorted(folder.iterdir(), key=lambda one: (one.is_dir(), one.name))
     for one in inside:
         if one.name.startswith((".", "_")) or one.name.lower() in _ABOUT:
             continue
         if one.is_dir():
+            if is_output(one):
+                continue
             yield from _data_files(one, everything=everything)
         elif everything or is_known(one.name):
             yield one
+
+
+def is_output(folder: Path) -> bool:
+    """Whether a job of ours writes, or wrote, to a folder: its manifest says so at the very beginning."""
+    try:
+        with (folder / "manifest.json").open("rb") as file:
+            return _WRITTEN_BY_US.match(file.read(_BEGINNING)) is not None
+    except OSError:
+        return False
+
+
+def _without_output(files: list[Path], top: Path) -> list[Path]:
+    """Those files that lie in no output of ours below `top`, which was named and is read whatever it is."""
+    known = {top: False}
+
+    def below_output(folder: Path) -> bool:
+        if folder not in known:
+            known[folder] = folder != folder.parent and (is_output(folder) or below_output(folder.parent))
+        return known[folder]
+
+    return [file for file in files if not below_output(file.parent)]
+
+
+def _fixed(pattern: Path) -> Path:
+    """The folder that a pattern names before its first wildcard."""
+    return next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
 
 
 def _looks_like_path(name: str) -> bool:

@@ -1,10 +1,11 @@
 """How a job knows its inputs again: what a file was like when it was first read, and what has changed since.
 
-Size and time of a file are looked at first; its content is read only when they cannot settle the matter.
+Size and times of a file are looked at first; its content is read only when they cannot settle the matter.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +32,20 @@ class State(NamedTuple):
 
 def state_of(path: Path, name: str) -> State:
     """What a file is like now, without a look inside."""
+    found = _stat(path, name)
+    return State(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _stat(path: Path, name: str) -> os.stat_result:
     try:
-        found = path.stat()
+        return path.stat()
     except OSError as wrong:
         raise unreadable(name, wrong) from wrong
-    return State(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _times(found: os.stat_result) -> dict[str, int]:
+    """When a file was last changed. Anybody may set `mtime`, as copies and archives do; `ctime` is the system's own."""
+    return {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
 
 
 def digest_of(path: Path, name: str) -> str:
@@ -57,8 +67,8 @@ def digest_of(path: Path, name: str) -> str:
 
 def mark_of(path: Path, name: str, kind: str) -> dict[str, Any]:
     """What is written down about a file; JSON values."""
-    size, changed, _ = state_of(path, name)
-    return {"name": name, "kind": kind, "size": size, "mtime_ns": changed, "digest": digest_of(path, name)}
+    found = _stat(path, name)
+    return {"name": name, "kind": kind, "size": found.st_size, **_times(found), "digest": digest_of(path, name)}
 
 
 def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str | None:
@@ -71,11 +81,12 @@ def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str 
     if before.get("kind") != kind:
         return f"input {called}: read as {before.get('kind')} before, as {kind} now"
     try:
-        size, changed, _ = state_of(path, name)
+        found = _stat(path, name)
     except OSError:
         return f"input {called}: is gone"
+    size = found.st_size
     if size != before["size"]:
         return f"input {called}: {before['size']} bytes became {size}"
-    if was == name and changed == before["mtime_ns"]:
+    if was == name and all(before.get(key) == time for key, time in _times(found).items()):
         return None
     return None if digest_of(path, name) == before["digest"] else f"input {called}: {size} bytes with another content"
