@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_posenc.jobs.reading.json_rows import JsonLines
 from hf_posenc.jobs.reading.rows import CHOSEN, Reading, Rows, rows_of
 from hf_posenc.jobs.task import Part
 
@@ -185,3 +186,29 @@ def test_what_a_worker_is_told_is_small() -> None:
     assert pickle.loads(pickle.dumps(reading)) == reading
     assert len(pickle.dumps(reading)) < 2000
     assert np.issubdtype(lines(b"a").numbers.dtype, np.int64)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"text": "I ride a bike", "id": 1, "new": 2}',
+        b'{"text": "I ride a bike", "id": 1.5}',
+        b'{"text": "I ride a bike", "id": "one"}',
+        b'{"text": 7, "id": 1}',
+        b'{"body": "I ride a bike", "id": 1}',
+        b"plain words",
+        b'{"text": "I r\xffde"}',
+    ],
+)
+def test_bad_json_lines_are_no_slower_to_find_than_python_reads_them(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    parse = JsonLines._parse
+    monkeypatch.setattr(JsonLines, "_parse", lambda self, *given: parsed.append(given) or parse(self, *given))
+    payload = b'{"text": "a", "id": 1}\n' + (line + b"\n") * 500 + b'{"text": "b", "id": 2}\n'
+    rows = rows_of(Part("a.jsonl", "jsonl", 1, payload), Reading(schema=ID))
+    assert list(rows.bad) == list(range(1, 501))
+    assert texts(rows)[0::501] == ["a", "b"]
+    assert rows.table["id"].to_pylist() == [1, *[None] * 500, 2] or line.startswith(b'{"body"')
+    assert len(parsed) <= 2  # of Arrow's parser, each of which costs more than a hundred lines do Python

@@ -1,4 +1,4 @@
-"""JSON lines to a table: a whole block at once by Arrow's parser, and smaller blocks only where that one fails.
+"""JSON lines to a table: a whole block at once by Arrow's parser, and line by line only where that one fails.
 
 Every line is read by the same parser and schema, whatever its neighbours are: one bad line changes nothing about the
 others, and what cannot be said in that schema is a bad row, never a field lost.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,31 +56,65 @@ class JsonLines:
         starts, ends = spans(block)
         lines = np.flatnonzero(~blank(block, starts, ends))
         starts, ends = starts[lines], ends[lines]
+        if not len(lines):
+            return self.wanted.empty_table(), lines, {}
         whole = _looks_whole(block, starts, ends)
-        tables: list[pa.Table] = []
+        found = self._parse(block[starts[0] : ends[-1]], len(lines)) if whole.all() else None
         bad: dict[int, str] = {}
-        todo = [(0, len(lines))]
+        if found is None:
+            pieces = [block[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+            found, bad = self._apart(pieces, whole)
+        for name in self.texts:
+            for row in np.flatnonzero(found[name].is_null().to_numpy()).tolist():
+                if row not in bad:
+                    bad[row] = self._reason(block[starts[row] : ends[row]])
+        return found, lines, dict(sorted(bad.items()))
+
+    def _apart(self, lines: list[bytes], whole: npt.NDArray[np.bool_]) -> tuple[pa.Table, dict[int, str]]:
+        """The same of lines that Arrow does not take together."""
+        # Python finds nearly all bad lines, and in microseconds: a column that turns up late spoils all lines behind.
+        bad = {row: reason for row, line in enumerate(lines) if (reason := self._surely(line, whole[row])) is not None}
+        maybe = [row for row in range(len(lines)) if row not in bad]
+        tables: list[pa.Table] = []
+        good: list[int] = []
+        todo = [maybe]
         while todo:
-            first, last = todo.pop()
-            if first == last:
+            if not (rows := todo.pop()):
                 continue
-            piece = block[starts[first] : ends[last - 1]]
-            one = last - first == 1
-            sound = whole[first:last].all() or (one and _is_object(piece))
-            table = self._parse(piece, last - first) if sound else None
+            table = self._parse(b"\n".join([lines[row] for row in rows]), len(rows))
             if table is not None:
                 tables.append(table)
-            elif one:
-                bad[first] = self._reason(piece)
-                tables.append(_nulls(self.wanted))
+                good += rows
+            elif len(rows) == 1:
+                bad[rows[0]] = self._reason(lines[rows[0]])
             else:
-                middle = (first + last) // 2
-                todo += [(middle, last), (first, middle)]
-        found = pa.concat_tables(tables) if tables else self.wanted.empty_table()
-        for name in self.texts:
-            for row in np.flatnonzero(found[name].is_null().to_numpy()):
-                bad.setdefault(int(row), self._reason(block[starts[row] : ends[row]]))
-        return found, lines, dict(sorted(bad.items()))
+                middle = len(rows) // 2
+                todo += [rows[middle:], rows[:middle]]
+        place = np.full(len(lines), len(good))  # one row of nulls, behind the good ones
+        place[good] = np.arange(len(good))
+        return pa.concat_tables([*tables, _nulls(self.wanted)]).take(pa.array(place)), bad
+
+    def _surely(self, line: bytes, whole: bool) -> str | None:
+        """What is wrong with a line that Arrow is certain not to take; `None` where it may."""
+        if (reason := not_unicode(line)) is not None:
+            return reason
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            return None if whole else self._reason(line)
+        if not isinstance(value, dict):
+            return self._reason(line)
+        if not self.chosen and not self._kinds.keys() >= value.keys():
+            return self._reason(line)
+        for name, allowed in self._kinds.items():
+            if allowed and (held := value.get(name)) is not None and type(held) not in allowed:
+                return self._reason(line)
+        return None
+
+    @cached_property
+    def _kinds(self) -> dict[str, tuple[type, ...]]:
+        """The kinds of Python that Arrow may make something of in each column; none where that is not certain."""
+        return {field.name: _python_kinds(field.type) for field in self.wanted}
 
     def _parse(self, piece: bytes, rows: int) -> pa.Table | None:
         """A table of so many rows, or `None` where Arrow cannot make one of these lines."""
@@ -117,11 +152,11 @@ class JsonLines:
                 return f"column {name!r} is null"
             if not isinstance(value[name], str):
                 return f"column {name!r} is {_name(value[name])}, expected text"
+        for name in value:
+            if name not in self._kinds and not self.chosen:
+                return f"has a column {name!r}, which the first rows did not have; {_choose(self.wanted.names)}"
         for name, held in value.items():
-            if name not in self.wanted.names:
-                if not self.chosen:
-                    return f"has a column {name!r}, which the first rows did not have; {_choose(self.wanted.names)}"
-            elif self._parse_field(name, held) is None:
+            if name in self._kinds and not self._takes(name, held):
                 kind = self.wanted.field(name).type
                 said = "text" if kind == pa.string() else kind
                 if name in self.texts:
@@ -130,9 +165,17 @@ class JsonLines:
                 return f"column {name!r} is {_name(held)}, expected {said} as in the first rows; {_choose(others)}"
         return f"is not JSON as Arrow reads it: {self._words(line)}"
 
-    def _parse_field(self, name: str, held: Any) -> pa.Table | None:
+    def _takes(self, name: str, held: Any) -> bool:
+        """Whether Arrow takes such a value for that column."""
+        if held is None:
+            return True
+        kinds = self._kinds[name]
+        if kinds and type(held) not in kinds:
+            return False
+        if kinds == (str,):
+            return _is_unicode(held)
         alone = JsonLines((), pa.schema([self.wanted.field(name)]), chosen=True)
-        return alone._parse(json.dumps({name: held}).encode(), 1)
+        return alone._parse(json.dumps({name: held}).encode(), 1) is not None
 
     def _words(self, line: bytes) -> str:
         try:  # an object for certain: Python has read it
@@ -157,6 +200,32 @@ def _is_object(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _python_kinds(kind: pa.DataType) -> tuple[type, ...]:
+    """What `json.loads` gives where Arrow may find a value of that type; none where it turns one kind to another."""
+    if pa.types.is_null(kind):
+        return (type(None),)
+    if pa.types.is_integer(kind):
+        return (int,)
+    if kind in (pa.float32(), pa.float64()):
+        return (int, float)
+    if kind in (pa.string(), pa.large_string()):
+        return (str,)
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    if pa.types.is_list(kind):
+        return (list,)
+    return (dict,) if pa.types.is_struct(kind) else ()
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which JSON can write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _nulls(schema: pa.Schema) -> pa.Table:
