@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase
 
 from hf_posenc import DataCollatorWithPositionalEncoding, jobs, use_sinusoidal_positions
@@ -200,6 +201,21 @@ def test_a_finished_folder_is_left_as_it_is(wordpiece: PreTrainedTokenizerBase, 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
+def test_a_card_that_is_gone_is_written_again_and_a_strange_shard_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    encode(corpus, wordpiece, out)
+    whole = content(out)
+    (out / "README.md").unlink()
+    encode(corpus, wordpiece, out)
+    assert content(out) == whole
+    shutil.copy(out / "shard-000000.parquet", out / "shard-000099.parquet")
+    with pytest.raises(ValueError, match=r"not of this job(.|\n)*shard-000099.parquet(.|\n)*move them"):
+        encode(corpus, wordpiece, out)
+    assert (out / "shard-000099.parquet").exists()
+
+
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 def test_only_a_damaged_shard_is_made_again(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, harm: str
@@ -363,6 +379,9 @@ def test_a_collator_of_a_model_brings_its_numbering_and_limit(
         ({"stride": 2}, r"stride(.|\n)*too_long=\"split\""),
         ({"pack": 32, "on_bad_row": "keep-empty"}, r"packed rows hold no empty documents(.|\n)*skip"),
         ({"pack": 0}, "pack must be"),
+        ({"pack": 32, "columns": ["id"]}, "so they carry no columns"),
+        ({"max_length": 2}, r"2 special tokens and one more(.|\n)*max_length=3 or more"),
+        ({"max_length": 8, "too_long": "split", "stride": 7}, r"7 shared(.|\n)*max_length=10 or more, or stride=5"),
         ({"workers": 0}, "workers must be"),
         ({"shard_bytes": 0}, "shard_bytes must be"),
         ({"max_length": -1}, "max_length must be"),
@@ -376,6 +395,30 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=words):
         encode(corpus, wordpiece, tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_packed_rows_do_not_read_other_columns(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "I ride", "n": 1}\n{"text": "she said", "n": "two"}\n')
+    with pytest.raises(ValueError, match="column 'n'"):
+        encode(path, wordpiece, tmp_path / "rows")
+    assert encode(path, wordpiece, tmp_path / "out", pack=32).totals["documents"] == 2
+
+
+def test_ids_that_shards_cannot_hold_are_refused(corpus: Path, tmp_path: Path) -> None:
+    raw = Tokenizer(models.WordLevel({"?": 0, "a": 2**31}, unk_token="?"))
+    with pytest.raises(ValueError, match=r"below 2\*\*31\n  got: a tokenizer with an id of 2,147,483,648"):
+        encode(corpus, raw, tmp_path / "out")
+
+
+def test_a_home_folder_is_found(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+    encode("~/corpus.jsonl", "~/tokenizer", "~/out")
+    assert jobs.verify("~/out").finished
+    assert (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -398,7 +441,7 @@ def test_a_carried_column_with_a_name_that_is_made_is_refused(
 ) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text, "length": len(text), "id": 1}) + "\n" for text in texts))
-    with pytest.raises(ValueError, match=r"column 'length' comes with the documents(.|\n)*columns=\["):
+    with pytest.raises(ValueError, match=r"column 'length' comes with the documents(.|\n)*columns=\['id'\] carries"):
         encode(path, wordpiece, tmp_path / "out")
     encode(path, wordpiece, tmp_path / "out", columns=["id"])
     assert loaded(tmp_path / "out").column_names == ["input_ids", "length", "id"]
@@ -412,7 +455,7 @@ def test_limits_and_columns_that_are_not_carried_are_said(
     manifest = encode(corpus, wordpiece, tmp_path / "out", pack=64, max_length=32, progress=heard)
     assert heard.said == [
         "rows have at most 16 tokens, which is what the tokenizer takes, and not 32",
-        "packed rows hold several documents, so these columns are not carried: id",
+        "packed rows hold several documents, so no further columns are carried",
     ]
     assert manifest.totals["cut"] > 0
 
@@ -433,6 +476,13 @@ def test_embeddings_are_stored_and_their_size_is_said_first(
     monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000}))
     with pytest.raises(ValueError, match=r"would take about(.|\n)*free in(.|\n)*store ids alone"):
         encode(corpus, wordpiece, tmp_path / "full", embeddings=table)
+    small = {"embeddings": table, "columns": [], "shard_bytes": SHARD}
+    monkeypatch.undo()
+    encode(corpus, wordpiece, tmp_path / "shards", **small)
+    (tmp_path / "shards" / "shard-000003.parquet").unlink()
+    free = 2 * SHARD * 8 * 4  # a shard is missing, and there is room for one
+    monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free}))
+    assert encode(corpus, wordpiece, tmp_path / "shards", **small).finished
 
 
 def test_a_shard_is_a_64th_of_the_input_within_bounds() -> None:

@@ -268,7 +268,7 @@ def test_small_batches_and_row_groups_change_no_row(
     job = job_of(wordpiece, tmp_path, carried=pa.schema([("number", pa.int64())]), max_length=4, too_long="split")
     _, at_once = written(job, table_task(rows))
     monkeypatch.setattr(documents, "_BATCH_BYTES", 50)
-    monkeypatch.setattr(layout, "_GROUP_TOKENS", 40)
+    monkeypatch.setattr(layout, "_GROUP_BYTES", 400)
     record, in_groups = written(job, table_task(rows))
     assert in_groups.equals(at_once)
     assert pq.ParquetFile(job.folder / record["file"]).num_row_groups > 10
@@ -292,6 +292,29 @@ def test_many_small_parts_make_one_shard(wordpiece: PreTrainedTokenizerBase, tmp
     parts = tuple(Part(f"{number}.txt", "lines", 1, f"{text}\n".encode()) for number, text in enumerate(TEXTS * 3))
     _, table = written(job_of(wordpiece, tmp_path), Task(0, parts, Cursor(), Cursor(18), 0))
     assert table.column("input_ids").to_pylist() == wordpiece(TEXTS * 3)["input_ids"]
+
+
+def test_a_large_column_beside_a_split_text_is_repeated_a_row_group_at_a_time(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "_GROUP_BYTES", 1 << 20)
+    rows = pa.table({"text": ["she said no " * 400, "I ride"], "page": ["x" * 200_000, "y"]})
+    carried = pa.schema([("page", pa.string())])
+    job = job_of(wordpiece, tmp_path, carried=carried, max_length=8, too_long="split")
+    record, table = written(job, table_task(rows))
+    assert record["rows"] > 100
+    assert set(table.column("page").to_pylist()[:-1]) == {"x" * 200_000}
+    assert table.column("page").to_pylist()[-1] == "y"
+    assert pq.ParquetFile(job.folder / record["file"]).num_row_groups > 10
+
+
+def test_many_empty_lines_are_tokenised_a_few_at_a_time(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    ticks: list[tuple[int, int]] = []
+    job = job_of(wordpiece, tmp_path, on_bad_row="keep-empty")
+    record = ShardWriter(job).write(task_of([""] * 100_000), lambda *two: ticks.append(two))
+    assert record["rows"] == record["rejected"] == 100_000
+    assert len(ticks) >= 3
+    assert sum(size for size, _ in ticks) == 100_000
 
 
 def test_embeddings_are_stored_as_the_module_makes_them(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .._explain import explain, one_of
 from ..packing.checks import whole_number
-from ..tokenization.loading import private_copy, stated_limit
+from ..tokenization.loading import number_of_ids, private_copy, stated_limit
 from ..tokenization.travelling import Travelling
 from .job import OnBadRow, TooLong
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from .shards.vectors import Vectors
+
+
+_MOST_IDS = 2**31  # int32
 
 
 @dataclass(frozen=True)
@@ -128,14 +131,19 @@ def asked_for(
         if limit is not None and max_length is not None and limit < max_length:
             told.append(f"rows have at most {limit} tokens, which is what {whose} takes, and not {max_length}")
     first = given.get("first_position", 0) if vectors is None else vectors.first_position
+    limit = min((one for one in (max_length, *limits.values()) if one is not None), default=None)
+    adds = given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens
+    pair = text_pair_column or given.get("text_pair_column")
+    _check_limit(limit, stride, mine, adds=adds, pair=pair is not None)
+    _check_ids(mine)
     return Asked(
         tokenizer=mine,
         text_column=text_column or given.get("text_column", "text"),
-        text_pair_column=text_pair_column or given.get("text_pair_column"),
-        max_length=min((limit for limit in (max_length, *limits.values()) if limit is not None), default=None),
+        text_pair_column=pair,
+        max_length=limit,
         too_long=too_long,
         stride=stride,
-        add_special_tokens=given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens,
+        add_special_tokens=adds,
         pack=pack,
         first_position=first,
         labels=labels,
@@ -143,6 +151,32 @@ def asked_for(
         vectors=vectors,
         told=tuple(told),
     )
+
+
+def _check_limit(limit: int | None, stride: int, tokenizer: PreTrainedTokenizerBase, *, adds: bool, pair: bool) -> None:
+    """A row holds its special tokens, what it shares with its neighbour, and a token of its own."""
+    special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if adds else 0
+    needed = special + stride + 1
+    if limit is not None and limit < needed:
+        shared = f", {stride} shared with its neighbour" * bool(stride)
+        raise ValueError(
+            explain(
+                f"a row must hold {special} special tokens{shared} and one more",
+                got=f"max_length={limit}",
+                fix=f"max_length={needed} or more" + f", or stride={max(limit - special - 1, 0)}" * bool(stride),
+            )
+        )
+
+
+def _check_ids(tokenizer: PreTrainedTokenizerBase) -> None:
+    if (ids := number_of_ids(tokenizer)) > _MOST_IDS:
+        raise ValueError(
+            explain(
+                "shards hold ids below 2**31",
+                got=f"a tokenizer with an id of {ids - 1:,}",
+                fix="ids without gaps, such as a tokenizer gives its tokens by itself",
+            )
+        )
 
 
 def _drawn_anew() -> str:

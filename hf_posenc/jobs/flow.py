@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .asked import Asked
 from .engines.local import run_local
 from .job import Job
 from .output.card import write_card
-from .output.folder import MANIFEST, shards_in
+from .output.folder import CARD, MANIFEST, shards_in
 from .output.manifest import Manifest
 from .output.rejects import join_rejected
 from .progress import Progress
@@ -70,8 +71,9 @@ class Flow:
             on_bad_row=asked.on_bad_row,
             vectors=asked.vectors,
         )
-        names = schema_of(self._job).names
-        _check_names(names)
+        schema = schema_of(self._job)
+        carried = [] if asked.pack is not None else sources.schema.names
+        _check_names(schema.names[: len(schema.names) - len(carried)], carried)
         self._shard_bytes = (
             shard_bytes or _earlier_shard_bytes(folder) or default_shard_bytes(sources.size, asked.vectors)
         )
@@ -80,7 +82,7 @@ class Flow:
             config={
                 **asked.settings(),
                 "split": split,
-                "columns": {name: str(schema_of(self._job).field(name).type) for name in names},
+                "columns": {field.name: str(field.type) for field in schema},
                 "shard_bytes": self._shard_bytes,
             },
             tokenizer={
@@ -104,35 +106,37 @@ class Flow:
         Raises:
             ValueError, OSError, RuntimeError: see `encode`. What is finished stays, and the next run goes on.
         """
-        done = self._manifest.sound(self._progress.checked)
+        manifest = self._manifest
+        done = manifest.sound(self._progress.checked)
         for message in (*self._asked.told, *self._not_carried()):
             self._progress.say(message)
-        if not self._manifest.finished:
+        if not manifest.finished:
             self._make(done, engine, workers, address)
             self._sources.check_unchanged()
-            join_rejected(self._manifest.folder, self._manifest.shards)
-            if not write_card(self._manifest.folder, self._manifest):
+            join_rejected(manifest.folder, manifest.shards)
+        _check_surplus(manifest)
+        if not manifest.finished or not (manifest.folder / CARD).exists():
+            if not write_card(manifest.folder, manifest):
                 self._progress.say("README.md was written or changed by somebody, and is left as it is")
-            self._manifest.finish(self._totals())
-        return self._manifest
+            manifest.finish(self._totals())
+        return manifest
 
     def _make(self, done: dict[int, Any], engine: str, workers: int | None, address: str | None) -> None:
         """The shards that are missing, each noted as soon as it is there."""
         tasks = self._sources.tasks(self._shard_bytes, done)
+        bytes_done = sum(self._manifest.shards[shard].get("read", 0) for shard in done)
         if self._asked.vectors is not None:
-            tasks = self._told_of_size(tasks)
+            tasks = self._told_of_size(tasks, bytes_done)
         records = self._records(tasks, engine, workers, address)
-        self._progress.start(
-            bytes_total=self._sources.size,
-            bytes_done=sum(self._manifest.shards[shard].get("read", 0) for shard in done),
-            shards_done=len(done),
-        )
+        self._progress.start(bytes_total=self._sources.size, bytes_done=bytes_done, shards_done=len(done))
         try:
             with closing(records):
                 for record in records:
                     # Before it is noted: what was read of a file that has changed since is no longer that file.
                     self._sources.check_unchanged(record["begins"][0], record["ends"][0])
                     self._manifest.add(record)
+                    if engine == "ray":  # which tells nothing as it goes
+                        self._progress.tick(record["read"], record["tokens"])
                     self._progress.shard(record)
         finally:
             self._manifest.save()
@@ -152,20 +156,20 @@ class Flow:
             )
         return run_local(self._job, tasks, workers=workers or _cores(), tick=self._progress.tick)
 
-    def _told_of_size(self, tasks: Iterator[Task]) -> Iterator[Task]:
+    def _told_of_size(self, tasks: Iterator[Task], bytes_done: int) -> Iterator[Task]:
         """The same tasks, once it has been said how large the embeddings will be, and seen that there is room."""
-        for number, task in enumerate(tasks):
-            if number == 0:
-                size = stored_bytes(self._job, task, self._sources.size)
-                self._progress.say(size.words)
-                check_room(size, self._job.folder)
-            yield task
+        first = next(tasks, None)
+        if first is None:
+            return tasks
+        stored = stored_bytes(self._job, first, self._sources.size, bytes_done)
+        self._progress.say(stored.words)
+        check_room(stored, self._job.folder)
+        return chain([first], tasks)
 
     def _not_carried(self) -> list[str]:
-        names = self._sources.schema.names
-        if self._job.pack is None or not names:
-            return []
-        return [f"packed rows hold several documents, so these columns are not carried: {', '.join(names)}"]
+        tables = any(file.kind not in ("lines", "paragraphs") for file in self._sources.files)
+        packed = self._job.pack is not None and tables
+        return ["packed rows hold several documents, so no further columns are carried"] if packed else []
 
     def _totals(self) -> dict[str, int]:
         records = self._manifest.shards.values()
@@ -186,13 +190,27 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_names(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+def _check_names(made: list[str], carried: list[str]) -> None:
+    for name in carried:
+        if name in made:
+            others = [other for other in carried if other not in made]
             raise ValueError(
                 explain(
                     f"column '{name}' comes with the documents, and tokenising makes one of that name",
-                    got=names,
-                    fix="columns=[...] names those to carry, without it",
+                    got=f"to be carried: {', '.join(carried)}",
+                    fix=f"columns={others!r} carries the others; or rename it",
                 )
             )
+
+
+def _check_surplus(manifest: Manifest) -> None:
+    """Whoever reads the folder reads all its shards."""
+    surplus = [path.name for number, path in shards_in(manifest.folder).items() if number not in manifest.shards]
+    if surplus:
+        raise ValueError(
+            explain(
+                f"{manifest.folder} holds shards that are not of this job, and would be read with it",
+                got=", ".join(surplus[:3]) + f", and {len(surplus) - 3} more" * (len(surplus) > 3),
+                fix="move them to another folder, and run the same again",
+            )
+        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from .._explain import one_of
+from .._explain import explain, one_of
 from ..packing.checks import whole_number
 from .asked import asked_for
 from .flow import Flow
@@ -125,13 +125,28 @@ def encode(
         format=format,
         text_column=asked.text_column,
         text_pair_column=asked.text_pair_column,
-        columns=columns,
+        columns=_columns(columns, asked.pack),
         split=split,
         dataset_config=dataset_config,
         dataset_split=dataset_split,
     )
     if shard_bytes is not None:
         shard_bytes = whole_number("shard_bytes", shard_bytes, example=64 << 20)
-    with Folder(output) as folder:
+    with Folder(Path(output).expanduser()) as folder:
         flow = Flow(asked, sources, folder.path, split=split, shard_bytes=shard_bytes, progress=progress or Progress())
         return flow.run(engine, workers, address)
+
+
+def _columns(asked: Sequence[str] | None, pack: int | None) -> Sequence[str] | None:
+    """Those to read: none for packed rows, which are of several documents."""
+    if pack is None:
+        return asked
+    if asked:
+        raise ValueError(
+            explain(
+                "packed rows hold several documents, so they carry no columns",
+                got=f"columns={list(asked)!r}, pack={pack}",
+                fix="columns=[], or pack=None",
+            )
+        )
+    return []

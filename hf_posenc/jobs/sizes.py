@@ -49,7 +49,7 @@ class Stored:
     r"""How much room embeddings will take.
 
     Args:
-        bytes (`int`, *optional*): in all, if the size of the input is known.
+        bytes (`int`, *optional*): what is still to be written, if the size of the input is known.
         words (`str`): to be said before they are made.
     """
 
@@ -57,13 +57,14 @@ class Stored:
     words: str
 
 
-def stored_bytes(job: Job, task: Task, size: int | None) -> Stored:
-    r"""The size of all embeddings, from how many tokens the first documents have.
+def stored_bytes(job: Job, task: Task, size: int | None, done: int = 0) -> Stored:
+    r"""The size of all embeddings, from how many tokens some documents have.
 
     Args:
         job (`Job`): with `vectors`.
-        task (`Task`): the first one.
+        task (`Task`): the first one that is to be done.
         size (`int`, *optional*): bytes of the whole input.
+        done (`int`, *optional*, defaults to 0): bytes of it whose embeddings are there already.
 
     Returns:
         `Stored`.
@@ -82,7 +83,10 @@ def stored_bytes(job: Job, task: Task, size: int | None) -> Stored:
         many = each * tokens / max(read, 1)
         return Stored(None, f"embeddings take {each:,} bytes a token, {many:,.0f} for each byte of text")
     total = size * tokens * each // read
-    return Stored(total, f"embeddings will take about {in_bytes(total)}, {each:,} bytes a token")
+    return Stored(
+        total * max(size - done, 0) // max(size, 1),
+        f"embeddings will take about {in_bytes(total)}, {each:,} bytes a token",
+    )
 
 
 def check_room(stored: Stored, folder: Path) -> None:
@@ -99,7 +103,7 @@ def check_room(stored: Stored, folder: Path) -> None:
     if stored.bytes is not None and stored.bytes > free:
         raise ValueError(
             explain(
-                f"embeddings of this corpus would take about {in_bytes(stored.bytes)}",
+                f"embeddings of what is to be done would take about {in_bytes(stored.bytes)}",
                 got=f"{in_bytes(free)} free in {folder}",
                 fix="store ids alone: collate.embed makes embeddings of them faster than a disk reads them",
             )

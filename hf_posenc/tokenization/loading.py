@@ -220,6 +220,8 @@ def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
 def _load(name: str | Path) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    if str(name).startswith("~"):
+        name = Path(name).expanduser()
     path = Path(name)
     bare = path if path.name.endswith(".json") else path / "tokenizer.json"
     try:

@@ -5,7 +5,7 @@ Runs in a worker; how a payload is read is for `rows`, which tokenizer is asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -26,6 +26,7 @@ Tick = Callable[[int, int], None]
 
 # What is tokenised at a time: the tokenizer takes about 100 bytes a token while it works, 30 MB for this.
 _BATCH_BYTES = 1 << 20
+_ROW_BYTES = 32  # what a row takes besides: empty ones are many to a megabyte
 _EXCERPT = 200  # characters of a rejected document that are written down
 
 
@@ -51,12 +52,15 @@ class Block:
     Args:
         ids (`Ragged`): a row a document, or several where a long one goes on.
         types (`Ragged`, *optional*): which text of a pair each token is of; only with pairs.
-        carried (`pyarrow.Table`): the further columns, a row each.
+        carried (`pyarrow.Table`): the further columns, a row a document.
+        sample (`np.ndarray` `(rows,)` int64): the document of each row: what is carried is repeated only where it is
+            written.
     """
 
     ids: Ragged
     types: Ragged | None
     carried: pa.Table
+    sample: NDArray[np.int64]
 
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
@@ -65,7 +69,8 @@ class Block:
         return cls(
             Ragged.joined([block.ids for block in blocks]),
             Ragged.joined(types) if types else None,
-            pa.concat_tables([block.carried for block in blocks]).combine_chunks(),
+            pa.concat_tables([block.carried for block in blocks]),
+            np.concatenate([block.sample + before for block, before in zip(blocks, _counts(blocks), strict=True)]),
         )
 
 
@@ -98,12 +103,13 @@ class Documents:
         begun = told = 0  # of the payloads, and of the bytes that progress counts
         for part in task.parts:
             rows = rows_of(part, self._reading)
-            sizes = np.asarray(sum(_bytes(rows.table.column(name)) for name in self._names))
+            sizes = _ROW_BYTES + np.asarray(sum(_bytes(rows.table.column(name)) for name in self._names))
             ends = np.cumsum(sizes)
             for start, stop in runs(sizes, _BATCH_BYTES):
                 table = rows.table.slice(start, stop - start)
                 bad = {row - start: reason for row, reason in rows.bad.items() if start <= row < stop}
-                block = self._block(part, table, rows.numbers[start:stop], bad, counted)
+                raw = {row - start: rows.excerpts[row] for row in rows.excerpts if start <= row < stop}
+                block = self._block(part, table, rows.numbers[start:stop], bad, raw, counted)
                 read = begun + len(part.payload) * int(ends[stop - 1]) // max(int(ends[-1]), 1)
                 tick(task.size * read // payloads - told, len(block.ids.values))
                 told = task.size * read // payloads
@@ -111,7 +117,13 @@ class Documents:
             begun += len(part.payload)
 
     def _block(
-        self, part: Part, table: pa.Table, numbers: NDArray[np.int64], bad: dict[int, str], counted: Counted
+        self,
+        part: Part,
+        table: pa.Table,
+        numbers: NDArray[np.int64],
+        bad: dict[int, str],
+        raw: dict[int, str],
+        counted: Counted,
     ) -> Block:
         texts, *pairs = [[text or "" for text in table.column(name).to_pylist()] for name in self._names]
         tokenised = self._tokens.of(texts, pairs[0] if pairs else None)
@@ -120,15 +132,14 @@ class Documents:
         counted.documents += len(table)
         counted.cut += encoded.cut
         if bad:
-            counted.rejected += self._rejected(part, numbers, bad, texts)
+            counted.rejected += self._rejected(part, numbers, bad, {row: texts[row] or raw.get(row, "") for row in bad})
             if self._job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 ids, types, sample = ids.kept(keep), None if types is None else types.kept(keep), sample[keep]
-        carried = table.drop_columns(self._names)
-        return Block(ids, types, carried if len(sample) == len(table) else carried.take(pa.array(sample)))
+        return Block(ids, types, table.drop_columns(self._names), sample)
 
     def _rejected(
-        self, part: Part, numbers: NDArray[np.int64], bad: dict[int, str], texts: Sequence[str]
+        self, part: Part, numbers: NDArray[np.int64], bad: dict[int, str], texts: Mapping[int, str]
     ) -> list[Rejected]:
         found = [
             Rejected(part.source, part.unit, int(numbers[row]), bad[row], texts[row][:_EXCERPT] or None)
@@ -165,6 +176,13 @@ def runs(sizes: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
     before = np.cumsum(sizes) - sizes
     starts = np.flatnonzero(np.diff(before // most, prepend=-1))
     yield from pairwise([*starts.tolist(), len(sizes)])
+
+
+def _counts(blocks: Sequence[Block]) -> NDArray[np.int64]:
+    """How many documents come before each block."""
+    counts = np.array([len(block.carried) for block in blocks], dtype=np.int64)
+    before: NDArray[np.int64] = np.cumsum(counts) - counts
+    return before
 
 
 def _bytes(column: pa.ChunkedArray) -> NDArray[np.int64]:

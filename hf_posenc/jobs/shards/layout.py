@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...packing import pack
 from ...ragged import Ragged
@@ -26,8 +27,8 @@ _TOKENS = pa.list_(_TOKEN)
 _FEATURES = b"huggingface"
 
 # The most that a row group holds, because readers take it whole.
-_GROUP_TOKENS = 2_000_000  # 8 MB of ids
-_GROUP_BYTES = 64 << 20  # with embeddings
+_GROUP_BYTES = 16 << 20
+_GROUP_BYTES_WITH_VECTORS = 64 << 20
 
 
 def schema_of(job: Job) -> pa.Schema:
@@ -69,8 +70,12 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
         Tables of that schema, none without rows.
     """
     rows = _plain(job, block) if job.pack is None else _packed(job, block, job.pack, seed)
-    most = _GROUP_TOKENS if job.vectors is None else max(_GROUP_BYTES // job.vectors.bytes_per_token, 1)
-    for start, stop in runs(rows.ids.lengths, most):
+    each = 4 if job.vectors is None else job.vectors.bytes_per_token
+    most = _GROUP_BYTES if job.vectors is None else _GROUP_BYTES_WITH_VECTORS
+    sizes = rows.ids.lengths * each
+    if rows.carried is not None:
+        sizes = sizes + rows.carried.nbytes // max(len(rows.carried), 1)
+    for start, stop in runs(sizes, most):
         yield _table(job, rows, start, stop, schema)
 
 
@@ -81,12 +86,14 @@ class _Rows:
     ids: Ragged
     types: Ragged | None
     positions: Ragged
-    begins: np.ndarray[Any, np.dtype[np.bool_]] | None  # tokens that begin a document, where rows hold several
-    carried: pa.Table | None
+    begins: NDArray[np.bool_] | None = None  # tokens that begin a document, where rows hold several
+    carried: pa.Table | None = None
+    sample: NDArray[np.int64] | None = None  # the row of `carried` for each
 
 
 def _plain(job: Job, block: Block) -> _Rows:
-    return _Rows(block.ids, block.types, block.ids.counters(job.first_position), None, block.carried)
+    positions = block.ids.counters(job.first_position)
+    return _Rows(block.ids, block.types, positions, carried=block.carried, sample=block.sample)
 
 
 def _packed(job: Job, block: Block, capacity: int, seed: int) -> _Rows:
@@ -103,7 +110,6 @@ def _packed(job: Job, block: Block, capacity: int, seed: int) -> _Rows:
         types=None if types is None else Ragged(types.values[at], lengths),
         positions=Ragged(within + job.first_position, lengths),
         begins=within == 0,
-        carried=None,
     )
 
 
@@ -118,8 +124,8 @@ def _table(job: Job, rows: _Rows, start: int, stop: int, schema: pa.Schema) -> p
         made["labels"] = _lists(_labels(rows, start, stop))
     if job.vectors is not None:
         made["inputs_embeds"] = job.vectors.column(ids, positions)
-    if rows.carried is not None:
-        carried = rows.carried.slice(start, stop - start)
+    if rows.carried is not None and rows.sample is not None:
+        carried = rows.carried.take(pa.array(rows.sample[start:stop]))
         made.update({name: carried.column(name) for name in carried.column_names})
     return pa.table([made[name] for name in schema.names], schema=schema)
 
