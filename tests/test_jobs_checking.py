@@ -24,20 +24,25 @@ def add(manifest: Manifest, shard: int, columns: dict[str, Any] | None = None) -
     """A shard of ten rows, and as many rejected ones as its number."""
     path = manifest.folder / shard_name(shard)
     pq.write_table(pa.table(columns or {"input_ids": [[shard]] * 10, "length": [1] * 10}), path)
+    line = json.dumps({"shard": shard, "file": "a.txt", "line": 1, "reason": "is null"})
+    rejected = (f"{line}\n" * shard).encode()
     if shard:
-        line = json.dumps({"shard": shard, "file": "a.txt", "line": 1, "reason": "is null"})
-        (manifest.folder / rejected_name(shard)).write_text(f"{line}\n" * shard)
-    manifest.add(
-        {
-            "file": path.name,
-            "rows": 10,
-            "tokens": 10,
-            "rejected": shard,
-            "bytes": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "ends": [0, shard, shard],
-        }
-    )
+        (manifest.folder / rejected_name(shard)).write_bytes(rejected)
+    manifest.add(record(path, shard, rejected))
+
+
+def record(path: Path, shard: int, rejected: bytes = b"") -> dict[str, Any]:
+    return {
+        "file": path.name,
+        **dict.fromkeys(("documents", "rows", "tokens", "padded", "read"), 10),
+        **dict.fromkeys(("longest", "cut"), 1),
+        "rejected": rejected.count(b"\n"),
+        "rejected_sha256": hashlib.sha256(rejected).hexdigest() if rejected else None,
+        "bytes": path.stat().st_size,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "begins": [0, shard, shard],
+        "ends": [0, shard + 1, shard + 1],
+    }
 
 
 def begun(folder: Path) -> Manifest:
@@ -120,7 +125,12 @@ HARMS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "its shards hold 30 tokens, its totals 31",
     ),
     "rejected gone": (lambda f: (f / REJECTED).unlink(), REJECTED, "is missing"),
-    "rejected changed": (lambda f: flip(f / REJECTED, 20), REJECTED, "checksum differs"),
+    "rejected changed": (lambda f: flip(f / REJECTED, 55), REJECTED, "holds other rows of shard-000001.parquet than"),
+    "rejected besides": (
+        lambda f: (f / REJECTED).write_bytes((f / REJECTED).read_bytes() + b"{}\n"),
+        REJECTED,
+        "holds other lines besides, or not in the order of the shards",
+    ),
     "rejected counts": (
         lambda f: rewrite(f, lambda m: (m["shards"][1].update(rejected=2), m["totals"].clear())),
         REJECTED,
@@ -173,8 +183,7 @@ def test_a_shard_of_other_columns_is_named_with_them_though_its_checksum_is_righ
 def test_what_is_no_parquet_file_is_said_so_though_its_checksum_is_right(tmp_path: Path) -> None:
     manifest = begun(tmp_path)
     (tmp_path / shard_name(0)).write_bytes(b"words")
-    digest = hashlib.sha256(b"words").hexdigest()
-    manifest.add({"file": shard_name(0), "rows": 1, "bytes": 5, "sha256": digest, "ends": [0, 0, 0]})
+    manifest.add(record(tmp_path / shard_name(0), 0))
     manifest.save()
     (bad,) = verify(tmp_path).bad
     assert "is no Parquet file" in bad.reason

@@ -7,20 +7,25 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from hf_posenc.jobs.job import Job
+from hf_posenc.jobs.output.checking import verify
 from hf_posenc.jobs.output.folder import MANIFEST, REJECTED, Folder, rejected_name, shard_name, written_whole
+from hf_posenc.jobs.output.libraries import LIBRARIES, deciding, installed
 from hf_posenc.jobs.output.manifest import Manifest
-from hf_posenc.jobs.output.rejects import join_rejected, lines_by_shard
+from hf_posenc.jobs.output.rejects import join_rejected, look
 from hf_posenc.jobs.task import Cursor
 
 CONFIG = {"max_length": 512, "columns": ("a", "b"), "pack": None}
 TOKENIZER = {"name": "bert", "digest": "1f", "vocab_size": 30522}
 INPUTS = [{"name": "data.txt", "size": 120, "digest": "aa"}]
-LIBRARIES = {"tokenizers": "0.23.3", "pyarrow": "26.0"}
+VERSIONS = {"tokenizers": "0.23.3", "pyarrow": "26.0"}
 SHARDS = 4
 
 
@@ -30,7 +35,7 @@ def open_it(folder: Path, **changed: Any) -> Manifest:
         "tokenizer": TOKENIZER,
         "inputs": INPUTS,
         "same_inputs": lambda before: [] if before == INPUTS else ["other inputs"],
-        "libraries": LIBRARIES,
+        "libraries": VERSIONS,
     }
     return Manifest.open(folder, **{**given, **changed})
 
@@ -39,18 +44,22 @@ def make(folder: Path, shard: int) -> dict[str, Any]:
     """A shard as a worker makes it: its rejected rows first. Every second one has some."""
     content = bytes([shard]) * (1000 + shard)
     rejected = 3 * (shard % 2)
+    lines = [json.dumps({"shard": shard, "file": "data.txt", "line": n, "reason": "is null"}) for n in range(rejected)]
+    text = "".join(f"{line}\n" for line in lines).encode()
     if rejected:
-        lines = [json.dumps({"shard": shard, "file": "data.txt", "line": n, "reason": "is null"}) for n in range(3)]
         with written_whole(folder / rejected_name(shard)) as aside:
-            aside.write_text("".join(f"{line}\n" for line in lines))
+            aside.write_bytes(text)
     with written_whole(folder / shard_name(shard)) as aside:
         aside.write_bytes(content)
     return {
         "file": shard_name(shard),
+        **dict.fromkeys(("documents", "tokens", "longest", "padded", "cut", "read"), 7),
         "rows": 10 + shard,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
         "rejected": rejected,
+        "rejected_sha256": hashlib.sha256(text).hexdigest() if rejected else None,
+        "begins": [0, 100 * shard, 10 * shard],
         "ends": [0, 100 * (shard + 1), 10 * (shard + 1)],
     }
 
@@ -90,7 +99,6 @@ def test_the_text_is_json_to_read_with_a_shard_a_line_and_no_word_of_when_or_how
         "inputs",
         "libraries",
         "totals",
-        "rejected_sha256",
         "shards",
     ]
     assert content["config"] == {**CONFIG, "columns": ["a", "b"]}
@@ -98,7 +106,7 @@ def test_the_text_is_json_to_read_with_a_shard_a_line_and_no_word_of_when_or_how
     assert content["totals"] == {"rows": 46, "rejected": 6}
     assert [record["file"] for record in content["shards"]] == [shard_name(shard) for shard in range(SHARDS)]
     assert sum('"file"' in line for line in text.splitlines()) == SHARDS
-    assert '    {"file": "shard-000002.parquet", "bytes": 1002, "ends": [0, 300, 30], ' in text
+    assert '    {"file": "shard-000002.parquet", "begins": [0, 200, 20], "bytes": 1002, ' in text
     assert text.endswith("  ]\n}\n")
     assert Manifest.read(tmp_path).text() == text
 
@@ -122,6 +130,27 @@ def test_versions_are_those_of_what_is_installed(tmp_path: Path) -> None:
     manifest = open_it(tmp_path, libraries=None)
     assert manifest.libraries["pyarrow"] == pyarrow.__version__
     assert set(manifest.libraries) == {"hf-posenc", "tokenizers", "numpy", "pyarrow"}
+    assert installed(["pyarrow", "no-such-distribution"]) == {
+        "pyarrow": pyarrow.__version__,
+        "no-such-distribution": "unknown",
+    }
+
+
+def test_torch_has_a_say_where_there_are_embeddings_and_transformers_where_a_tokenizer_travels_as_its_files(
+    tmp_path: Path,
+) -> None:
+    from tokenizers import Tokenizer, models
+
+    from hf_posenc.tokenization.loading import private_copy
+    from hf_posenc.tokenization.travelling import Travelling
+
+    alone = Travelling.of(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>"))))
+    job = Job(tmp_path, alone, text_column="text", text_pair_column=None, carried=pa.schema([]), max_length=8)
+    embeds, files_too = {"vectors": object()}, {"tokenizer": Travelling((object, {}), "1f")}
+    assert deciding(job) == LIBRARIES
+    assert deciding(replace(job, **embeds)) == (*LIBRARIES, "torch")
+    assert deciding(replace(job, **files_too)) == (*LIBRARIES, "transformers")
+    assert deciding(replace(job, **embeds, **files_too)) == (*LIBRARIES, "transformers", "torch")
 
 
 def test_it_is_saved_at_most_about_once_a_second_and_at_the_end(
@@ -242,7 +271,7 @@ def test_a_shard_that_is_not_noted_yet_holds_the_settings_fast(tmp_path: Path) -
 
 
 def test_other_versions_count_only_while_shards_are_to_be_made(tmp_path: Path) -> None:
-    newer = {**LIBRARIES, "tokenizers": "0.24.0"}
+    newer = {**VERSIONS, "tokenizers": "0.24.0"}
     run(tmp_path)
     before = files(tmp_path)
     assert run(tmp_path, libraries=newer) == []
@@ -256,7 +285,7 @@ def test_other_versions_count_only_while_shards_are_to_be_made(tmp_path: Path) -
         run(tmp_path, libraries=newer)
     assert run(tmp_path) == [2]
     assert files(tmp_path) == before
-    manifest = open_it(tmp_path / "..", libraries=LIBRARIES)
+    manifest = open_it(tmp_path / "..", libraries=VERSIONS)
     manifest.add(make(manifest.folder, 0))
     manifest.save()
     with pytest.raises(ValueError, match=r"0\.24\.0"):
@@ -272,7 +301,7 @@ def test_other_versions_count_only_while_shards_are_to_be_made(tmp_path: Path) -
         ("[1, 2]", r"was not written by hf-posenc\n  got: \[1, 2\]"),
         ('{"name": "a web page", "icons": []}', "was not written by hf-posenc"),
         ('{"written_by": "hf-posenc", "format_version": 7}', r"must have format version 1\n  got: 7"),
-        ('{"written_by": "hf-posenc", "format_version": 1}', r"is damaged\n  got: KeyError\('config'\)"),
+        ('{"written_by": "hf-posenc", "format_version": 1}', r"is damaged\n  got: finished is not there\n  fix: "),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused_and_left(tmp_path: Path, text: str, words: str) -> None:
@@ -286,10 +315,68 @@ def test_a_manifest_that_cannot_be_used_is_refused_and_left(tmp_path: Path, text
 def test_a_manifest_whose_shards_are_damaged_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
     content = json.loads((tmp_path / MANIFEST).read_text())
-    for shards in ({"a": 1}, [{"rows": 1}], [{"file": "../../etc/passwd"}], [3], None):
+    first = content["shards"][0]
+    for shards in ({"a": 1}, [{"rows": 1}], [{"file": "../../etc/passwd"}], [3], None, [first, first]):
         (tmp_path / MANIFEST).write_text(json.dumps({**content, "shards": shards}))
         with pytest.raises(ValueError, match="is damaged"):
             Manifest.read(tmp_path)
+
+
+def refused(folder: Path, content: dict[str, Any]) -> str:
+    """What is said of a manifest with this in it, by everything that reads one; nothing is changed."""
+    (folder / MANIFEST).write_text(json.dumps(content))
+    before = files(folder)
+    said = set()
+    for read in (verify, Manifest.read, open_it):
+        with pytest.raises(ValueError, match="is damaged") as caught:
+            read(folder)
+        said.add(str(caught.value))
+    assert files(folder) == before
+    rule, got, fix = said.pop().splitlines()
+    assert not said
+    assert rule == f"{folder / MANIFEST} is damaged"
+    assert fix == "  fix: another --output folder, or delete this one"
+    return got.removeprefix("  got: ")
+
+
+def test_a_record_or_a_manifest_that_lacks_anything_or_has_it_of_another_kind_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    content = json.loads((tmp_path / MANIFEST).read_text())
+    for name in content["shards"][1]:
+        for value in (None, [1, 2], [0, 1, -1], [0, 1, True], -1, True, 1.5, "x" * 64, {}, "gone"):
+            record = {**content["shards"][1], name: value}
+            if value == "gone":
+                del record[name]
+            said = refused(tmp_path, {**content, "shards": [content["shards"][0], record]})
+            assert name in said
+            assert name == "file" or said.startswith("shard-000001.parquet: ")
+    for name in content.keys() - {"written_by", "format_version"}:
+        for value in (None, 3, "text", [3], {"rows": 1.5}, "gone"):
+            changed = {**content, name: value}
+            if value == "gone":
+                del changed[name]
+            if not (isinstance(value, dict) and name in {"config", "tokenizer", "libraries"}):
+                assert refused(tmp_path, changed).startswith((f"{name} is", "a shard whose file is None"))
+
+
+@pytest.mark.parametrize(
+    ("shard", "changed", "words"),
+    [
+        (0, {"begins": [0, 1, 0]}, "shard-000000.parquet begins at [0, 1, 0], and not where the corpus does"),
+        (0, {"ends": [0, 112, 11]}, "shard-000001.parquet begins at [0, 100, 10], and shard-000000.parquet ends at"),
+        (2, {"begins": [0, 200, 19]}, "shard-000002.parquet begins at [0, 200, 19], and shard-000001.parquet ends at"),
+        (3, {"ends": [0, 2, 3]}, "shard-000003.parquet begins at [0, 300, 30] and ends at [0, 2, 3]"),
+        (1, {"rejected": 0}, "shard-000001.parquet: rejected is 0, and rejected_sha256 '"),
+        (0, {"rejected": 1}, "shard-000000.parquet: rejected is 1, and rejected_sha256 None"),
+    ],
+)
+def test_shards_that_do_not_follow_on_each_other_are_refused(
+    tmp_path: Path, shard: int, changed: dict[str, Any], words: str
+) -> None:
+    run(tmp_path)
+    content = json.loads((tmp_path / MANIFEST).read_text())
+    content["shards"][shard].update(changed)
+    assert refused(tmp_path, content).startswith(words)
 
 
 def test_a_folder_without_a_manifest_is_said_so(tmp_path: Path) -> None:
@@ -339,6 +426,19 @@ def test_a_finished_manifest_with_a_gap_is_not_finished(tmp_path: Path) -> None:
     assert files(tmp_path) == before
 
 
+def test_a_finished_folder_whose_last_shard_is_gone_is_not_finished(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = files(tmp_path)
+    (tmp_path / shard_name(SHARDS - 1)).unlink()
+    manifest = open_it(tmp_path)
+    assert manifest.finished
+    assert sorted(manifest.sound()) == [0, 1, 2]
+    assert not manifest.finished
+    assert not Manifest.read(tmp_path).finished
+    assert run(tmp_path) == [SHARDS - 1]
+    assert files(tmp_path) == before
+
+
 def test_a_repair_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     run(tmp_path)
     before = files(tmp_path)
@@ -379,10 +479,27 @@ def test_rejected_rows_are_joined_in_order_and_stay_through_repairs(tmp_path: Pa
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("harm", ["gone", "cut", "flipped", "a line missing", "not JSON"])
-def test_rejected_rows_that_are_lost_bring_their_shards_to_be_made_again(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("harm", "again"),
+    [
+        ("gone", [1, 3]),
+        ("cut", [3]),
+        ("flipped", [1]),
+        ("a line missing", [1]),
+        ("not JSON", [1]),
+        ("another order", []),
+        ("lines of nobody", []),
+    ],
+)
+def test_of_rejected_rows_that_are_lost_or_changed_only_their_shards_are_made_again(
+    tmp_path: Path, harm: str, again: list[int], finished: bool
+) -> None:
     run(tmp_path)
     before = files(tmp_path)
+    if not finished:  # stopped between the joining and the end
+        content = {**json.loads(before[MANIFEST]), "finished": False}
+        (tmp_path / MANIFEST).write_text(json.dumps(content))
     path = tmp_path / REJECTED
     text = path.read_bytes()
     path.write_bytes(
@@ -392,25 +509,45 @@ def test_rejected_rows_that_are_lost_bring_their_shards_to_be_made_again(tmp_pat
             "flipped": text.replace(b"is null", b"is nulm", 1),
             "a line missing": text.split(b"\n", 1)[1],
             "not JSON": b"\xff" + text,
+            "another order": b"".join(text.splitlines(True)[3:] + text.splitlines(True)[:3]),
+            "lines of nobody": text + b'{"shard": 7}\n',
         }[harm]
     )
     if harm == "gone":
         path.unlink()
-    assert run(tmp_path) == [1, 3]
+    assert run(tmp_path) == again
     assert files(tmp_path) == before
+
+
+def test_rejected_rows_that_were_changed_before_the_end_have_their_shard_made_again(tmp_path: Path) -> None:
+    run(tmp_path / "whole")
+    manifest = open_it(tmp_path)
+    for shard in range(SHARDS):
+        manifest.add(make(tmp_path, shard))
+    manifest.save()
+    part = tmp_path / rejected_name(3)
+    part.write_bytes(part.read_bytes().replace(b"is null", b"is nulm", 1))
+    reason = "holds other rows of shard-000003.parquet than were written (a bit flipped, or changed)"
+    assert [bad.reason for bad in verify(tmp_path).bad if bad.file == REJECTED] == [reason]
+    with pytest.raises(ValueError, match="rejected rows of shard 3 must all be in"):
+        join_rejected(tmp_path, manifest.shards)
+    assert run(tmp_path) == [3]
+    (tmp_path / "whole").rename(tmp_path.parent / "whole")
+    assert files(tmp_path) == files(tmp_path.parent / "whole")
 
 
 def test_a_job_that_rejects_nothing_has_no_such_file_and_foreign_ones_stay(tmp_path: Path) -> None:
     (tmp_path / REJECTED).write_text("mine")
-    assert join_rejected(tmp_path, {0: {"rejected": 0}, 1: {}}) == 0
+    assert join_rejected(tmp_path, {0: {"rejected": 0}}) == 0
     assert files(tmp_path) == {REJECTED: b"mine"}
-    assert lines_by_shard(tmp_path) == {}
+    assert look(tmp_path, {0: {"rejected": 0}}) == ({}, {}, True)
 
 
 def test_rejected_rows_that_are_not_there_are_no_silent_loss(tmp_path: Path) -> None:
-    make(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"rejected rows of shard 1 must all be in .*\n  got: 3 of 4\n"):
-        join_rejected(tmp_path, {1: {"rejected": 4}})
+    record = make(tmp_path, 1)
+    message = r"rejected rows of shard 1 must all be in .*\n  got: what holds 3 rows of shard-000001.parquet, not 4\n"
+    with pytest.raises(ValueError, match=message):
+        join_rejected(tmp_path, {1: {**record, "rejected": 4}})
     assert (tmp_path / rejected_name(1)).exists()
 
 

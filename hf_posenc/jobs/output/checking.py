@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from .checksums import OnChecked, fault
 from .folder import MANIFEST, REJECTED, shard_name, shards_in
 from .manifest import Manifest
-from .rejects import lines_by_shard
+from .rejects import look
 
 # What the totals say of the whole, and each record of its shard.
 _SUMS = ("rows", "documents", "tokens", "bytes", "rejected", "cut")
@@ -105,12 +105,12 @@ def verify(folder: str | Path, on_checked: OnChecked | None = None) -> Verificat
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     manifest = Manifest.open(Path(folder), config={}, tokenizer={}, inputs=[], same_inputs=lambda _: [])
-        ...     manifest.add({"file": "shard-000000.parquet", "bytes": 812, "sha256": "2c9e", "ends": [0, 41, 2]})
-        ...     manifest.save()
+        ...     Path(folder, "shard-000000.parquet").touch()
+        ...     manifest.finish({})
         ...     verify(folder).bad
-        (BadShard(file='shard-000000.parquet', reason='is missing'),)
+        (BadShard(file='shard-000000.parquet', reason='is not in the manifest; move it away'),)
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     manifest = Manifest.read(folder)
     bad = [*_bad_shards(manifest, on_checked), *_bad_rejected(manifest), *_bad_totals(manifest)]
     records = manifest.shards.values()
@@ -119,8 +119,8 @@ def verify(folder: str | Path, on_checked: OnChecked | None = None) -> Verificat
         shards=len(records),
         bad=tuple(bad),
         finished=manifest.finished,
-        rows=sum(record.get("rows", 0) for record in records),
-        tokens=sum(record.get("tokens", 0) for record in records),
+        rows=sum(record["rows"] for record in records),
+        tokens=sum(record["tokens"] for record in records),
     )
 
 
@@ -165,26 +165,25 @@ def _unlike(first: pa.Schema, second: pa.Schema) -> str:
 
 def _bad_rejected(manifest: Manifest) -> Iterator[BadShard]:
     path = manifest.folder / REJECTED
-    expected = {shard: record["rejected"] for shard, record in manifest.shards.items() if record.get("rejected")}
-    if not expected:
+    if not any(record["rejected"] for record in manifest.shards.values()):
         if manifest.finished and path.exists():
             yield BadShard(REJECTED, f"is there, and no row was rejected{_SURPLUS}")
         return
-    if manifest.finished:
-        reason = fault(path, None, manifest.rejected_sha256 or "")
-        if reason is not None:
-            yield BadShard(REJECTED, reason)
-            return
-    found = lines_by_shard(manifest.folder)
-    for shard, count in sorted(expected.items()):
-        if found.get(shard, 0) != count:
-            yield BadShard(REJECTED, f"holds {found.get(shard, 0):,} rows of {shard_name(shard)}, not {count:,}")
+    if manifest.finished and not path.exists():
+        yield BadShard(REJECTED, "is missing")
+        return
+    found = look(manifest.folder, manifest.shards)
+    for reason in found.bad.values():
+        yield BadShard(REJECTED, reason)
+    complete = manifest.finished and sorted(manifest.shards) == list(range(len(manifest.shards)))
+    if complete and not found.bad and not found.joined:
+        yield BadShard(REJECTED, "holds other lines besides, or not in the order of the shards")
 
 
 def _bad_totals(manifest: Manifest) -> Iterator[BadShard]:
     records = manifest.shards.values()
     for name in _SUMS if manifest.finished else ():
-        if name in manifest.totals and all(name in record for record in records):
+        if name in manifest.totals:
             found = sum(record[name] for record in records)
             if found != manifest.totals[name]:
                 yield BadShard(MANIFEST, f"its shards hold {found:,} {name}, its totals {manifest.totals[name]:,}")

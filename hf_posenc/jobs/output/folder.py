@@ -20,6 +20,7 @@ __all__ = [
     "MANIFEST",
     "REJECTED",
     "Folder",
+    "is_shard_name",
     "rejected_in",
     "rejected_name",
     "shard_name",
@@ -59,6 +60,11 @@ def shard_number(name: str) -> int:
     if (match := _SHARD.fullmatch(name)) is None:
         raise ValueError(explain("a shard must be named like one", got=shorten(name), fix=shard_name(0)))
     return int(match[1])
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name is a shard."""
+    return _SHARD.fullmatch(name) is not None
 
 
 def rejected_name(shard: int) -> str:

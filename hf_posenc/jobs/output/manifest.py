@@ -5,7 +5,6 @@ It says nothing of when or by how many processes: a run that was interrupted end
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -14,16 +13,16 @@ from typing import Any
 
 from ..._explain import explain, shorten
 from ..task import Cursor
-from .checksums import OnChecked, fault, sha256
+from .checksums import OnChecked, fault
+from .content import damage
 from .differences import differences, other_tokenizer
-from .folder import MANIFEST, REJECTED, shard_name, shard_number, shards_in, written_whole
-from .rejects import lines_by_shard
+from .folder import MANIFEST, shard_name, shard_number, shards_in, written_whole
+from .libraries import installed
+from .rejects import look
 
 FORMAT_VERSION = 1
 _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"
-# Other versions of these may make other bytes of the same text.
-_LIBRARIES = (_WRITER, "tokenizers", "numpy", "pyarrow")
 _SECONDS = 1.0
 # The one setting that may be another: it says what bad rows get, and is often asked for when the first one is met.
 _BAD_ROWS = "on_bad_row"
@@ -45,10 +44,9 @@ class Manifest:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     manifest = Manifest.open(Path(folder), config={"max_length": 8}, tokenizer={"digest": "1f"}, inputs=[],
         ...                              same_inputs=lambda before: [])
-        ...     manifest.add({"file": "shard-000000.parquet", "bytes": 812, "sha256": "2c9e", "ends": [0, 41, 2]})
-        ...     manifest.finish({"rows": 2, "tokens": 9})
+        ...     manifest.finish({"rows": 0, "tokens": 0})
         ...     print(Manifest.read(Path(folder)).totals)
-        {'rows': 2, 'tokens': 9}
+        {'rows': 0, 'tokens': 0}
     """
 
     def __init__(self, folder: Path, content: Mapping[str, Any]) -> None:
@@ -59,7 +57,6 @@ class Manifest:
         self.libraries: dict[str, str] = content["libraries"]
         self.finished: bool = content["finished"]
         self.totals: dict[str, Any] = content["totals"]
-        self.rejected_sha256: str | None = content["rejected_sha256"]
         self.shards: dict[int, dict[str, Any]] = {shard_number(record["file"]): record for record in content["shards"]}
         self._other_libraries: list[str] = []
         self._save_at = 0.0
@@ -85,8 +82,8 @@ class Manifest:
             inputs (`list` of `dict`, or callable): the fingerprint of the input, or what takes it: it may be long, and
                 is called for a new manifest only. With it, a manifest of a job that made nothing is written anew.
             same_inputs (callable): takes the fingerprint that is in the manifest, returns in words what differs.
-            libraries (mapping, *optional*): versions; by default of what is installed. They count while shards are to
-                be made.
+            libraries (mapping, *optional*): versions, as `libraries.installed` tells them; by default those that every
+                job depends on. They count while shards are to be made.
 
         Returns:
             `Manifest`. What one that is there says of inputs and tokenizer stays, as long as it means the same.
@@ -96,14 +93,14 @@ class Manifest:
                 not ours, or damaged, or of a later format.
         """
         now = _plain({"config": config, "tokenizer": tokenizer})
-        now["libraries"] = dict(libraries if libraries is not None else _installed())
+        now["libraries"] = dict(libraries if libraries is not None else installed())
         found = cls.read(folder) if (folder / MANIFEST).exists() else None
         # Where a run was stopped before it made anything, as by a bad first row, nothing holds the settings fast.
         made = found is not None and (found.finished or found.shards or shards_in(folder) or not callable(inputs))
         if found is None or not made:
             now["inputs"] = _plain(inputs() if callable(inputs) else inputs)
-            new = cls(folder, {**now, "finished": False, "totals": {}, "rejected_sha256": None, "shards": []})
-            new._save()
+            new = cls(folder, {**now, "finished": False, "totals": {}, "shards": []})
+            new.save()
             return new
         before = found.config
         found.config = {**before, _BAD_ROWS: now["config"][_BAD_ROWS]} if _BAD_ROWS in now["config"] else before
@@ -141,7 +138,7 @@ class Manifest:
                     f"{folder} holds no {MANIFEST}", fix="the folder that was given as --output of hf-posenc encode"
                 )
             ) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(explain(f"{path} is damaged: it is no JSON", got=str(error), fix=_OTHER)) from error
         if not isinstance(content, dict) or content.get("written_by") != _WRITER:
             raise ValueError(
@@ -155,10 +152,9 @@ class Manifest:
                     fix=f"the {_WRITER} that wrote it, or {_OTHER}",
                 )
             )  # fmt: skip
-        try:
-            return cls(folder, content)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(explain(f"{path} is damaged", got=f"{error!r} while it was read", fix=_OTHER)) from error
+        if (wrong := damage(content)) is not None:
+            raise ValueError(explain(f"{path} is damaged", got=wrong, fix=_OTHER))
+        return cls(folder, content)
 
     def sound(self, on_checked: OnChecked | None = None) -> dict[int, Cursor]:
         r"""Reads every shard again and keeps those that are as they were written; the others are forgotten.
@@ -172,17 +168,19 @@ class Manifest:
         Raises:
             ValueError: if shards have to be made again, and by other versions of the libraries.
         """
-        lost_lines = self._without_rejected_lines()
+        rejected = look(self.folder, self.shards)
         for shard in sorted(self.shards):
             record = self.shards[shard]
             path = self.folder / shard_name(shard)
-            if shard in lost_lines or fault(path, record["bytes"], record["sha256"], on_checked) is not None:
+            if shard in rejected.bad or fault(path, record["bytes"], record["sha256"], on_checked) is not None:
                 del self.shards[shard]
                 self.finished = False  # the last one leaves no gap
-        self.finished = self.finished and sorted(self.shards) == list(range(len(self.shards)))
-        if not self.finished:
+        complete = self.finished and sorted(self.shards) == list(range(len(self.shards)))
+        if not complete:
             self._refuse_other_libraries()
-            self._save()
+        self.finished = complete and rejected.joined  # to join them once more takes no library
+        if not self.finished:
+            self.save()
         return {shard: Cursor(*self.shards[shard]["ends"]) for shard in sorted(self.shards)}
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -193,11 +191,16 @@ class Manifest:
         """
         self.shards[shard_number(record["file"])] = _plain(record)
         if time.monotonic() >= self._save_at:
-            self._save()
+            self.save()
 
     def save(self) -> None:
-        """Saves what `add` has noted, as when a run is about to stop."""
-        self._save()
+        """Saves what is noted, as when a run is about to stop."""
+        begun = time.monotonic()
+        with written_whole(self.folder / MANIFEST) as aside:
+            aside.write_bytes(self.text().encode("utf-8", "surrogatepass"))  # names of files may be any bytes
+        # Of a hundred thousand shards the text is long: never more than a twentieth of the time goes into saving it.
+        now = time.monotonic()
+        self._save_at = now + max(_SECONDS, 20 * (now - begun))
 
     def finish(self, totals: Mapping[str, Any]) -> None:
         r"""Saves that the job is done.
@@ -206,11 +209,8 @@ class Manifest:
             totals (mapping of JSON values): sums over the shards.
         """
         self.totals = _plain(totals)
-        rejected = self.folder / REJECTED
-        some = any(record.get("rejected") for record in self.shards.values())
-        self.rejected_sha256 = sha256(rejected) if some else None
         self.finished = True
-        self._save()
+        self.save()
 
     def text(self) -> str:
         """The JSON that is saved: the same content gives the same text, a shard a line."""
@@ -223,40 +223,17 @@ class Manifest:
             "inputs": self.inputs,
             "libraries": self.libraries,
             "totals": self.totals,
-            "rejected_sha256": self.rejected_sha256,
         }
         lines = [f"  {_json(key)}: {_json(value, indent=2)}," for key, value in top.items()]
         shards = [f"    {_record(self.shards[shard])}" for shard in sorted(self.shards)]
         listed = "[\n" + ",\n".join(shards) + "\n  ]" if shards else "[]"
         return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
 
-    def _save(self) -> None:
-        begun = time.monotonic()
-        with written_whole(self.folder / MANIFEST) as aside:
-            aside.write_bytes(self.text().encode("utf-8", "surrogatepass"))  # names of files may be any bytes
-        # Of a hundred thousand shards the text is long: never more than a twentieth of the time goes into saving it.
-        now = time.monotonic()
-        self._save_at = now + max(_SECONDS, 20 * (now - begun))
-
     def _forget_rejected(self) -> None:
         """The shards that had bad rows are to be made again; the others are the same whatever those get."""
         self.shards = {shard: record for shard, record in self.shards.items() if not record.get("rejected")}
         self.finished = False
-        self._save()
-
-    def _without_rejected_lines(self) -> set[int]:
-        """Shards some of whose rejected rows are no longer on disk."""
-        expected = {shard: record["rejected"] for shard, record in self.shards.items() if record.get("rejected")}
-        if not expected:
-            return set()
-        joined = self.folder / REJECTED
-        if self.rejected_sha256 is None:  # not joined yet, or noted as such: their count has to do
-            found = lines_by_shard(self.folder)
-        elif fault(joined, None, self.rejected_sha256) is None:
-            return set()
-        else:  # a checksum does not say which of the lines is bad
-            found = lines_by_shard(self.folder, joined=False)
-        return {shard for shard, count in expected.items() if found.get(shard) != count}
+        self.save()
 
     def _refuse_other_libraries(self) -> None:
         if self._other_libraries:
@@ -267,10 +244,6 @@ class Manifest:
                     fix=f"install those, or {_OTHER}",
                 )
             )
-
-
-def _installed() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in _LIBRARIES}
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ Why a row is rejected is for `rows`; that it is noted, for `shard`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from itertools import groupby
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._explain import explain
-from .folder import REJECTED, rejected_in, written_whole
+from .folder import REJECTED, rejected_in, shard_name, written_whole
 
 _BLOCK = 1 << 20
 
@@ -24,19 +25,54 @@ class Lines(NamedTuple):
     start: int
     stop: int
     rows: int
+    sha256: str
 
 
-def lines_by_shard(folder: Path, *, joined: bool = True) -> dict[int, int]:
-    r"""How many rejected rows of each shard are on disk.
+class Found(NamedTuple):
+    r"""The rejected rows that are on disk.
+
+    Args:
+        good (`dict`): for each shard that has some, and has them as they were written, where they stand.
+        bad (`dict`): for each of the others in words what is wrong.
+        joined (`bool`): whether `rejected.jsonl` holds those of all shards, in order, and nothing else. True where no
+            row was rejected.
+    """
+
+    good: dict[int, Lines]
+    bad: dict[int, str]
+    joined: bool
+
+
+def look(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Found:
+    r"""Holds the rejected rows on disk against what the shards' records say of them.
 
     Args:
         folder (`Path`): the output folder.
-        joined (`bool`): count those in `rejected.jsonl` too, of shards that have no file of their own.
+        shards (mapping from number to record): `rejected` says how many rows, `rejected_sha256` what their lines are.
 
     Returns:
-        `dict` from number of shard to lines; a shard that has none is not in it.
+        `Found`.
     """
-    return {shard: lines.rows for shard, lines in _lines(folder, joined).items()}
+    expected = {shard: shards[shard] for shard in sorted(shards) if shards[shard]["rejected"]}
+    if not expected:
+        return Found({}, {}, joined=True)
+    path = folder / REJECTED
+    joined, parts = _runs(path), rejected_in(folder)
+    good, bad, place = {}, {}, 0
+    for shard, record in expected.items():
+        said = record["rejected"], record["rejected_sha256"]
+        own = _runs(parts[shard]) if shard in parts else {}
+        there = [lines[shard] for lines in (joined, own) if shard in lines]
+        right = [lines for lines in there if (lines.rows, lines.sha256) == said]
+        if right:
+            good[shard] = right[0]
+            place = right[0].stop if right[0][:2] == (path, place) else -1
+        else:
+            rows = there[-1].rows if there else 0
+            bad[shard] = f"holds {rows:,} rows of {shard_name(shard)}, not {said[0]:,}"
+            if rows == said[0]:
+                bad[shard] = f"holds other rows of {shard_name(shard)} than were written (a bit flipped, or changed)"
+    return Found(good, bad, joined=not bad and path.is_file() and place == path.stat().st_size)
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> int:
@@ -46,7 +82,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> int:
 
     Args:
         folder (`Path`): the output folder.
-        shards (mapping from number to record): the `rejected` of a record says how many lines there must be.
+        shards (mapping from number to record): as for `look`.
 
     Returns:
         `int`: how many rows were rejected in all. Without any there is no file.
@@ -54,28 +90,24 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> int:
     Raises:
         ValueError: if lines that a record speaks of are not on disk.
     """
-    expected = {shard: int(shards[shard].get("rejected") or 0) for shard in sorted(shards)}
-    if total := sum(expected.values()):
-        found = _lines(folder, joined=True)
-        for shard, count in expected.items():
-            have = found[shard].rows if shard in found else 0
-            if count and have != count:
-                raise ValueError(
-                    explain(
-                        f"the rejected rows of shard {shard} must all be in {folder}",
-                        got=f"{have} of {count}",
-                        fix="run the same again: the shard is made again, and they with it",
-                    )
-                )
+    found = look(folder, shards)
+    for shard, reason in found.bad.items():
+        raise ValueError(
+            explain(
+                f"the rejected rows of shard {shard} must all be in {folder}, as they were written",
+                got=f"what {reason}",
+                fix="run the same again: the shard is made again, and they with it",
+            )
+        )
+    if found.good and not found.joined:
         with written_whole(folder / REJECTED) as aside, aside.open("wb") as joined:
-            for shard in (shard for shard, count in expected.items() if count):
-                path, start, stop, _ = found[shard]
+            for path, start, stop, _, _ in found.good.values():
                 with path.open("rb") as file:
                     file.seek(start)
                     _copy(file, joined, stop - start)
     for path in rejected_in(folder).values():
         path.unlink(missing_ok=True)
-    return total
+    return sum(lines.rows for lines in found.good.values())
 
 
 def _copy(file: Any, to: Any, size: int) -> None:
@@ -87,32 +119,23 @@ def _copy(file: Any, to: Any, size: int) -> None:
         size -= len(block)
 
 
-def _lines(folder: Path, joined: bool) -> dict[int, Lines]:
-    """Where the lines of each shard are: in a file of their own if there is one, else in the joined file."""
-    found = _runs(folder / REJECTED) if joined else {}
-    for shard, path in rejected_in(folder).items():
-        own = _runs(path).get(shard)
-        if own is not None:
-            found[shard] = own
-    return found
-
-
 def _runs(path: Path) -> dict[int, Lines]:
     """The runs of lines of one shard in a file. What is no such line belongs to none, and its neighbours lack it."""
     found: dict[int, Lines] = {}
     place = 0
     try:
         file = path.open("rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return found
     with file:
         for shard, lines in groupby(file, _shard_of):
-            start, count = place, 0
+            start, count, digest = place, 0, hashlib.sha256()
             for line in lines:
                 place += len(line)
                 count += 1
+                digest.update(line)
             if shard is not None and shard not in found:
-                found[shard] = Lines(path, start, place, count)
+                found[shard] = Lines(path, start, place, count, digest.hexdigest())
     return found
 
 

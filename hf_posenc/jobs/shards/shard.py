@@ -67,11 +67,12 @@ class ShardWriter:
                     lengths.append(group.column("length").to_numpy().astype(np.int64))
                     writer.write_table(group, row_group_size=len(group))
             size, checksum = aside.stat().st_size, sha256(aside)
-            self._write_rejected(task.shard, counted.rejected)
+            rejected_sha256 = self._write_rejected(task.shard, counted.rejected)
         return {
             "file": path.name,
             "documents": counted.documents,
             "rejected": len(counted.rejected),
+            "rejected_sha256": rejected_sha256,
             "cut": counted.cut,
             **_figures(np.concatenate(lengths)),
             "read": task.size,
@@ -95,13 +96,16 @@ class ShardWriter:
         carried = self.job.carried.names if self.job.pack is None else []
         return pq.ParquetWriter(path, self._schema, compression="zstd", compression_level=1, use_dictionary=carried)
 
-    def _write_rejected(self, shard: int, rejected: Sequence[Rejected]) -> None:
+    def _write_rejected(self, shard: int, rejected: Sequence[Rejected]) -> str | None:
+        """The lines of this shard, and their checksum."""
         path = self.job.folder / rejected_name(shard)
         if not rejected:
             path.unlink(missing_ok=True)
-            return
-        with written_whole(path) as aside, _open(aside) as file:
-            file.writelines(json.dumps(one.entry(shard), ensure_ascii=False) + "\n" for one in rejected)
+            return None
+        with written_whole(path) as aside:
+            with _open(aside) as file:
+                file.writelines(json.dumps(one.entry(shard), ensure_ascii=False) + "\n" for one in rejected)
+            return sha256(aside)
 
     def _groups(self, task: Task, counted: Counted, tick: Tick) -> Iterator[pa.Table]:
         """The row groups of the shard, in order."""
