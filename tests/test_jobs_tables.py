@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hf_posenc._arrow import row_sizes
 from hf_posenc.jobs.reading.rows import Reading, rows_of
 from hf_posenc.jobs.sources import Sources, delimited, json_array, open_sources
-from hf_posenc.jobs.sources.row_sizes import row_sizes
 from hf_posenc.jobs.task import Cursor, Task
 
 ROWS = 300

@@ -20,7 +20,6 @@ from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding
 from hf_posenc.collator import mapping, saving
-from hf_posenc.collator.row_sizes import sizes_of_column
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -199,32 +198,6 @@ def test_a_long_data_set_is_weighed_in_parts(wordpiece, monkeypatch: pytest.Monk
     monkeypatch.setattr(mapping, "_STRETCHES", 5)
     monkeypatch.setattr(mapping, "_STRETCH", 20)
     assert C(wordpiece).map_arguments(rows, memory=2**22)["batch_size"] == want < 100
-
-
-def test_the_bytes_of_rows_are_those_of_their_values() -> None:
-    values = {
-        "text": (["ab", None, "cde"], pa.large_string(), [2, 0, 3]),
-        "binary": ([b"ab", b"", b"c"], pa.binary(), [2, 0, 1]),
-        "number": ([1, 2, None], pa.int16(), [2, 2, 2]),
-        "lists": ([[1, 2], None, [3]], pa.list_(pa.float32()), [8, 0, 4]),
-        "words": ([["a", "bc"], None, ["d"]], pa.list_(pa.string()), [3, 0, 1]),
-        "nested": ([[[1], [2, 3]], [], [[]]], pa.large_list(pa.list_(pa.int64())), [24, 0, 0]),
-        "fixed": ([[1, 2]] * 3, pa.list_(pa.int8(), 2), [2, 2, 2]),
-        "struct": ([{"a": "xy", "b": 1}] * 3, pa.struct({"a": pa.string(), "b": pa.int32()}), [6, 6, 6]),
-        "truth": ([True] * 8, pa.bool_(), [1 / 8] * 8),
-        "kinds": (["x", "y", "x"], pa.dictionary(pa.int8(), pa.string()), [1, 1, 1]),
-        "map": ([[("a", 1)]], pa.map_(pa.string(), pa.int8()), [8]),
-        "nothing": ([None, None], pa.null(), [8, 8]),
-    }
-    for name, (given, kind, want) in values.items():
-        assert sizes_of_column(pa.chunked_array([pa.array(given, kind)])).tolist() == want, name
-    table = pa.table({"a": ["xx", "y", "zzz"]})
-    assert sizes_of_column(table.slice(1)["a"]).tolist() == [1, 3]
-    vectors = datasets.Dataset.from_dict(
-        {"v": [np.zeros((3, 2)), np.zeros((1, 2))]},
-        features=datasets.Features({"v": datasets.Array2D((None, 2), "float32")}),
-    )
-    assert sizes_of_column(vectors.data.table["v"]).tolist() == [24, 8]
 
 
 def test_columns_of_a_stream_that_arrow_cannot_hold_are_left_to_map(wordpiece) -> None:

@@ -29,6 +29,7 @@ REPO = Path(__file__).resolve().parent.parent
 ROOM_OF = {"__main__": "cli"}
 FLOORS = {
     "_explain": 0,
+    "_arrow": 0.5,  # arithmetic on offsets of Arrow, which it loads when it is handed some
     "corpus": 0.5,  # words for its errors, and the standard library
     "_huggingface": 0.5,
     "positions": 1,

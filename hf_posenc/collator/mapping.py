@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arrow import column_sizes
 from .._explain import explain, shorten
-from .row_sizes import sizes_of_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +189,7 @@ class Mapped:
 def _weighed(table: pa.Table, settings: Settings) -> tuple[Sizes, Sizes, Sizes | None]:
     """For each row: the bytes of its texts and of everything; and how many ids came, where there are ids instead."""
     names = (settings.text_column, settings.text_pair_column, settings.text_target_column)
-    sizes = {name: sizes_of_column(table[name]) for name in table.column_names}
+    sizes = {name: column_sizes(table[name]) for name in table.column_names}
     zeros = np.zeros(len(table))
     everything: Sizes = sum(sizes.values(), zeros)
     texts: Sizes = sum((sizes[name] for name in names if name in sizes), zeros)

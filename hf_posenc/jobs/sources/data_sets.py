@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..._arrow import row_sizes
 from ..reading.rows import Reading
 from .columns import Offered
 from .files import InputFile
 from .marks import State
-from .row_sizes import row_sizes
 from .tables import BATCH_BYTES, MOST_ROWS, TableReader, broken
 
 _FIRST_ROWS = 64

@@ -12,12 +12,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from ..._arrow import row_sizes
 from ..._explain import explain
 from ..reading.rows import BAD, Reading
 from ..task import Part
 from .columns import is_text, missing_column, not_text
 from .lines import LARGEST, LONGEST
-from .row_sizes import row_sizes
 
 BATCH_BYTES = 4 << 20  # about how much of a table is read at once
 MOST_ROWS = 8192

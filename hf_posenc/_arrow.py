@@ -1,0 +1,153 @@
+"""How many bytes each row of an Arrow table holds, whatever the memory behind it looks like.
+
+Offsets and widths say it, so that nothing is decoded to be weighed; a slice costs what its own rows do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_UNKNOWN = 8.0  # bytes, for kinds without a width of their own
+
+Sizes = NDArray[np.float64]
+
+
+def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    r"""Bytes of each row: of its texts, numbers and what is nested in it, and one for the row itself.
+
+    Args:
+        batch (`pyarrow.RecordBatch`): of any columns.
+
+    Returns:
+        `np.ndarray` `(rows,)` int64. A row's size depends on its values alone, not on how they are stored or sliced.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> row_sizes(pa.record_batch({"text": ["I ride", None], "n": pa.array([1, 2], pa.int16())}))
+        array([9, 3])
+    """
+    total = np.ones(batch.num_rows)
+    for column in batch.columns:
+        total += value_sizes(column)
+    return total.astype(np.int64)
+
+
+def column_sizes(column: pa.ChunkedArray) -> Sizes:
+    r"""The bytes of each value of a column.
+
+    Args:
+        column (`pyarrow.ChunkedArray`): of any type.
+
+    Returns:
+        `np.ndarray` `(rows,)` float64: a truth value takes an eighth.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> column_sizes(pa.chunked_array([["a", "bcd", None]]))
+        array([1., 3., 0.])
+        >>> column_sizes(pa.chunked_array([[["ab", "c"], ["d"]]]))
+        array([3., 1.])
+    """
+    return np.concatenate([np.zeros(0), *(value_sizes(chunk) for chunk in column.chunks)])
+
+
+def value_sizes(values: Any) -> Sizes:
+    r"""The bytes of each value of an array; 0 for a null of texts, lists and structures, which takes no room.
+
+    Args:
+        values (`pyarrow.Array`): of any type.
+
+    Returns:
+        `np.ndarray` `(values,)` float64.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> value_sizes(pa.array([[1, 2], [], None], pa.list_(pa.int16())))
+        array([4., 0., 0.])
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, types = values.type, pa.types
+    if isinstance(values, pa.ExtensionArray):
+        return value_sizes(values.storage)
+    if types.is_dictionary(kind):
+        return _of_dictionary(values)
+    if types.is_run_end_encoded(kind):
+        return value_sizes(pc.run_end_decode(values))
+    if types.is_struct(kind):
+        inside = [value_sizes(field) for field in values.flatten()]
+        return _present(values, np.sum(inside, axis=0) if inside else np.zeros(len(values)))
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        within = value_sizes(values.values.slice(values.offset * size, len(values) * size))
+        return _present(values, within.reshape(len(values), size).sum(axis=1))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        bounds = values.offsets.to_numpy()
+        return _present(values, _between(values, bounds[:-1], bounds[1:]))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        starts = values.offsets.to_numpy()
+        return _present(values, _between(values, starts, starts + values.sizes.to_numpy()))
+    if kind in (pa.string_view(), pa.binary_view()):
+        return value_sizes(values.cast(pa.large_binary()))
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        lengths = pc.fill_null(pc.binary_length(values), 0)
+        return np.asarray(lengths.to_numpy(zero_copy_only=False), np.float64)
+    return np.full(len(values), _width(kind))
+
+
+def _of_dictionary(values: Any) -> Sizes:
+    """Each as large as what it stands for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    where = pc.fill_null(values.indices, 0).to_numpy(zero_copy_only=False)
+    words = values.dictionary
+    if len(words) > len(where):  # a short slice of a large dictionary: only the words that it uses
+        used, where = np.unique(where, return_inverse=True)
+        words = words.take(pa.array(used))
+    held = value_sizes(words)
+    return _present(values, held[where] if len(held) else np.zeros(len(values)))
+
+
+def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
+    """The bytes of the items from each start to each end; no others are looked at."""
+    full = ends > starts
+    if values.null_count:
+        full &= values.is_valid().to_numpy(zero_copy_only=False)
+    if not full.any():
+        return np.zeros(len(starts))
+    first, last = int(starts[full].min()), int(ends[full].max())
+    upto = np.concatenate(([0.0], np.cumsum(value_sizes(_items(values, first, last)))))
+    found = np.zeros(len(starts))
+    found[full] = upto[ends[full] - first] - upto[starts[full] - first]
+    return found
+
+
+def _items(values: Any, first: int, last: int) -> Any:
+    """What stands in the rows of an array of lists, as their offsets count it."""
+    import pyarrow as pa
+
+    if not pa.types.is_map(values.type):
+        return values.values.slice(first, last - first)
+    pair = [values.keys.slice(first, last - first), values.items.slice(first, last - first)]
+    return pa.StructArray.from_arrays(pair, ["key", "value"])
+
+
+def _present(values: Any, sizes: Sizes) -> Sizes:
+    """Null rows hold nothing, whatever lies beneath."""
+    return sizes if values.null_count == 0 else np.where(values.is_valid().to_numpy(zero_copy_only=False), sizes, 0.0)
+
+
+def _width(kind: pa.DataType) -> float:
+    """The bytes of a value, where all take as many."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return _UNKNOWN
