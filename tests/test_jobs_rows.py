@@ -212,3 +212,26 @@ def test_bad_json_lines_are_no_slower_to_find_than_python_reads_them(
     assert texts(rows)[0::501] == ["a", "b"]
     assert rows.table["id"].to_pylist() == [1, *[None] * 500, 2] or line.startswith(b'{"body"')
     assert len(parsed) <= 2  # of Arrow's parser, each of which costs more than a hundred lines do Python
+
+
+# --------------------------------------------------------------------------------------------------- how bad rows begin
+
+
+def test_bad_rows_are_shown_as_their_file_has_them() -> None:
+    late = json_lines({"text": "a", "id": 1}, {"text": "b", "late": 2}, raw=b'\n{"text": \xff}\n')
+    assert late.excerpts == {1: '{"text": "b", "late": 2}', 2: '{"text": \\xff}'}
+    assert lines(b"a\nb\xff\n").excerpts == {1: "b\\xff"}
+    paragraphs = rows_of(Part("a.txt", "paragraphs", 1, b"a\n\nb\n\xff\n"), Reading())
+    assert paragraphs.excerpts == {1: "b\n\\xff"}
+    table = pa.table({"text": pa.array([b"a", b"\xff"])})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    assert rows_of(Part("a", "arrow", 0, sink.getvalue().to_pybytes()), Reading()).excerpts == {1: "\\xff"}
+
+
+def test_what_is_shown_of_a_row_is_short() -> None:
+    assert [len(text) for text in lines(b"\xff" * 9999 + b"\n" + "é".encode() * 9999 + b"\xff").excerpts.values()] == [
+        200,
+        200,
+    ]

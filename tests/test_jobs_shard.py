@@ -234,6 +234,16 @@ def test_a_shard_without_a_good_row_has_its_columns(wordpiece: PreTrainedTokeniz
     assert table.column_names == ["input_ids", "length"]
 
 
+def test_a_document_that_cannot_be_read_is_shown_as_it_stands_in_its_file(
+    byte_bpe: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    payload = b'{"text": "I ride"}\n{"text": oops}\n'
+    lines = Part("a.txt", "lines", 1, b"no\ncaf\xe9\n")
+    task = Task(0, (lines, Part("a.jsonl", "jsonl", 1, payload)), Cursor(), Cursor(2), 30)
+    written(job_of(byte_bpe, tmp_path, on_bad_row="skip"), task)
+    assert [one["text"] for one in rejected(job_of(byte_bpe, tmp_path))] == ["caf\\xe9", '{"text": oops}']
+
+
 def test_what_an_earlier_try_rejected_is_gone_when_nothing_is_now(
     wordpiece: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:

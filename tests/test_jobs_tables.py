@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -210,6 +213,68 @@ def test_csv_keeps_words_for_nothing_quotes_and_line_breaks(tmp_path: Path) -> N
     assert read(tmp_path / "a.tsv") == [{"text": "a, b", "n": 1}]
 
 
+@given(st.lists(st.booleans(), max_size=30), st.sampled_from([20, 60, 1 << 20]), st.integers(0, 30))
+@settings(deadline=None)
+def test_csv_rows_of_too_many_or_few_fields_are_bad_rows_in_their_places(
+    sound: list[bool], block: int, begin: int
+) -> None:
+    sound = [*sound, True]  # Arrow is not asked for blocks without any
+    lines = [f"{row},I ride {row}" if good else f"{row},{row},bad" for row, good in enumerate(sound)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        path = Path(folder, "a.csv")
+        path.write_text("id,text\n" + "\n\n".join(lines))
+        patched.setattr(delimited, "_BLOCK", block)
+        sources = open_sources([path])
+        done = {0: Cursor(0, 0, begin)} if begin < len(sound) else {}
+        parts = [part for task in sources.tasks(1 << 20, done) for part in task.parts]
+        found = [rows_of(part, Reading("text", None, sources.schema)) for part in parts]
+    begin = begin if done else 0
+    numbers = [number for rows in found for number in rows.numbers]
+    assert numbers == list(range(begin, len(sound)))
+    reasons = {int(rows.numbers[row]): reason for rows in found for row, reason in rows.bad.items()}
+    assert reasons == {row: "has 3 fields, where the first line names 2" for row in numbers if not sound[row]}
+    begins = {int(rows.numbers[row]): text for rows in found for row, text in rows.excerpts.items()}
+    assert begins == {row: lines[row] for row in reasons}
+    texts = [text for rows in found for text in rows.table["text"].to_pylist()]
+    assert texts == [f"I ride {row}" if sound[row] else None for row in numbers]
+
+
+def test_csv_without_one_sound_row_is_all_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1\n2\n")
+    assert read(tmp_path / "a.csv", columns=[]) == [{"text": None}] * 2
+
+
+def test_a_thread_that_still_reads_ahead_does_not_abort_a_python_that_ends(tmp_path: Path) -> None:
+    """The read-ahead is slowed down, so that it is under way for certain when the process ends."""
+    (tmp_path / "a.csv").write_bytes(b"text\n" * (1 << 20))
+    (tmp_path / "a.csv.xz").write_bytes(lzma.compress((tmp_path / "a.csv").read_bytes(), preset=0))
+    code = """
+import sys, time
+from hf_posenc.jobs.sources import open_sources, streams
+
+def slowly(file):
+    class Slow:
+        closed = False
+        count = 0
+        def read(self, size=-1):
+            self.count += 1
+            time.sleep(0.3 * (self.count > 1))
+            return file.read(size)
+        def close(self):
+            file.close()
+        def seek(self, place):
+            file.seek(place)
+    return Slow()
+
+real = streams.opened
+streams.opened = lambda *given: slowly(real(*given))
+open_sources(sys.argv[1:])
+"""
+    for name in ("a.csv", "a.csv.xz"):
+        child = [sys.executable, "-c", code, str(tmp_path / name)]
+        assert subprocess.run(child, check=False, capture_output=True, timeout=120).returncode == 0
+
+
 @pytest.mark.parametrize("before", [0, 10])
 def test_a_csv_row_longer_than_a_block_is_read(tmp_path: Path, before: int) -> None:
     path = tmp_path / "a.csv"
@@ -411,7 +476,8 @@ def test_a_data_set_by_name_is_streamed_where_the_hub_may_be_asked(
     [
         ("a.parquet", b"PAR1 and then nothing", r"a\.parquet cannot be read as Parquet: it is cut off"),
         ("a.arrow", b"hello world", r"a\.arrow cannot be read as Arrow"),
-        ("a.csv", b"text,n\na,1\nb,2,3\n", r"(?s)a\.csv, row 3: as many fields as names.*Expected 2 columns, got 3"),
+        ("a.csv", b"id;text\n1;a\n", r"(?s)a\.csv has no commas.*semicolons.*sep=\";\""),
+        ("a.csv", b"id\ttext\n1\ta\n", r"(?s)a\.csv has no commas.*tabs.*\.tsv"),
         ("a.json", b'[{"text": "a"}, {"text": "b"', r"a\.json is a list of JSON that cannot be read beyond row 1"),
         ("a.json", b'[{"text": "a"}, {"text" "b"}]', r"(?s)beyond row 1.*Expecting ':' delimiter"),
         ("a.json", b'[{"text": "a"}] {}', r"(?s)beyond row 1.*behind the end"),

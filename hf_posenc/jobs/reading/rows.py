@@ -20,6 +20,9 @@ CHOSEN = {b"hf_posenc.columns": b"chosen"}
 
 # A column of an Arrow part that says what is wrong with a row, where that was found before the part was made.
 BAD = "hf_posenc.bad"
+# And another that says how such a row begins in its file, where its columns do not.
+RAW = "hf_posenc.raw"
+EXCERPT = 200  # characters of it
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,13 @@ class Rows:
         table (`pyarrow.Table`): a document a row: the texts (`string`, null where bad), then the further columns.
         numbers (NumPy `(rows,)` int64): the line (from 1) or row (from 0) of each, as `Part.unit` says.
         bad (`dict` from `int` to `str`): for each bad row of the table, what is wrong with it.
+        excerpts (`dict` from `int` to `str`): how bad rows without a text begin in their file, where that is known.
     """
 
     table: pa.Table
     numbers: Ints
     bad: dict[int, str]
+    excerpts: dict[int, str] = field(default_factory=dict)
 
 
 def rows_of(part: Part, reading: Reading) -> Rows:
@@ -84,25 +89,40 @@ def rows_of(part: Part, reading: Reading) -> Rows:
         {1: 'is not UTF-8: byte 0xff at position 1 (invalid start byte)'}
     """
     if part.kind == "arrow":
-        table, bad = _arrow(part.payload, reading)
-        return Rows(table, part.first + np.arange(len(table)), bad)
+        table, bad, raw = _arrow(part.payload, reading)
+        return Rows(table, part.first + np.arange(len(table)), bad, raw)
     if part.kind == "jsonl":
         table, lines, bad = JsonLines(reading.texts, reading.wanted, reading.chosen).rows(part.payload)
-        return Rows(table, part.first + lines, bad)
+        starts, ends = spans(part.payload) if bad else (lines, lines)
+        raw = {row: shown(part.payload[starts[lines[row]] : ends[lines[row]]]) for row in bad}
+        return Rows(table, part.first + lines, bad, raw)
     block = part.payload.replace(b"\r\n", b"\n") if b"\r" in part.payload else part.payload
-    texts, lines, bad = _paragraphs(block) if part.kind == "paragraphs" else _lines(block)
-    return Rows(pa.table({reading.text_column: texts}), part.first + lines, bad)
+    texts, lines, bad, raw = _paragraphs(block) if part.kind == "paragraphs" else _lines(block)
+    return Rows(pa.table({reading.text_column: texts}), part.first + lines, bad, raw)
 
 
-def _lines(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
+def shown(line: bytes) -> str:
+    r"""How the bytes of a document begin, whatever they are.
+
+    Example:
+        >>> shown(b"caf\xe9\n")
+        'caf\\xe9'
+    """
+    return line[: 4 * EXCERPT].decode(errors="backslashreplace").strip()[:EXCERPT]
+
+
+_Texts = tuple[pa.Array, Ints, dict[int, str], dict[int, str]]
+
+
+def _lines(block: bytes) -> _Texts:
     """A document a line: the very bytes without the line ends, and where each line then ends."""
-    _, ends = spans(block)
+    starts, ends = spans(block)
     lines = np.arange(len(ends))
     texts, bad = decoded(block.replace(b"\n", b""), np.concatenate(([0], ends - lines)))
-    return texts, lines, bad
+    return texts, lines, bad, {row: shown(block[starts[row] : ends[row]]) for row in bad}
 
 
-def _paragraphs(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
+def _paragraphs(block: bytes) -> _Texts:
     """A document from each first line that is not blank to the last one before the next blank."""
     starts, ends = spans(block)
     full = np.concatenate(([False], ~blank(block, starts, ends), [False]))
@@ -110,16 +130,17 @@ def _paragraphs(block: bytes) -> tuple[pa.Array, Ints, dict[int, str]]:
     last = np.flatnonzero(full[1:-1] & ~full[2:])
     pieces = [block[start:end] for start, end in zip(starts[first], ends[last], strict=True)]
     texts, bad = decoded(b"".join(pieces), np.concatenate(([0], np.cumsum(ends[last] - starts[first]))))
-    return texts, first, bad
+    return texts, first, bad, {row: shown(pieces[row]) for row in bad}
 
 
-def _arrow(stream: bytes, reading: Reading) -> tuple[pa.Table, dict[int, str]]:
+def _arrow(stream: bytes, reading: Reading) -> tuple[pa.Table, dict[int, str], dict[int, str]]:
     """The rows of a table, its texts turned to strings; bad where they are null, or not Unicode."""
     with pa.ipc.open_stream(stream) as opened:
         table = opened.read_all()
     bad: dict[int, str] = {}
     if BAD in table.column_names:
-        bad = {row: reason for row, reason in enumerate(table[BAD].to_pylist()) if reason is not None}
+        bad = _noted(table[BAD])
+    raw = _noted(table[RAW]) if RAW in table.column_names else {}
     columns = {}
     for wanted in reading.wanted:
         column = table[wanted.name]
@@ -131,12 +152,20 @@ def _arrow(stream: bytes, reading: Reading) -> tuple[pa.Table, dict[int, str]]:
             column, wrong = _unicode(column)
             for row, reason in wrong.items():
                 bad.setdefault(row, f"column {wanted.name!r} {reason}")
+                raw.setdefault(row, shown(table[wanted.name][row].cast(pa.binary()).as_py()))
         columns[wanted.name] = column
     for name in reading.texts:
         if bad:
             chunk = columns[name].combine_chunks()
             columns[name] = pa.chunked_array([without(chunk, bad)])
-    return pa.table(columns, schema=reading.wanted), dict(sorted(bad.items()))
+    return pa.table(columns, schema=reading.wanted), dict(sorted(bad.items())), raw
+
+
+def _noted(column: pa.ChunkedArray) -> dict[int, str]:
+    """The rows of a column of remarks that have one."""
+    if column.null_count == len(column):
+        return {}
+    return {row: said for row, said in enumerate(column.to_pylist()) if said is not None}
 
 
 def _bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:

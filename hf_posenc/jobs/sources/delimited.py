@@ -5,23 +5,27 @@ Texts are read as they are written: an empty field is an empty text, and "NA" or
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..._explain import explain
-from ..reading.rows import Reading
+from ..reading.rows import BAD, EXCERPT, RAW, Reading
 from .columns import Offered
 from .files import InputFile
 from .lines import LONGEST
-from .streams import Stream, opened
+from .streams import Stream, streamed
 from .tables import TableReader, broken, slices
 
 _FIRST = 1 << 20  # bytes that the columns are told from
 _BLOCK = 8 << 20
+# What is written where others have a comma, in words.
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BROKEN = (pa.ArrowException, OSError, EOFError)
 
 
@@ -39,12 +43,14 @@ class CsvFile(InputFile):
                 return None
         told = self._told_from(_FIRST)
         texts = self.reading.texts
+        if len(told) == 1 and told.names[0] not in texts:
+            self._check_separator(told.names[0])
         fields = [pa.field(one.name, pa.string() if one.name in texts else _as_written(one.type)) for one in told]
         return Offered(self.name, pa.schema(fields))
 
     def _told_from(self, block: int) -> pa.Schema:
         try:
-            with self._opened({}, block) as file:
+            with self._opened({}, block, _Ragged()) as file:
                 return file.schema
         except ValueError as wrong:
             if block == LONGEST or not _is_straddling(wrong.__cause__):
@@ -66,9 +72,10 @@ class CsvFile(InputFile):
         names = [name for name in names if name in there.schema.names]
         for block in (_BLOCK, LONGEST):
             given = 0
+            ragged = _Ragged()
             try:
-                with self._opened(types, block, names) as file:
-                    for batch in file:
+                with self._opened(types, block, ragged, names) as file:
+                    for batch in ragged.among(file):
                         yield from slices(self._as_text(batch), min(max(0, row - given), batch.num_rows))
                         given += batch.num_rows
                         row = max(row, given)
@@ -86,25 +93,43 @@ class CsvFile(InputFile):
         return pa.record_batch({**columns, **texts})
 
     @contextmanager
-    def _opened(self, types: dict[str, pa.DataType], block: int, names: list[str] | None = None) -> Iterator[Any]:
-        with closing(opened(self.path, self.compression, self.name)) as stream:
+    def _opened(
+        self, types: dict[str, pa.DataType], block: int, ragged: _Ragged, names: list[str] | None = None
+    ) -> Iterator[Any]:
+        with streamed(self.path, self.compression, self.name) as stream:
             try:
-                file = self._reader(stream, types, block, names)
+                file = self._reader(stream, types, block, ragged, names)
             except _BROKEN as wrong:
                 raise ValueError(self._broken(wrong)) from wrong
             with closing(file):
                 yield file
 
-    def _reader(self, stream: Any, types: dict[str, pa.DataType], block: int, names: list[str] | None = None) -> Any:
+    def _reader(
+        self, stream: Any, types: dict[str, pa.DataType], block: int, ragged: _Ragged, names: list[str] | None
+    ) -> Any:
         from pyarrow import csv
 
         tabs = "tsv" in self.path.name.lower().split(".")
         return csv.open_csv(
             stream,
             csv.ReadOptions(block_size=block, use_threads=False),
-            csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True),
+            csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True, invalid_row_handler=ragged.note),
             csv.ConvertOptions(column_types=types, include_columns=names, check_utf8=False),
         )
+
+    def _check_separator(self, only: str) -> None:
+        found = next((one for one in _SEPARATORS if one in only), None)
+        if found is not None:
+            words = _SEPARATORS[found]
+            raise ValueError(
+                explain(
+                    f"{self.name} has no commas between its columns",
+                    got=f"one column {only!r}, with {words} in its name",
+                    fix="end its name in .tsv"
+                    if found == "\t"
+                    else f'pandas.read_csv(path, sep="{found}").to_csv("commas.csv", index=False)',
+                )
+            )
 
     def _broken(self, wrong: Exception) -> str:
         said = str(wrong).removeprefix("CSV parse error: ").removeprefix("In ")
@@ -117,13 +142,44 @@ class CsvFile(InputFile):
         if _is_straddling(wrong):
             limit = f"{LONGEST >> 20} MiB"
             return explain(f"{self.name}: a row is longer than {limit}", got=said, fix="cut the document in two first")
-        if said.startswith("Row #"):
-            return explain(
-                f"{self.name}, {said.partition(':')[0].lower().replace('#', '')}: as many fields as names are expected",
-                got=said.partition(": ")[2],
-                fix="put quotation marks around fields that hold separators or line breaks",
-            )
         return broken(self.name, "CSV", wrong)
+
+
+class _Ragged:
+    """The rows of a file that have too many or too few fields, which Arrow leaves out: put back where they stood."""
+
+    def __init__(self) -> None:
+        self._found: deque[tuple[int, str, str]] = deque()
+        self._row = 0
+
+    def note(self, row: Any) -> str:
+        """Called by Arrow for each of them, in order; it counts the rows from 1, the names among them."""
+        reason = f"has {row.actual_columns} fields, where the first line names {row.expected_columns}"
+        self._found.append((row.number - 2, reason, row.text[:EXCERPT]))
+        return "skip"
+
+    def among(self, file: Any) -> Iterator[pa.RecordBatch]:
+        """The batches with them as rows of nulls; two more columns say what is wrong with each, and how it begins."""
+        for batch in file:
+            yield self._joined(batch)
+        if self._found:
+            yield self._joined(pa.record_batch([pa.nulls(0, one.type) for one in file.schema], schema=file.schema))
+
+    def _joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch, and what stood between and right behind them."""
+        bad: dict[int, tuple[str, str]] = {}
+        while self._found and (place := self._found[0][0] - self._row) <= batch.num_rows + len(bad):
+            bad[place] = self._found.popleft()[1:]
+        rows = batch.num_rows + len(bad)
+        self._row += rows
+        said = [pa.nulls(rows, pa.string())] * 2
+        if bad:
+            sound = np.ones(rows, bool)
+            sound[list(bad)] = False
+            batch = batch.take(pa.array(np.cumsum(sound) - 1, pa.int64(), mask=~sound))
+            words = [bad.get(row, (None, None)) for row in range(rows)]
+            said = [pa.array(column, pa.string()) for column in zip(*words, strict=True)]
+        return batch.append_column(BAD, said[0]).append_column(RAW, said[1])
 
 
 def _is_straddling(wrong: object) -> bool:

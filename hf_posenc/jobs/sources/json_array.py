@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..._explain import explain
 from ..reading.json_rows import JsonLines
-from ..reading.rows import BAD, Reading
+from ..reading.rows import BAD, RAW, Reading, shown
 from .columns import FIRST, Offered, told_from_json
 from .files import InputFile
 from .lines import LONGEST
@@ -72,7 +72,11 @@ class JsonArrayFile(InputFile):
             if elements:
                 table, _, bad = parser.rows(b"\n".join(elements))
                 reasons = pa.array([bad.get(number) for number in range(len(table))], pa.string())
-                yield from table.append_column(BAD, reasons).combine_chunks().to_batches()
+                begins = pa.array(
+                    [shown(elements[number]) if number in bad else None for number in range(len(table))], pa.string()
+                )
+                table = table.append_column(BAD, reasons).append_column(RAW, begins)
+                yield from table.combine_chunks().to_batches()
 
     def _runs(self, size: int) -> Iterator[list[bytes]]:
         """The elements, each on one line, in runs of about so many bytes."""

@@ -6,6 +6,9 @@ A plain file is entered by a jump, a compressed one by reading up to the place; 
 from __future__ import annotations
 
 import lzma
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,6 +95,52 @@ def opened(path: str | Path, compression: str | None, name: str) -> IO[bytes] | 
         return pa.CompressedInputStream(pa.OSFile(str(path)), compression)
     except OSError as wrong:
         raise unreadable(name, wrong) from wrong
+
+
+@contextmanager
+def streamed(path: str | Path, compression: str | None, name: str) -> Iterator[Any]:
+    r"""As `opened`, for a reader of Arrow's that reads ahead in a thread, and may be let go of at any time.
+
+    Such a thread lives on for a while. It aborts the process if it needs Python once Python has ended, so it gets a
+    file of Arrow's; that one is closed by whoever has it last, since its number may then be another file's.
+    """
+    if compression == "xz":
+        with closing(_Outlived(opened(path, compression, name))) as file:
+            yield file
+    elif compression is not None:
+        yield opened(path, compression, name)
+    else:
+        try:
+            file = pa.OSFile(str(path))
+        except OSError as wrong:
+            raise unreadable(name, wrong) from wrong
+        yield file
+
+
+class _Outlived:
+    """A file that only Python can read; whoever still reads ahead when it is closed is at the end, and waited for."""
+
+    closed = False  # Arrow asks; `close` is for us
+    _WAIT = 0.2  # seconds; a thread that has stopped by itself does not come
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._closing = False
+        self._at_end = threading.Event()
+        self._reading = threading.Lock()
+
+    def read(self, size: int = -1) -> bytes:
+        with self._reading:
+            block = b"" if self._closing else self._file.read(size)
+        if not block:
+            self._at_end.set()
+        return block
+
+    def close(self) -> None:
+        self._closing = True
+        with self._reading:
+            self._file.close()
+        self._at_end.wait(self._WAIT)
 
 
 def unreadable(name: str, wrong: OSError) -> OSError:

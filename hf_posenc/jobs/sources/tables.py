@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..._arrow import row_sizes
 from ..._explain import explain
-from ..reading.rows import BAD, Reading
+from ..reading.rows import BAD, RAW, Reading
 from ..task import Part
 from .columns import is_text, missing_column, not_text
 from .lines import LARGEST, LONGEST
@@ -117,7 +117,7 @@ class TableReader:
         for field in self._schema:
             if field.name not in batch.schema.names:
                 texts = self.table.reading.texts
-                names = [name for name in batch.schema.names if name != BAD]
+                names = [name for name in batch.schema.names if name not in (BAD, RAW)]
                 raise ValueError(missing_column(self.table.name, field.name, names, texts))
             column = batch.column(field.name)
             if field.name in self.table.reading.texts:
@@ -129,8 +129,7 @@ class TableReader:
             elif column.type != field.type:
                 column = self._cast(field, column)
             made[field.name] = column
-        if BAD in batch.schema.names:
-            made[BAD] = batch.column(BAD)
+        made |= {name: batch.column(name) for name in (BAD, RAW) if name in batch.schema.names}
         return pa.record_batch(made)
 
     def _cast(self, field: pa.Field, column: pa.Array) -> pa.Array:
