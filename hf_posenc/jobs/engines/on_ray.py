@@ -15,14 +15,15 @@ import os
 import pickle
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..._explain import explain
+from ..output.libraries import installed
 from ..task import Task
-from .process import DEATHS, unpacked
-from .ray_clerk import Clerk, not_shared, versions
+from .process import deadly, unpacked
+from .ray_clerk import Clerk, not_shared
 from .ray_connection import connected, unwarned
 from .ray_desk import Desk, Feeder, numbers
 from .worker import Writer
@@ -39,6 +40,7 @@ def run_on_ray(
     workers: int | None = None,
     address: str | None = None,
     embeds: bool = False,
+    libraries: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     r"""Writes a shard for each task, on Ray.
 
@@ -54,6 +56,8 @@ def run_on_ray(
             `RAY_ADDRESS`; where that is not set either, Ray is started here.
         embeds (`bool`, *optional*, defaults to `False`): the writer uses an accelerator where it finds one: it runs in
             actors with a GPU each, if Ray has GPUs.
+        libraries (mapping, *optional*): versions that every machine must have, as `libraries.installed` tells them; by
+            default those that every job depends on, as they are here.
 
     Returns:
         iterator of `dict`: the writer's records, in the order in which shards are finished. If it ends without an
@@ -79,7 +83,12 @@ def run_on_ray(
         desk = ray.remote(Desk).options(**options).remote()
         # Beyond those being written: the next one for each where they are few, for every fourth where they are many.
         feeder = Feeder(ray, desk, tasks, at_most=at_once + max(2, at_once // 4))
-        clerk = {"desk": desk, "writer": [ray.put(writer)], "folder": folder, "versions": versions()}
+        clerk = {
+            "desk": desk,
+            "writer": [ray.put(writer)],
+            "folder": folder,
+            "versions": dict(libraries or installed()),
+        }
         how = _placed(ray.data, clerk, cpus, at_once, on_gpus=embeds and gpus > 0)
         feeder.start()
         with contextlib.closing(_stream(ray, desk, how)) as tables:
@@ -143,13 +152,7 @@ def _record(number: int, kind: str, *content: Any, feeder: Feeder) -> dict[str, 
     if kind == "raised":
         raise unpacked(*content)
     if kind == "deaths":
-        raise RuntimeError(
-            explain(
-                f"{DEATHS} workers in a row died on {feeder.described(number)}",
-                got=f"handed out {content[0]} times",
-                fix="if memory ran out, fewer workers or smaller shards; else look for what is odd in these documents",
-            )
-        )
+        raise deadly(feeder.described(number), f"handed out {content[0]} times")
     record: dict[str, Any] = content[0]
     return record
 

@@ -173,11 +173,11 @@ def unpacked(pickled: bytes | None, says: str, where: str) -> Exception:
     return error
 
 
-def deadly(task: Task, got: str) -> RuntimeError:
-    """The error for a task that has killed `DEATHS` workers."""
+def deadly(described: str, got: str) -> RuntimeError:
+    """The error for a task that has killed `DEATHS` workers; the task as `described` puts it."""
     return RuntimeError(
         explain(
-            f"{DEATHS} workers in a row died on {described(task)}",
+            f"{DEATHS} workers in a row died on {described}",
             got=got,
             fix="if memory ran out, fewer workers or smaller shards; else look for what is odd in these documents",
         )

@@ -5,7 +5,6 @@ Where tasks come from is for `ray_desk`.
 
 from __future__ import annotations
 
-import importlib.metadata
 import pickle
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from ..._explain import explain, shorten
+from ..output.libraries import installed
 from .process import DEATHS
 from .ray_connection import environment
 from .worker import Writer, packed
 
-# What decides the bytes of a shard besides the settings.
-_LIBRARIES = ("hf-posenc", "tokenizers", "pyarrow", "numpy")
 # What this process unpickled last: writers take a while to set up, and a process serves many tasks of one run.
 _held: tuple[Any, Any] = (None, None)
 
@@ -77,7 +75,7 @@ class Clerk:
     def _check_node(self) -> None:
         if not self.folder.is_dir():
             raise ValueError(not_shared(self.folder, f"there is no such folder on {platform.node()}"))
-        here = versions()
+        here = installed(self.versions)
         wrong = [f"{name} {here[name]} instead of {said}" for name, said in self.versions.items() if here[name] != said]
         if wrong:
             raise RuntimeError(
@@ -87,17 +85,6 @@ class Clerk:
                     fix=f"pip install {' '.join(f'{name}=={said}' for name, said in self.versions.items())}",
                 )
             )
-
-
-def versions() -> dict[str, str]:
-    """Of what decides the bytes of a shard, as installed here."""
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            found[name] = "unknown"
-    return found
 
 
 def not_shared(folder: Path, got: str) -> str:

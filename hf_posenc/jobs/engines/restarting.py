@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any
 
 from ..task import Task
-from .process import DEATHS, Died, Process, deadly, never_begun
+from .process import DEATHS, Died, Process, deadly, described, never_begun
 from .worker import Tick
 
 # Of workers that had not begun on the task, and so not by its fault: a run outlives a machine short of memory for a
@@ -65,7 +65,7 @@ class Worker:
                 else:
                     before_work += 1
                 if in_work == DEATHS:
-                    return "failed", deadly(task, str(death))
+                    return "failed", deadly(described(task), str(death))
                 if before_work == _DEATHS_BEFORE_WORK:
                     return "failed", never_begun(str(death))
                 tick(-done[0], -done[1])
