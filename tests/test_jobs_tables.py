@@ -557,3 +557,62 @@ def test_settings_and_inputs_of_the_wrong_kind_are_refused(tmp_path: Path) -> No
         open_sources([["I ride"]])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"(?s)a dictionary of splits is several data sets.*data\['train'\]"):
         open_sources([datasets.DatasetDict(train=datasets.Dataset(PLAIN))])  # type: ignore[list-item]
+
+
+# ------------------------------------------------------------------------------------------- streams of Python's values
+
+
+def stream_of(*rows: dict[str, Any], **options: Any) -> datasets.IterableDataset:
+    return datasets.IterableDataset.from_generator(lambda: iter(rows), **options)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"text": "a", "x": 1}, {"text": None, "x": 2}],
+        [{"text": "a", "x": 1}, {"text": "b", "x": 2.5}],
+        [{"text": "a", "x": None}, {"text": "b", "x": ["one"]}, {"text": "c", "x": [[]][0]}],
+        [{"text": "a", "x": {"y": 1}}, {"text": "b", "x": {"y": None}}],
+    ],
+)
+def test_rows_of_a_generator_may_lack_values_and_are_read_together(rows: list[dict[str, Any]]) -> None:
+    assert read(stream_of(*rows)) == rows
+
+
+@pytest.mark.parametrize("stated", ["features", "cast"])
+def test_rows_of_a_generator_take_the_types_that_were_stated(stated: str) -> None:
+    rows: list[dict[str, Any]] = [{"text": "a", "x": 1}, {"text": None}, {"text": "c", "x": 2.5}] * 40
+    features = datasets.Features({"text": datasets.Value("string"), "x": datasets.Value("float64")})
+    stream = stream_of(*rows, features=features) if stated == "features" else stream_of(*rows).cast(features)
+    assert read(stream) == [{"x": None, **row} for row in rows]
+
+
+def test_a_column_that_later_rows_lack_is_null_in_them() -> None:
+    found = read(stream_of(*[{"text": "a", "x": 1}] * 70, *[{"text": "b"}] * 70))
+    assert [row["x"] for row in found] == [1] * 70 + [None] * 70
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"text": "a", "x": 1}, {"text": "b", "x": "two"}],
+            r"(?s)column 'x' holds values of several kinds.*features=",
+        ),
+        ([{"text": "a", "x": 1}] * 70 + [{"text": "b", "x": 2.5}], r"(?s)column 'x' is double in rows from 64.*int64"),
+        ([{"text": "a"}] * 70 + [{"text": "b", "late": 2}], r"(?s)rows from 64 on have a column 'late'.*columns=\[\]"),
+        ([{"text": "a", "x": None}] * 70 + [{"text": "b", "x": 2}], r"'x' is int64 in rows from 64"),
+    ],
+)
+def test_rows_of_a_generator_that_do_not_agree_are_refused_with_the_way_out(
+    rows: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(stream_of(*rows))
+    assert len(read(stream_of(*rows), columns=[])) == len(rows)
+
+
+def test_a_data_set_with_a_transform_is_refused_and_not_read_without_it() -> None:
+    data = datasets.Dataset.from_dict({"text": ["a"]}).with_transform(lambda batch: batch)
+    with pytest.raises(ValueError, match=r"(?s)a transform is applied.*data\.with_format\(None\)\.map"):
+        open_sources([data])

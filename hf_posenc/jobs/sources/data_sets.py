@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from ..._arrow import row_sizes
+from ..._explain import explain
 from ..reading.rows import Reading
 from .columns import Offered
 from .files import InputFile
@@ -27,7 +29,7 @@ class DataSet:
 
     Args:
         name (`str`): what messages call it.
-        data (`datasets.Dataset`): the set; a format or transform that it has does not matter.
+        data (`datasets.Dataset`): the set; a format that it has does not matter.
         identity (`dict`): what is written down about it.
         reading (`Reading`), kind (`str`), can_jump (`bool`): as for a file.
         files (`tuple` of `InputFile`): where it lies, if that is known.
@@ -123,7 +125,8 @@ class StreamedSet:
         if self.data.features is not None:
             return Offered(self.name, self.data.features.arrow_schema)
         first = next(self._tables(), None)
-        return None if first is None else Offered(self.name, first.schema)
+        # A row may lack what others have, as one of JSON lines may.
+        return None if first is None else Offered(self.name, first.schema, strict=self._has_tables())
 
     def reader(self, offset: int, row: int) -> TableReader:
         """One who reads on from a row; those before are passed over by `skip`."""
@@ -131,16 +134,79 @@ class StreamedSet:
 
     def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows from `row` on."""
-        for table in self._tables(row):
+        for given in self._tables(row, names):
+            table = self._whole(given, row) if self.data.features is None else given
             there = table.select([name for name in names if name in table.column_names])
             yield from there.combine_chunks().to_batches()
+            row += len(table)
 
-    def _tables(self, skip: int = 0) -> Iterator[pa.Table]:
-        data = self.data.with_format("arrow")
+    def _tables(self, skip: int = 0, names: list[str] | None = None) -> Iterator[pa.Table]:
+        data = self.data.skip(skip) if skip else self.data
         try:
-            yield from (data.skip(skip) if skip else data).iter(batch_size=_FIRST_ROWS)
-        except (pa.ArrowException, OSError, EOFError) as wrong:
+            if not self._has_tables():
+                for rows in data.with_format(None).iter(batch_size=_FIRST_ROWS):
+                    yield self._table(rows, names)
+            elif self.data._ex_iterable.iter_arrow is not None:
+                yield from data.with_format("arrow").iter(batch_size=_FIRST_ROWS)
+            else:  # datasets joins rows before it gives them the types that were stated
+                alone = data.with_format("arrow").iter(batch_size=1)
+                while tables := list(islice(alone, _FIRST_ROWS)):
+                    yield pa.concat_tables(tables)
+        except pa.ArrowException as wrong:
+            if self.data.features is None:
+                raise ValueError(_varying(self.name, "the columns of its rows vary", str(wrong))) from wrong
             raise ValueError(broken(self.name, "a data set", wrong)) from wrong
+        except (OSError, EOFError) as wrong:
+            raise ValueError(broken(self.name, "a data set", wrong)) from wrong
+
+    def _has_tables(self) -> bool:
+        """Whether rows come as tables, or agree on their types; those of a generator may do neither."""
+        return self.data.features is not None or self.data._ex_iterable.iter_arrow is not None
+
+    def _table(self, rows: dict[str, list[Any]], names: list[str] | None) -> pa.Table:
+        """Python's values as a table, their types told from all rows at once; other columns than `names` are null."""
+        from datasets.features.features import cast_to_python_objects
+
+        columns = {}
+        for name, values in rows.items():
+            columns[name] = pa.nulls(len(values))
+            try:
+                if names is None or name in names:
+                    columns[name] = pa.array(cast_to_python_objects(values))
+            except (pa.ArrowException, OverflowError) as wrong:
+                if names is None:  # which columns are wanted is not known yet
+                    continue
+                rule = f"column {name!r} holds values of several kinds"
+                raise ValueError(_varying(self.name, rule, str(wrong))) from wrong
+        return pa.table(columns)
+
+    def _whole(self, table: pa.Table, row: int) -> pa.Table:
+        """A table of rows whose types nobody stated, as the first rows promised it; what these lack is null."""
+        wanted = self.reading.wanted
+        late = [name for name in table.column_names if name not in wanted.names]
+        if late and not self.reading.chosen:
+            rule = f"rows from {row} on have a column {late[0]!r}, which the first rows did not have"
+            raise ValueError(_varying(self.name, rule, ", ".join(map(repr, table.column_names))))
+        columns = {}
+        for name, kind in zip(wanted.names, wanted.types, strict=True):
+            column = table[name] if name in table.column_names else pa.nulls(len(table), kind)
+            try:
+                same = name in self.reading.texts or column.type == kind
+                columns[name] = column if same else column.cast(kind)
+            except pa.ArrowException as wrong:
+                rule = f"column {name!r} is {column.type} in rows from {row} on, in the first rows {kind}"
+                raise ValueError(_varying(self.name, rule, str(wrong))) from wrong
+        return pa.table(columns)
+
+
+def _varying(name: str, rule: str, said: str) -> str:
+    """What to say about rows that do not agree, where nobody stated their types."""
+    return explain(
+        f"{name}: {rule}",
+        got=said.strip().splitlines()[0] if said.strip() else "schemas that differ",
+        fix="state the types, IterableDataset.from_generator(rows, features=Features({...})) or data.cast(Features("
+        "{...})), or name the columns to carry, e.g. columns=[]",
+    )
 
 
 def marked(data: DataSet | StreamedSet, more: dict[str, Any]) -> dict[str, Any]:

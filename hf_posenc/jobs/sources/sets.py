@@ -34,11 +34,19 @@ def of_object(given: Any, reading: Reading) -> DataSet | StreamedSet:
 
     Raises:
         TypeError: for any other object, with what would be right.
-        ValueError: for a dictionary of splits.
+        ValueError: for a dictionary of splits, or a set with a transform.
     """
     import datasets
 
     if isinstance(given, datasets.Dataset):
+        if given.format["type"] == "custom":
+            raise ValueError(
+                explain(
+                    "a transform is applied when rows are taken one by one, and its columns are not known",
+                    got="a Dataset with with_transform or set_transform",
+                    fix="data.with_format(None).map(transform, batched=True), which stores what the transform makes",
+                )
+            )
         return DataSet("Dataset", given, {"fingerprint": given._fingerprint}, reading)
     if isinstance(given, datasets.IterableDataset):
         return StreamedSet("IterableDataset", given, {"fingerprint": _digest_of(given)}, reading)
