@@ -7,6 +7,7 @@ nothing about what is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -56,6 +57,7 @@ class TableReader:
         self.row = row
         self._schema = table.reading.wanted
         self._batches = table.batches(row, self._schema.names)
+        self._fitting = (self._fitted(piece) for batch in self._batches for piece in _pieces(batch))
         self._held: pa.RecordBatch | None = None
         self._sizes = np.zeros(0, np.int64)
 
@@ -90,10 +92,9 @@ class TableReader:
     def ended(self) -> bool:
         """Whether nothing is left."""
         while self._held is None or self._held.num_rows == 0:
-            self._held = next(self._batches, None)
+            self._held = next(self._fitting, None)
             if self._held is None:
                 return True
-            self._held = self._fitted(self._held)
             self._sizes = row_sizes(self._held)
         return False
 
@@ -127,6 +128,8 @@ class TableReader:
                 column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
                 column = column.cast(pa.string()) if column.type == pa.string_view() else column
             elif column.type != field.type:
+                if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(field.type):
+                    column = column.dictionary_decode()
                 column = self._cast(field, column)
             made[field.name] = column
         made |= {name: batch.column(name) for name in (BAD, RAW) if name in batch.schema.names}
@@ -182,6 +185,15 @@ def _afresh(column: pa.ChunkedArray) -> pa.Array:
         return values.take(pa.array(np.arange(len(values))))
     except pa.ArrowNotImplementedError:  # a kind that Arrow cannot gather
         return values
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of a few megabytes, as large as its rows will be: not as they are, in a dictionary."""
+    sizes = row_sizes(batch)
+    before = np.cumsum(sizes) - sizes
+    starts = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, batch.num_rows]):
+        yield batch.slice(start, end - start)
 
 
 def slices(batch: pa.RecordBatch, skip: int = 0) -> Iterator[pa.RecordBatch]:
