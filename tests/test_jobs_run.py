@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ class Heard(jobs.Progress):
         self._left = stop_after
 
     def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def lost(self, message: str) -> None:
         self.said.append(message)
 
     def checked(self, size: int) -> None:
@@ -70,7 +74,9 @@ def corpus(texts: list[str], tmp_path: Path) -> Path:
 
 
 def encode(corpus: Any, tokenizer: Any, output: Path, **settings: Any) -> jobs.Manifest:
-    return jobs.encode(corpus, tokenizer, output, **{"shard_bytes": SHARD, "workers": 2, **settings})
+    return jobs.encode(
+        corpus, tokenizer, output, **{"shard_bytes": SHARD, "workers": 2, "progress": Heard(), **settings}
+    )
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -447,17 +453,19 @@ def test_a_carried_column_with_a_name_that_is_made_is_refused(
     assert loaded(tmp_path / "out").column_names == ["input_ids", "length", "id"]
 
 
-def test_limits_and_columns_that_are_not_carried_are_said(
-    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
-) -> None:
+def test_limits_and_cuts_are_said(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:
     wordpiece.model_max_length = 16
     heard = Heard()
     manifest = encode(corpus, wordpiece, tmp_path / "out", pack=64, max_length=32, progress=heard)
     assert heard.said == [
         "rows have at most 16 tokens, which is what the tokenizer takes, and not 32",
-        "packed rows hold several documents, so no further columns are carried",
+        f"{manifest.totals['cut']} of 200 documents were cut to 16 tokens",
     ]
     assert manifest.totals["cut"] > 0
+    with warnings.catch_warnings(record=True) as warned:  # where nobody listens
+        warnings.simplefilter("always")
+        jobs.encode(corpus, wordpiece, tmp_path / "again", pack=64, max_length=32, workers=1)
+    assert [str(one.message) for one in warned] == heard.said
 
 
 def test_embeddings_are_stored_and_their_size_is_said_first(

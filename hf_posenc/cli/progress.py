@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from .._explain import in_bytes
-from .figures import Speed, clock, counted, short
+from .._explain import counted, in_bytes
+from .figures import Speed, clock, short
 from .moving import Moving
 from .terminal import Screen
 
@@ -85,6 +85,9 @@ class Bar:
     def say(self, message: str) -> None:
         """Lines that stay: what the run is about to write. On stdout, or above the line that moves."""
         self._moving.say(message)
+
+    def lost(self, message: str) -> None:
+        """Nothing: the summary says it."""
 
     def note(self, message: str) -> None:
         """A line that stays, on stderr: what should be known while the work goes on."""

@@ -89,21 +89,56 @@ def asked_for(
     Raises:
         ValueError, TypeError: for settings that are wrong, or that a collator has and shards cannot hold.
     """
+    _check_choices(too_long=too_long, on_bad_row=on_bad_row, labels=labels)
     collate = tokenizer if _is_collator(tokenizer) else None
     given: dict[str, Any] = {} if collate is None else _of_collator(collate)
     mine = private_copy(tokenizer if collate is None else collate.tokenizer)
+    too_long = too_long or given.get("too_long", "truncate")
+    pack = given.get("pack") if pack is None else whole_number("pack", pack, example=2048)
+    stride = given.get("stride", 0) if stride is None else whole_number("stride", stride, at_least=0, example=64)
+    _check_together(too_long, stride, pack, on_bad_row)
+    vectors = _vectors(embeddings if embeddings is not None else given.get("embeddings"), mine, given)
+    limits = {
+        "the tokenizer": stated_limit(mine),
+        "the collator": given.get("max_length"),
+        "a packed row": pack,
+        "the encoding": None if vectors is None else vectors.max_length,
+    }
+    limit, told = _limit(max_length, limits)
+    adds = given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens
+    pair = text_pair_column or given.get("text_pair_column")
+    _check_room(limit, stride, mine, adds=adds, pair=pair is not None)
+    _check_ids(mine)
+    return Asked(
+        tokenizer=mine,
+        text_column=text_column or given.get("text_column", "text"),
+        text_pair_column=pair,
+        max_length=limit,
+        too_long=too_long,
+        stride=stride,
+        add_special_tokens=adds,
+        pack=pack,
+        first_position=given.get("first_position", 0) if vectors is None else vectors.first_position,
+        labels=labels,
+        on_bad_row=on_bad_row,
+        vectors=vectors,
+        told=told,
+    )
+
+
+def _check_choices(*, too_long: str | None, on_bad_row: str, labels: str | None) -> None:
+    if labels == "masked_lm":
+        raise ValueError(_drawn_anew())
     for name, value, allowed in (
         ("too_long", too_long, get_args(TooLong)),
         ("on_bad_row", on_bad_row, get_args(OnBadRow)),
         ("labels", labels, ("causal_lm",)),
     ):
-        if value == "masked_lm":
-            raise ValueError(_drawn_anew())
         if value is not None and value not in allowed:
             raise ValueError(one_of(name, value, allowed))
-    too_long = too_long or given.get("too_long", "truncate")
-    pack = given.get("pack") if pack is None else whole_number("pack", pack, example=2048)
-    stride = given.get("stride", 0) if stride is None else whole_number("stride", stride, at_least=0, example=64)
+
+
+def _check_together(too_long: str, stride: int, pack: int | None, on_bad_row: str) -> None:
     if stride and too_long != "split":
         raise ValueError(
             explain(
@@ -120,40 +155,21 @@ def asked_for(
                 fix='on_bad_row="skip", which lists them in rejected.jsonl',
             )
         )
-    if max_length is not None:
-        max_length = whole_number("max_length", max_length, example=512)
-    told: list[str] = []
-    limits = {"the tokenizer": stated_limit(mine), "the collator": given.get("max_length"), "a packed row": pack}
-    vectors = _vectors(embeddings if embeddings is not None else given.get("embeddings"), mine, given)
-    if vectors is not None:
-        limits["the encoding"] = vectors.max_length
-    for whose, limit in limits.items():
-        if limit is not None and max_length is not None and limit < max_length:
-            told.append(f"rows have at most {limit} tokens, which is what {whose} takes, and not {max_length}")
-    first = given.get("first_position", 0) if vectors is None else vectors.first_position
-    limit = min((one for one in (max_length, *limits.values()) if one is not None), default=None)
-    adds = given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens
-    pair = text_pair_column or given.get("text_pair_column")
-    _check_limit(limit, stride, mine, adds=adds, pair=pair is not None)
-    _check_ids(mine)
-    return Asked(
-        tokenizer=mine,
-        text_column=text_column or given.get("text_column", "text"),
-        text_pair_column=pair,
-        max_length=limit,
-        too_long=too_long,
-        stride=stride,
-        add_special_tokens=adds,
-        pack=pack,
-        first_position=first,
-        labels=labels,
-        on_bad_row=on_bad_row,
-        vectors=vectors,
-        told=tuple(told),
-    )
 
 
-def _check_limit(limit: int | None, stride: int, tokenizer: PreTrainedTokenizerBase, *, adds: bool, pair: bool) -> None:
+def _limit(asked: int | None, limits: dict[str, int | None]) -> tuple[int | None, tuple[str, ...]]:
+    """The smallest limit, which is in force, and what to say where it is not the one that was asked for."""
+    if asked is not None:
+        asked = whole_number("max_length", asked, example=512)
+    told = [
+        f"rows have at most {limit} tokens, which is what {whose} takes, and not {asked}"
+        for whose, limit in limits.items()
+        if limit is not None and asked is not None and limit < asked
+    ]
+    return min((one for one in (asked, *limits.values()) if one is not None), default=None), tuple(told)
+
+
+def _check_room(limit: int | None, stride: int, tokenizer: PreTrainedTokenizerBase, *, adds: bool, pair: bool) -> None:
     """A row holds its special tokens, what it shares with its neighbour, and a token of its own."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if adds else 0
     needed = special + stride + 1

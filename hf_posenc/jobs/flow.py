@@ -108,7 +108,7 @@ class Flow:
         """
         manifest = self._manifest
         done = manifest.sound(self._progress.checked)
-        for message in (*self._asked.told, *self._not_carried()):
+        for message in self._asked.told:
             self._progress.say(message)
         if not manifest.finished:
             self._make(done, engine, workers, address)
@@ -119,6 +119,9 @@ class Flow:
             if not write_card(manifest.folder, manifest):
                 self._progress.say("README.md was written or changed by somebody, and is left as it is")
             manifest.finish(self._totals())
+            if cut := manifest.totals["cut"]:
+                total = manifest.totals["documents"]
+                self._progress.lost(f"{cut:,} of {total:,} documents were cut to {self._job.max_length} tokens")
         return manifest
 
     def _make(self, done: dict[int, Any], engine: str, workers: int | None, address: str | None) -> None:
@@ -165,11 +168,6 @@ class Flow:
         self._progress.say(stored.words)
         check_room(stored, self._job.folder)
         return chain([first], tasks)
-
-    def _not_carried(self) -> list[str]:
-        tables = any(file.kind not in ("lines", "paragraphs") for file in self._sources.files)
-        packed = self._job.pack is not None and tables
-        return ["packed rows hold several documents, so no further columns are carried"] if packed else []
 
     def _totals(self) -> dict[str, int]:
         records = self._manifest.shards.values()

@@ -1,15 +1,16 @@
 """What whoever waits for a job is told: override what you want to hear.
 
-Nothing here writes anything; the command line's bar is in `cli`.
+What is lost is a warning here; the command line's bar is in `cli`.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
 class Progress:
-    r"""Is told what a job does, always in the thread that called `encode`; this one keeps quiet.
+    r"""Is told what a job does, always in the thread that called `encode`; this one warns of what matters.
 
     Example:
         >>> class Loud(Progress):
@@ -20,7 +21,12 @@ class Progress:
     """
 
     def say(self, message: str) -> None:
-        """A sentence that matters before the work begins: the size of embeddings, columns that are not carried."""
+        """What matters before the work begins: the size of embeddings, a limit that is not the one asked for."""
+        warnings.warn(message, stacklevel=2)
+
+    def lost(self, message: str) -> None:
+        """What documents lost, once all is done."""
+        warnings.warn(message, stacklevel=2)
 
     def checked(self, size: int) -> None:
         """So many bytes of finished shards have been read again, to see that they are sound."""
