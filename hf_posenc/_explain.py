@@ -104,3 +104,13 @@ def in_bytes(size: float) -> str:
         if size >= each:
             return f"{size / each:,.1f} {unit}"
     return f"{size:.0f} byte{'' if size == 1 else 's'}"
+
+
+def counted(number: int, noun: str) -> str:
+    r"""A number of things.
+
+    Example:
+        >>> counted(1, "document"), counted(2_000, "shard")
+        ('1 document', '2,000 shards')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -239,6 +239,108 @@ def test_two_that_enter_and_leave_all_the_time_are_never_in_it_together(tmp_path
     assert [process.wait(timeout=60) for process in both] == [0, 0]
 
 
+# In one process that forks: two parents that start at the same instant, fifty times, on a folder that is new or not.
+AT_ONCE = """
+import os, sys
+from pathlib import Path
+from hf_posenc.jobs.output.folder import Folder
+from hf_posenc.jobs.output.manifest import Manifest
+
+def parent(path, number, go, done, said):
+    os.read(go, 1)
+    word = b"R"
+    try:
+        with Folder(path) as folder:
+            manifest = Manifest.open(
+                folder.path, config={"number": number}, tokenizer={}, inputs=[], same_inputs=lambda _: []
+            )
+            (folder.path / "shard-000000.parquet").touch(exist_ok=False)
+            os.write(said, b"W")
+            word = b""
+            os.read(done, 1)
+            assert Manifest.read(folder.path).config == {"number": number}
+            (folder.path / "shard-000000.parquet").unlink()
+    except OSError as error:
+        if "is in use by another run" not in str(error):
+            os.write(2, str(error).encode())
+            word = b"X"
+    os.write(said, word)
+
+for once in range(50):
+    path = Path(sys.argv[1], str(once), *["deeper"] * (once % 3))
+    if once % 2:
+        path.mkdir(parents=True)
+    go, done, said = os.pipe(), os.pipe(), os.pipe()
+    children = []
+    for number in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                parent(path, number, go[0], done[0], said[1])
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    os.write(go[1], b"12")
+    both = b""
+    while len(both) < 2:
+        both += os.read(said[0], 2)
+    os.write(done[1], b"12")
+    assert sorted(both) == sorted(b"WR"), both
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert [one.name for one in path.iterdir()] == ["manifest.json"]
+    for end in (*go, *done, *said):
+        os.close(end)
+"""
+
+
+def test_of_two_that_start_at_the_same_instant_one_is_in_and_the_other_is_refused(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AT_ONCE, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_folder_that_is_taken_away_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, calls = os.mkdir, []
+
+    def taken_away(path: Any, *mode: Any) -> None:
+        calls.append(path)
+        if len(calls) == 1:  # there for this call, gone for the next look: another run has left
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        make(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", taken_away)
+    with Folder(tmp_path / "out") as folder:
+        assert folder.path.is_dir()
+    assert names(tmp_path) == []
+
+
+def test_what_nfs_keeps_of_a_lock_that_was_taken_away_is_no_foreign_file_and_a_stale_one_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    (tmp_path / ".nfs00000000018a3c5400000001").touch()
+    lock, calls = fcntl.flock, []
+
+    def stale(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        lock(*given)
+
+    monkeypatch.setattr(fcntl, "flock", stale)
+    with Folder(tmp_path), pytest.raises(OSError, match="in use by another run"):
+        Folder(tmp_path).__enter__()
+
+
 # ------------------------------------------------------------------------------------- what is refused, removed, left
 
 

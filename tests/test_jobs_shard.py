@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_posenc.jobs.job import Job
 from hf_posenc.jobs.shards import documents, layout
+from hf_posenc.jobs.shards import shard as shard_module
 from hf_posenc.jobs.shards.shard import ShardWriter
 from hf_posenc.jobs.task import Cursor, Part, Task
 from hf_posenc.tokenization.loading import private_copy
@@ -166,6 +167,26 @@ def test_a_packed_row_holds_whole_documents_with_positions_of_their_own(
     assert sorted(documents_found) == sorted(theirs)
     assert record["rows"] < len(theirs)
     assert record["documents"] == len(theirs)
+
+
+def test_wide_rows_are_packed_from_as_many_documents_as_fill_hundreds_of_them(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: dict[int, list[int]] = {}
+    tables, capacity = layout.tables, 12
+
+    def seen(job: Job, block: documents.Block, *args: Any, **settings: Any) -> Any:
+        rows.setdefault(job.pack or 0, []).append(-(-len(block.ids.values) // capacity))
+        return tables(job, block, *args, **settings)
+
+    monkeypatch.setattr(shard_module, "tables", seen)
+    monkeypatch.setattr(shard_module, "_WINDOW_TOKENS", 100)
+    monkeypatch.setattr(documents, "_BATCH_BYTES", 400)
+    for pack in (None, capacity):
+        written(job_of(wordpiece, tmp_path, max_length=capacity, pack=pack), task_of(TEXTS * 600))
+    assert max(rows[0]) < 100  # nothing to be gained by more
+    assert len(rows[capacity]) > 1
+    assert min(rows[capacity][:-1]) >= 512
 
 
 def test_rows_of_two_shards_are_not_in_the_same_order(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .._explain import explain
-from .figures import counted, summary
+from .._explain import counted, explain
+from .figures import summary
 from .lazily import on_first_use
 from .progress import Bar
 from .stopping import Stopping

@@ -11,14 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._explain import in_bytes
+from .._explain import counted, in_bytes
 
 _WINDOW = 20.0  # seconds over which a speed is taken: batches and shards come in bursts
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 shard`, `2 shards`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def short(number: float) -> str:

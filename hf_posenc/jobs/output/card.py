@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..._explain import in_bytes
+from ..._explain import counted, in_bytes
 from .folder import CARD, REJECTED, written_whole
 from .manifest import Manifest
-from .markdown import code_rows, count, plain, table
+from .markdown import code_rows, plain, table
 
 _FRONT = """---
 configs:
@@ -125,9 +125,9 @@ def _summary(manifest: Manifest) -> str:
     packed = manifest.config.get("pack")
     rows = f"{_sum(manifest, 'rows'):,} rows"
     return (
-        f"{count(_sum(manifest, 'documents'), 'document')} as {_sum(manifest, 'tokens'):,} token ids, in {rows}"
+        f"{counted(_sum(manifest, 'documents'), 'document')} as {_sum(manifest, 'tokens'):,} token ids, in {rows}"
         + (f" of at most {packed:,} tokens that several documents share" if packed else "")
-        + f": {count(len(manifest.shards), 'Parquet shard')} of {in_bytes(_sum(manifest, 'bytes'))} in all."
+        + f": {counted(len(manifest.shards), 'Parquet shard')} of {in_bytes(_sum(manifest, 'bytes'))} in all."
     )
 
 
@@ -237,7 +237,7 @@ def _made(manifest: Manifest) -> str:
             "`manifest.json` has all of this, and a checksum for each shard, which `hf-posenc verify` checks.",
             table(("setting", "value"), code_rows(settings)),
             table(("tokenizer", ""), code_rows(tokenizer)),
-            table((count(len(inputs), "input"), "size"), code_rows(inputs), most=_MOST),
+            table((counted(len(inputs), "input"), "size"), code_rows(inputs), most=_MOST),
             table(("library", "version"), code_rows(libraries)),
         ]
     )

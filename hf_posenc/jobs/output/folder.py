@@ -5,6 +5,7 @@ What stands in the files is for `manifest`, `shard` and `card`.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from contextlib import suppress
@@ -40,6 +41,8 @@ _REJECTED_PART = re.compile(r"\.rejected-(\d{6,})\.jsonl")
 _BROKEN_OFF = re.compile(
     rf"\.({_SHARD.pattern}|{_REJECTED_PART.pattern}|{re.escape(MANIFEST)}|{CARD}|{REJECTED}){ASIDE.pattern}"
 )
+# What is left by name of a file that was removed while a process had it open, such as the lock, on NFS.
+_NFS = re.compile(r"\.nfs[0-9a-f]{8,}").fullmatch
 
 
 def shard_name(shard: int) -> str:
@@ -168,6 +171,8 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
+            if isinstance(error, FileExistsError) and _is_folder_or_gone(error.filename):
+                return  # another run, leaving, took it away just now, or made it again
             raise ValueError(
                 explain(
                     f"the output {self.path} must be a folder", got=f"a file: {error.filename}", fix="another --output"
@@ -177,9 +182,10 @@ class Folder:
 
     def _refuse_foreign(self) -> None:
         names = sorted(path.name for path in self.path.iterdir())
-        if MANIFEST in names:
+        # A listing need not show a file that is renamed over another meanwhile, as the manifest of another run is.
+        if MANIFEST in names or (self.path / MANIFEST).exists():
             return
-        foreign = [name for name in names if name != _LOCK and not _BROKEN_OFF.fullmatch(name)]
+        foreign = [name for name in names if name != _LOCK and not _BROKEN_OFF.fullmatch(name) and not _NFS(name)]
         if foreign:
             more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
             raise ValueError(
@@ -189,3 +195,7 @@ class Folder:
                     fix="another --output folder, new or empty",
                 )
             )
+
+
+def _is_folder_or_gone(path: str) -> bool:
+    return Path(path).is_dir() or not os.path.lexists(path)

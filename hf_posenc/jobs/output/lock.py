@@ -47,6 +47,8 @@ def try_lock(path: Path) -> int | None:
             raise in_words(message, error) from error
         if error.errno not in _NO_LOCKS:
             os.close(opened)
+            if error.errno == errno.ESTALE:
+                return None
             raise
         warnings.warn(
             f"{path.parent} is on a file system without locks: see to it that no second run uses it", stacklevel=3
@@ -94,5 +96,7 @@ def same_file(opened: int, path: Path) -> bool:
     """Whether a descriptor is of the file that is there under this name now."""
     try:
         return os.path.samestat(os.fstat(opened), path.stat())
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ESTALE}:  # on NFS, of a file that another machine took away
+            return False
+        raise

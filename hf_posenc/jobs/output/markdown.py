@@ -1,4 +1,4 @@
-"""Tables and numbers as Markdown that no value can break.
+"""Tables as Markdown that no value can break.
 
 Words only; what they are about is for `card`.
 """
@@ -55,8 +55,3 @@ def plain(value: Any) -> str:
     """A value on one line, without what would end a table's cell or its code."""
     words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(words.split()).replace("`", "'").replace("|", "\\|")
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things: `1 document`, `2,000 documents`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
