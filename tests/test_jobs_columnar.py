@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
@@ -136,3 +138,37 @@ def test_what_is_read_of_a_file_is_what_was_said_of_its_size(
         pyarrow.feather.write_feather(table, path, chunksize=700 if name.startswith("b") else None)
     read, said = ticked(path, columns=columns)
     assert said == pytest.approx(read, rel=0.15 if name == "a.parquet" else 0.03)
+
+
+@pytest.mark.parametrize("columns", [None, [], ["id"]])
+@pytest.mark.parametrize("count", [30, 40_000])
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "indented.json", "a.jsonl", "a.txt"])
+def test_what_is_read_of_a_text_file_is_what_was_said_of_its_size(
+    tmp_path: Path, name: str, count: int, columns: list[str] | None
+) -> None:
+    rows = [
+        {"text": f"she\nrides \u00e9 {row}" + "!" * (row * 31 % 47), "id": row, "note": f'"{row}", so\nto say'}
+        for row in range(count)
+    ]
+    path = tmp_path / name
+    if name == "a.csv":
+        pyarrow.csv.write_csv(pa.Table.from_pylist(rows), path)
+    elif name == "a.jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif name == "a.txt":
+        path.write_text("".join(f"{row['id']}\n" for row in rows))
+        columns = None
+    else:
+        path.write_text(json.dumps(rows, indent=2 if name == "indented.json" else None, ensure_ascii=False), "utf-8")
+    read, said = ticked(path, columns=columns)
+    assert said == pytest.approx(read, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", "text,n\n"), ("a.csv", 'text\n"a'), ("b.json", '[{"text": "a"}, 3]')]
+)
+def test_a_file_of_few_or_broken_rows_has_a_size_too(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    size = open_sources([tmp_path / name]).size
+    assert size is not None
+    assert 0 <= size <= 100

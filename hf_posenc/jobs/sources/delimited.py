@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..._arrow import row_sizes
 from ..._explain import explain
 from ..reading.rows import BAD, EXCERPT, RAW, Reading
-from .columns import Offered
+from .columns import FIRST, Offered
 from .files import InputFile
 from .lines import LONGEST
 from .streams import Stream, streamed
 from .tables import TableReader, broken, slices
 
-_FIRST = 1 << 20  # bytes that the columns are told from
 _BLOCK = 8 << 20
 # What is written where others have a comma, in words.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -39,9 +39,9 @@ class CsvFile(InputFile):
     def offered(self) -> Offered | None:
         """Its columns, their types told from the first rows; `None` when it is empty."""
         with closing(Stream(self.path, self.compression, self.name)) as stream:
-            if not stream.read(_FIRST).strip():
+            if not stream.read(FIRST).strip():
                 return None
-        told = self._told_from(_FIRST)
+        told = self._told_from(FIRST)
         texts = self.reading.texts
         if len(told) == 1 and told.names[0] not in texts:
             self._check_separator(told.names[0])
@@ -57,6 +57,23 @@ class CsvFile(InputFile):
                 raise
             return self._told_from(LONGEST)
 
+    def size(self) -> int | None:
+        """Bytes of the columns that are read, all rows taken to be like the first ones."""
+        whole = super().size()
+        with closing(Stream(self.path, self.compression, self.name)) as stream:
+            first = stream.read(FIRST)
+            ended = not stream.read(1)
+        first = first if ended else first[: _last_end(first)]
+        ragged = _Ragged()
+        try:
+            with closing(
+                self._reader(pa.BufferReader(first), self._types, len(first) + 1, ragged, self.reading.wanted.names)
+            ) as file:
+                held = sum(int(row_sizes(batch).sum()) for batch in ragged.among(file))
+        except _BROKEN:  # it is told when it is read
+            return whole
+        return held if ended or whole is None else whole * held // len(first)
+
     def reader(self, offset: int, row: int) -> TableReader:
         """One who reads on from a row."""
         return TableReader(self, row)
@@ -66,15 +83,12 @@ class CsvFile(InputFile):
         there = self.offered()
         if there is None:
             return
-        wanted = {kind.name: kind.type for kind in self.reading.wanted}
-        # Bytes, so that one text that is not UTF-8 is one bad row.
-        types = {name: pa.binary() if name in self.reading.texts else kind for name, kind in wanted.items()}
         names = [name for name in names if name in there.schema.names]
         for block in (_BLOCK, LONGEST):
             given = 0
             ragged = _Ragged()
             try:
-                with self._opened(types, block, ragged, names) as file:
+                with self._opened(self._types, block, ragged, names) as file:
                     for batch in ragged.among(file):
                         yield from slices(self._as_text(batch), min(max(0, row - given), batch.num_rows))
                         given += batch.num_rows
@@ -86,6 +100,12 @@ class CsvFile(InputFile):
             except ValueError as wrong:  # worded when it was opened
                 if block == LONGEST or not _is_straddling(wrong.__cause__):
                     raise
+
+    @property
+    def _types(self) -> dict[str, pa.DataType]:
+        """Texts are read as bytes, so that one that is not UTF-8 is one bad row."""
+        texts = self.reading.texts
+        return {kind.name: pa.binary() if kind.name in texts else kind.type for kind in self.reading.wanted}
 
     def _as_text(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -180,6 +200,16 @@ class _Ragged:
             words = [bad.get(row, (None, None)) for row in range(rows)]
             said = [pa.array(column, pa.string()) for column in zip(*words, strict=True)]
         return batch.append_column(BAD, said[0]).append_column(RAW, said[1])
+
+
+def _last_end(block: bytes) -> int:
+    """Where the last whole row ends: line breaks between quotation marks end none."""
+    end, marks = len(block), block.count(b'"')
+    while (before := block.rfind(b"\n", 0, end)) >= 0:
+        end, marks = before, marks - block.count(b'"', before, end)
+        if marks % 2 == 0:
+            return end + 1
+    return 0
 
 
 def _is_straddling(wrong: object) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ..._arrow import row_sizes
 from ..._explain import explain
 from ..reading.json_rows import JsonLines
 from ..reading.rows import BAD, RAW, Reading, shown
@@ -59,24 +60,44 @@ class JsonArrayFile(InputFile):
         told = None if first is None else told_from_json(first)
         return None if told is None else Offered(self.name, told, strict=False)
 
+    def size(self) -> int | None:
+        """Bytes of the columns that are read, all elements taken to be like the first ones."""
+        whole = super().size()
+        run: list[bytes] = []
+        held = 0
+        with closing(Stream(self.path, self.compression, self.name)) as stream:
+            scanner = _Scanner(stream)
+            for element in scanner.elements():
+                run.append(element)
+                held += len(element)
+                if held >= FIRST:
+                    break
+            else:
+                whole = scanner.passed
+        held = sum(int(row_sizes(batch).sum()) for batch in self._parsed(run))
+        return None if whole is None else whole * held // scanner.passed
+
     def reader(self, offset: int, row: int) -> TableReader:
         """One who reads on from a row."""
         return TableReader(self, row)
 
     def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """The elements from `row` on; those before are read and passed over."""
-        parser = JsonLines(self.reading.texts, self.reading.wanted, self.reading.chosen)
         for run in self._runs(_BLOCK):
-            elements = run[row:]
+            yield from self._parsed(run[row:])
             row = max(0, row - len(run))
-            if elements:
-                table, _, bad = parser.rows(b"\n".join(elements))
-                reasons = pa.array([bad.get(number) for number in range(len(table))], pa.string())
-                begins = pa.array(
-                    [shown(elements[number]) if number in bad else None for number in range(len(table))], pa.string()
-                )
-                table = table.append_column(BAD, reasons).append_column(RAW, begins)
-                yield from table.combine_chunks().to_batches()
+
+    def _parsed(self, elements: list[bytes]) -> Iterator[pa.RecordBatch]:
+        """Elements as rows; two more columns say what is wrong with bad ones, and how they begin."""
+        if not elements:
+            return
+        parser = JsonLines(self.reading.texts, self.reading.wanted, self.reading.chosen)
+        table, _, bad = parser.rows(b"\n".join(elements))
+        reasons = [bad.get(number) for number in range(len(table))]
+        begins = [shown(elements[number]) if number in bad else None for number in range(len(table))]
+        for name, said in ((BAD, reasons), (RAW, begins)):
+            table = table.append_column(name, pa.array(said, pa.string()))
+        yield from table.combine_chunks().to_batches()
 
     def _runs(self, size: int) -> Iterator[list[bytes]]:
         """The elements, each on one line, in runs of about so many bytes."""
@@ -107,6 +128,12 @@ class _Scanner:
         self._at = 0
         self._ended = False
         self._number = 0
+        self._read = 0
+
+    @property
+    def passed(self) -> int:
+        """Bytes that lie behind."""
+        return self._read - len(self._text[self._at :].encode("utf-8", "surrogateescape"))
 
     def elements(self) -> Iterator[bytes]:
         """Each element as bytes on one line: no line break of JSON stands inside a text."""
@@ -161,6 +188,7 @@ class _Scanner:
         rest = self._text[self._at :]
         block = self._stream.read(max(_BLOCK, len(rest)))
         self._ended = not block
+        self._read += len(block)
         self._text, self._at = rest + self._decode(block, self._ended), 0
         if len(rest) > LONGEST:
             raise ValueError(self._broken(f"one element is longer than {LONGEST >> 20} MiB"))
