@@ -5,8 +5,9 @@ Its readers do the work; the rows come as Arrow tables, and nothing is kept of t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -24,12 +25,12 @@ _FIRST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class DataSet:
-    r"""A data set whose rows can be reached by number.
+class AnySet(ABC):
+    r"""What data sets have in common, whether their rows can be reached or not.
 
     Args:
         name (`str`): what messages call it.
-        data (`datasets.Dataset`): the set; a format that it has does not matter.
+        data (`datasets.Dataset` or `datasets.IterableDataset`): the set; a format that it has does not matter.
         identity (`dict`): what is written down about it.
         reading (`Reading`), kind (`str`), can_jump (`bool`): as for a file.
         files (`tuple` of `InputFile`): where it lies, if that is known.
@@ -39,34 +40,68 @@ class DataSet:
     data: Any
     identity: dict[str, Any]
     reading: Reading = field(default_factory=Reading)
-    kind: str = "data set"
-    can_jump: bool = True
+    kind: str = ""
+    can_jump: bool = False
     files: tuple[InputFile, ...] = ()
 
-    def size(self) -> int | None:
-        """Bytes of the columns that are read, all rows taken to be like the first ones."""
-        first = next(self.batches(0, self._names()), None)
-        return None if first is None else int(row_sizes(first).mean() * len(self.data))
+    def about(self) -> dict[str, Any]:
+        """What is written down about it, but for its files."""
+        return {"name": self.name, "kind": self.kind, **self.identity}
 
     def mark(self) -> dict[str, Any]:
-        """What is written down about it."""
-        return marked(self, {"rows": len(self.data)})
+        """What is written down about it and its files."""
+        return {**self.about(), "files": [file.mark() for file in self.files]} if self.files else self.about()
 
     def difference(self, before: dict[str, Any]) -> str | None:
-        """What is different from what was written down, in words."""
-        return difference(self, before)
+        """What is different from what was written down, but for its name, in words; `None` when nothing is."""
+        files = before.get("files", [])
+        if len(files) != len(self.files):
+            return f"input {self.name}: {len(files)} files before, {len(self.files)} now"
+        for file, was in zip(self.files, files, strict=True):
+            if (words := file.difference(was)) is not None:
+                return words
+        now = self.about()
+        keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
+        words = ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys)
+        return f"input {self.name}: {words}" if keys else None
 
     def state(self) -> State:
-        """Sizes and times of its files; a data set in memory does not change."""
-        return state(self)
+        """What changes when one of its files is written to; a data set in memory does not change."""
+        states = [file.state() for file in self.files]
+        return State(
+            sum(one.size for one in states),
+            max((one.changed for one in states), default=0),
+            hash(tuple(one.inode for one in states)),
+        )
 
-    def offered(self) -> Offered:
-        """Its columns."""
-        return Offered(self.name, self.data.features.arrow_schema)
+    @abstractmethod
+    def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        """The rows from `row` on."""
 
     def reader(self, offset: int, row: int) -> TableReader:
         """One who reads on from a row."""
         return TableReader(self, row)
+
+
+@dataclass(frozen=True)
+class DataSet(AnySet):
+    """A data set whose rows can be reached by number."""
+
+    kind: str = "data set"
+    can_jump: bool = True
+
+    def size(self) -> int | None:
+        """Bytes of the columns that are read, all rows taken to be like the first ones."""
+        first = next(self.batches(0, self.reading.wanted.names), None)
+        return None if first is None else int(row_sizes(first).mean() * len(self.data))
+
+    def about(self) -> dict[str, Any]:
+        """Its number of rows, too."""
+        return {"name": self.name, "kind": self.kind, "rows": len(self.data), **self.identity}
+
+    def offered(self) -> Offered:
+        """Its columns."""
+        return Offered(self.name, self.data.features.arrow_schema)
 
     def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows from `row` on; how many at a time follows from how large the last ones were."""
@@ -80,45 +115,16 @@ class DataSet:
             row += step
             step = max(1, min(MOST_ROWS, 2 * step, step * BATCH_BYTES // max(1, size)))
 
-    def _names(self) -> list[str]:
-        return list(self.reading.wanted.names)
-
 
 @dataclass(frozen=True)
-class StreamedSet:
-    r"""A data set that can only be gone through.
+class StreamedSet(AnySet):
+    """A data set that can only be gone through: rows before those to be read are passed over by `skip`."""
 
-    Args:
-        name (`str`): what messages call it.
-        data (`datasets.IterableDataset`): the set.
-        identity (`dict`): what is written down about it.
-        reading (`Reading`), kind (`str`), can_jump (`bool`): as for a file.
-        files (`tuple` of `InputFile`): where it lies, if that is known.
-    """
-
-    name: str
-    data: Any
-    identity: dict[str, Any]
-    reading: Reading = field(default_factory=Reading)
     kind: str = "streamed data set"
-    can_jump: bool = False
-    files: tuple[InputFile, ...] = ()
 
     def size(self) -> int | None:
         """Nobody knows."""
         return None
-
-    def mark(self) -> dict[str, Any]:
-        """What is written down about it."""
-        return marked(self, {})
-
-    def difference(self, before: dict[str, Any]) -> str | None:
-        """What is different from what was written down, in words."""
-        return difference(self, before)
-
-    def state(self) -> State:
-        """Sizes and times of its files, where they are known."""
-        return state(self)
 
     def offered(self) -> Offered | None:
         """Its columns, as it says itself or as its first rows show them."""
@@ -127,10 +133,6 @@ class StreamedSet:
         first = next(self._tables(), None)
         # A row may lack what others have, as one of JSON lines may.
         return None if first is None else Offered(self.name, first.schema, strict=self._has_tables())
-
-    def reader(self, offset: int, row: int) -> TableReader:
-        """One who reads on from a row; those before are passed over by `skip`."""
-        return TableReader(self, row)
 
     def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows from `row` on."""
@@ -206,34 +208,4 @@ def _varying(name: str, rule: str, said: str) -> str:
         got=said.strip().splitlines()[0] if said.strip() else "schemas that differ",
         fix="state the types, IterableDataset.from_generator(rows, features=Features({...})) or data.cast(Features("
         "{...})), or name the columns to carry, e.g. columns=[]",
-    )
-
-
-def marked(data: DataSet | StreamedSet, more: dict[str, Any]) -> dict[str, Any]:
-    """What is written down about a data set and its files."""
-    mark = {"name": data.name, "kind": data.kind, **more, **data.identity}
-    return {**mark, "files": [file.mark() for file in data.files]} if data.files else mark
-
-
-def difference(data: DataSet | StreamedSet, before: dict[str, Any]) -> str | None:
-    """What is different about a data set, but for its name, in words; `None` when nothing is."""
-    files = before.get("files", [])
-    if len(files) != len(data.files):
-        return f"input {data.name}: {len(files)} files before, {len(data.files)} now"
-    for file, was in zip(data.files, files, strict=True):
-        if (words := file.difference(was)) is not None:
-            return words
-    now = marked(replace(data, files=()), {"rows": len(data.data)} if isinstance(data, DataSet) else {})
-    keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
-    words = ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys)
-    return f"input {data.name}: {words}" if keys else None
-
-
-def state(data: DataSet | StreamedSet) -> State:
-    """What changes when one of the files is written to."""
-    states = [file.state() for file in data.files]
-    return State(
-        sum(one.size for one in states),
-        max((one.changed for one in states), default=0),
-        hash(tuple(one.inode for one in states)),
     )
