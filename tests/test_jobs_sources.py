@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from hf_posenc.jobs import encode
+from hf_posenc.jobs import Progress, encode
 from hf_posenc.jobs.reading.rows import Reading, rows_of
 from hf_posenc.jobs.sources import Sources, open_sources
 from hf_posenc.jobs.sources import lines as lines_module
@@ -37,6 +37,12 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return written
+
+
+def word_level() -> Tokenizer:
+    raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    return raw
 
 
 def all_rows(sources: Sources, tasks: Iterable[Task], text_column: str = "text") -> list[dict[str, Any]]:
@@ -279,8 +285,7 @@ def test_a_file_with_the_times_it_had_is_not_read_again(write: Write, monkeypatc
 def test_output_inside_the_input_is_not_read_by_the_next_run(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: str
 ) -> None:
-    raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
-    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    raw = word_level()
     write("data/sub/a.txt", b"I ride\n" * 9)
     write("data/b.txt", b"I ride\n" * 9)
     if inputs == "described":
@@ -308,3 +313,18 @@ def test_output_is_read_where_it_is_named_and_a_manifest_of_others_is_data(write
     assert all_texts(f"{tmp_path}/d*/*") == ["hf-posenc"]
     with pytest.raises(FileNotFoundError, match=r"(?s)no file matches.*nothing but the output of earlier runs"):
         open_sources([f"{tmp_path}/e*/*"])
+
+
+def test_a_file_that_changes_after_its_shard_was_noted_is_noticed_at_the_end(write: Write, tmp_path: Path) -> None:
+    path = write("a.txt", b"I ride\n" * 20)
+
+    class Meddling(Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            if record["ends"][0]:  # the last one
+                path.write_bytes(b"I rode\n" * 21)
+
+    with pytest.raises(ValueError, match=r"(?s)a\.txt changed while it was read.*140 bytes became 147"):
+        encode(path, word_level(), tmp_path / "out", workers=1, shard_bytes=70, progress=Meddling())
+    assert not json.loads((tmp_path / "out" / "manifest.json").read_text())["finished"]
+    with pytest.raises(ValueError, match=r"a\.txt: 140 bytes became 147"):
+        encode(path, word_level(), tmp_path / "out", workers=1, shard_bytes=70)

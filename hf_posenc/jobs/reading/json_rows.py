@@ -118,7 +118,7 @@ class JsonLines:
 
     def _parse(self, piece: bytes, rows: int) -> pa.Table | None:
         """A table of so many rows, or `None` where Arrow cannot make one of these lines."""
-        if _NULL_BEHIND.search(piece) and (rows > 1 or not _is_object(piece)):
+        if _NULL_BEHIND.search(piece) and (rows > 1 or not is_object(piece)):
             return None
         try:
             table = pa.json.read_json(
@@ -194,7 +194,7 @@ def _looks_whole(block: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_
     return whole
 
 
-def _is_object(line: bytes) -> bool:
+def is_object(line: bytes) -> bool:
     """Whether Python reads one object here."""
     try:
         return isinstance(json.loads(line), dict)

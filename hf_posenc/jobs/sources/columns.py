@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from ..._explain import explain
+from ..reading.json_rows import is_object
 from ..reading.rows import CHOSEN
 
 FIRST = 1 << 20  # bytes of a file that its columns are told from
@@ -24,7 +25,7 @@ _LINES = 1000
 def told_from_json(lines: Iterable[bytes]) -> pa.Schema | None:
     """The columns of those JSON lines that can be read, dates left as text; `None` where there are no such lines."""
     # Only objects: a bare null crashes Arrow's parser (26.0). Bad lines are named where the rows are read.
-    lines = [line for line in lines if _is_object(line)]
+    lines = [line for line in lines if is_object(line)]
     if not lines:
         return None
     if (whole := _told_from(b"\n".join(lines))) is not None:
@@ -44,13 +45,6 @@ def _told_from(block: bytes) -> pa.Schema | None:
     except pa.ArrowInvalid:
         return None
     return pa.schema([pa.field(field.name, _as_written(field.type)) for field in table.schema])
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType:
