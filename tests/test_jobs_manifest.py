@@ -170,6 +170,22 @@ def test_it_is_saved_at_most_about_once_a_second_and_at_the_end(
     assert not Manifest.read(tmp_path).finished
 
 
+def test_a_run_stops_when_another_one_has_taken_its_folder(tmp_path: Path) -> None:
+    mine = open_it(tmp_path, config={"a": 1})
+    (mine.folder / MANIFEST).unlink()
+    with pytest.raises(
+        OSError, match=r"manifest.json was changed by something else while .*\n  got: no such file\n  f"
+    ):
+        mine.finish({})
+    other = open_it(mine.folder, config={"a": 2})
+    before = (mine.folder / MANIFEST).read_bytes()
+    with pytest.raises(OSError, match=r"\n  got: another content\n  fix: let no other run use the folder"):
+        mine.finish({})
+    assert (mine.folder / MANIFEST).read_bytes() == before
+    other.finish({})
+    assert Manifest.read(mine.folder).config == {"a": 2}
+
+
 def test_ten_thousand_shards_take_no_time_to_save_worth_speaking_of(tmp_path: Path) -> None:
     import time
 

@@ -5,6 +5,7 @@ It says nothing of when or by how many processes: a run that was interrupted end
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from .checksums import OnChecked, fault
 from .content import damage
 from .differences import differences, other_tokenizer
 from .folder import MANIFEST, shard_name, shard_number, shards_in, written_whole
+from .json_text import laid_out
 from .libraries import installed
 from .rejects import look
 
@@ -60,6 +62,7 @@ class Manifest:
         self.shards: dict[int, dict[str, Any]] = {shard_number(record["file"]): record for record in content["shards"]}
         self._other_libraries: list[str] = []
         self._save_at = 0.0
+        self._on_disk: bytes | None = None  # the digest of what was read or saved last
 
     @classmethod
     def open(
@@ -131,7 +134,8 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            content = json.loads(path.read_bytes())
+            text = path.read_bytes()
+            content = json.loads(text)
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(
                 explain(
@@ -154,7 +158,9 @@ class Manifest:
             )  # fmt: skip
         if (wrong := damage(content)) is not None:
             raise ValueError(explain(f"{path} is damaged", got=wrong, fix=_OTHER))
-        return cls(folder, content)
+        manifest = cls(folder, content)
+        manifest._on_disk = _digest(text)
+        return manifest
 
     def sound(self, on_checked: OnChecked | None = None) -> dict[int, Cursor]:
         r"""Reads every shard again and keeps those that are as they were written; the others are forgotten.
@@ -194,10 +200,19 @@ class Manifest:
             self.save()
 
     def save(self) -> None:
-        """Saves what is noted, as when a run is about to stop."""
+        r"""Saves what is noted, as when a run is about to stop.
+
+        Raises:
+            OSError: if the manifest on disk is no longer the one that was read or saved last: where the folder was
+                deleted and made anew, and on file systems without locks, another run may be in it.
+        """
         begun = time.monotonic()
+        self._check_on_disk()
+        text = self.text().encode("utf-8", "surrogatepass")  # names of files may be any bytes
+        self._on_disk = None  # either, if what follows is interrupted
         with written_whole(self.folder / MANIFEST) as aside:
-            aside.write_bytes(self.text().encode("utf-8", "surrogatepass"))  # names of files may be any bytes
+            aside.write_bytes(text)
+        self._on_disk = _digest(text)
         # Of a hundred thousand shards the text is long: never more than a twentieth of the time goes into saving it.
         now = time.monotonic()
         self._save_at = now + max(_SECONDS, 20 * (now - begun))
@@ -224,10 +239,24 @@ class Manifest:
             "libraries": self.libraries,
             "totals": self.totals,
         }
-        lines = [f"  {_json(key)}: {_json(value, indent=2)}," for key, value in top.items()]
-        shards = [f"    {_record(self.shards[shard])}" for shard in sorted(self.shards)]
-        listed = "[\n" + ",\n".join(shards) + "\n  ]" if shards else "[]"
-        return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
+        return laid_out(top, [self.shards[shard] for shard in sorted(self.shards)])
+
+    def _check_on_disk(self) -> None:
+        path = self.folder / MANIFEST
+        if self._on_disk is None or not self.folder.is_dir():
+            return
+        try:
+            got = None if _digest(path.read_bytes()) == self._on_disk else "another content"
+        except FileNotFoundError:
+            got = "no such file"
+        if got is not None:
+            raise OSError(
+                explain(
+                    f"{path} was changed by something else while this run used it",
+                    got=got,
+                    fix="let no other run use the folder, and run the same again",
+                )
+            )
 
     def _forget_rejected(self) -> None:
         """The shards that had bad rows are to be made again; the others are the same whatever those get."""
@@ -246,17 +275,10 @@ class Manifest:
             )
 
 
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
+
+
 def _plain(value: Any) -> Any:
     """As it comes back from disk: tuples are lists, and the values are the caller's no more."""
     return json.loads(json.dumps(value))
-
-
-def _record(record: dict[str, Any]) -> str:
-    """A line of its own, the file first; the rest by name, so that no engine has a say in the order."""
-    rest = {key: record[key] for key in sorted(record) if key != "file"}
-    return json.dumps({"file": record["file"], **rest}, ensure_ascii=False)
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return text.replace("\n", "\n  ")  # inside strings, line breaks are written as \n
