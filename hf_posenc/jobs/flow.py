@@ -18,6 +18,7 @@ from .engines.local import run_local
 from .job import Job
 from .output.card import write_card
 from .output.folder import CARD, MANIFEST, shards_in
+from .output.libraries import deciding, installed
 from .output.manifest import Manifest
 from .output.rejects import join_rejected
 from .progress import Progress
@@ -92,6 +93,7 @@ class Flow:
             },
             inputs=sources.fingerprint,
             same_inputs=sources.same_as,
+            libraries=installed(deciding(self._job)),
         )
 
     def run(self, engine: str, workers: int | None, address: str | None) -> Manifest:
@@ -153,6 +155,7 @@ class Flow:
                 ShardWriter(self._job),
                 tasks,
                 folder=self._job.folder,
+                libraries=self._manifest.libraries,
                 workers=workers,
                 address=address,
                 embeds=self._job.vectors is not None,
