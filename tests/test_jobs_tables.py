@@ -616,3 +616,105 @@ def test_a_data_set_with_a_transform_is_refused_and_not_read_without_it() -> Non
     data = datasets.Dataset.from_dict({"text": ["a"]}).with_transform(lambda batch: batch)
     with pytest.raises(ValueError, match=r"(?s)a transform is applied.*data\.with_format\(None\)\.map"):
         open_sources([data])
+
+
+# --------------------------------------------------------------------------------- what is refused when it is opened
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
+        pa.RunEndEncodedArray.from_arrays([1], [1]),
+        pa.array([{}], pa.struct([])),
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([[1]], pa.list_view(pa.int64())),
+        pa.array([{"a": [{}]}], pa.struct([("a", pa.list_(pa.struct([])))])),
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16], pa.binary(16))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_column_that_shards_cannot_hold_is_refused_when_it_is_opened(tmp_path: Path, column: pa.Array) -> None:
+    table = pa.table({"text": ["a"], "odd": column, "id": [1]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(TypeError, match=r"(?s)column 'odd' is of a kind that.*columns=\['id'\]"):
+        open_sources([tmp_path / "a.arrow"])
+    assert read(tmp_path / "a.arrow", columns=["id"]) == [{"text": "a", "id": 1}]
+
+
+def test_a_text_column_of_bytes_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [b"a"], "id": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(TypeError, match=r"(?s)is binary, expected text.*cast_column\(\"text\", Value\(\"string\"\)\)"):
+        open_sources([tmp_path / "a.parquet"])
+
+
+def test_one_column_named_twice_and_columns_as_one_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "id": 1}\n')
+    with pytest.raises(ValueError, match=r"(?s)pair stand in two columns.*leave text_pair_column out"):
+        open_sources([tmp_path / "a.jsonl"], text_pair_column="text")
+    with pytest.raises(TypeError, match=r"(?s)columns are a list.*columns=\['id'\]"):
+        open_sources([tmp_path / "a.jsonl"], columns="id")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{\n  "text": "a",\n  "b": {\n    "c": 1\n  }\n}', r"(?s)goes over several lines.*jq -c '\.' .*a\.json"),
+        ('{"text": "a",\n "b": 1}\n{"text": "b",\n "b": 1}', r"goes over several lines"),
+        ('{\n"data": [\n{"text": "a"},\n{"text": "b"}\n]}', r"(?s)goes over several lines.*jq -c '\.data\[\]'"),
+        (
+            '{"version": 1, "data": [{"text": "a"}]}',
+            r"(?s)no column 'text', but in the list 'data'.*jq -c '\.data\[\]'",
+        ),
+    ],
+)
+def test_json_that_is_one_object_is_refused_with_the_command_that_makes_it_lines(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        open_sources([tmp_path / "a.json"])
+
+
+@pytest.mark.parametrize("content", ['{"text": "a", "data": [{"text": "b"}]}', '{"text": 1\n{"text": "a"}', "{\n[1]\n"])
+def test_json_lines_that_only_look_alike_are_read(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    assert len(read(tmp_path / "a.json")) == content.count("\n") + (not content.endswith("\n"))
+
+
+# --------------------------------------------------------------------------------------------------- links and splits
+
+
+def test_a_folder_that_links_lead_to_again_is_read_once(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "below").mkdir(parents=True)
+    (folder / "a.txt").write_text("a\n")
+    (folder / "below" / "b.txt").write_text("b\n")
+    for link, target in ((folder / "0", folder), (folder / "below" / "up", folder), (folder / "z", folder / "below")):
+        link.symlink_to(target, target_is_directory=True)
+    (folder / "c.txt").symlink_to(folder / "a.txt")  # a link to a file is a file
+    assert [row["text"] for row in read(folder)] == ["a", "a", "b"]
+
+
+def test_a_pattern_that_follows_a_link_to_a_folder_above_reads_it_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "0").symlink_to(tmp_path, target_is_directory=True)
+    assert read(f"{tmp_path}/**/*.txt") == [{"text": "a"}]
+
+
+def test_a_link_to_nothing_is_named_with_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("nowhere.txt")
+    for path in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(FileNotFoundError, match=r"(?s)a\.txt is a link to a file that is not there.*nowhere\.txt"):
+            open_sources([path])
+
+
+def test_a_file_that_is_a_split_is_asked_about_when_others_are_there(tmp_path: Path) -> None:
+    (tmp_path / "part-0.txt").write_text("a\n")
+    (tmp_path / "test.txt").write_text("b\n")
+    with pytest.raises(ValueError, match=r"(?s)several splits.*train \(part-0\.txt, \.\.\.\), test"):
+        open_sources([tmp_path])
+    found = {split: [row["text"] for row in read(tmp_path, dataset_split=split)] for split in ("train", "test", "all")}
+    assert found == {"train": ["a"], "test": ["b"], "all": ["a", "b"]}

@@ -16,6 +16,7 @@ import pyarrow.json
 from ..._explain import explain
 from ..reading.json_rows import is_object
 from ..reading.rows import CHOSEN
+from .held import can_hold
 
 FIRST = 1 << 20  # bytes of a file that its columns are told from
 HUGGING_FACE = b"huggingface"  # the key in a schema's metadata under which datasets keeps its features
@@ -105,6 +106,16 @@ def carried(sources: Sequence[Offered], texts: Sequence[str], columns: Sequence[
             if name not in source.schema.names and (source.strict or columns is not None):
                 raise ValueError(missing_column(source.name, name, source.schema.names, texts))
     found = [pa.field(name, _common_type(name, sources)) for name in names]
+    kept = [field.name for field in found if can_hold(field.type)]
+    for field in found:
+        if field.name not in kept:
+            raise TypeError(
+                explain(
+                    f"column {field.name!r} is of a kind that Parquet or datasets cannot hold",
+                    got=str(field.type),
+                    fix=f"cast it first, or carry the others: columns={kept!r}",
+                )
+            )
     metadata = {**({} if columns is None else CHOSEN), **_features(names, sources)}
     return pa.schema(found, metadata=metadata or None)
 
@@ -154,7 +165,9 @@ def not_text(source: str, column: str, schema: pa.Schema, texts: Sequence[str]) 
     return explain(
         f"column {column!r} of {source} is {schema.field(column).type}, expected text",
         got=f"its columns of text are {', '.join(map(repr, there)) or 'none'}",
-        fix=_option(column, there, texts),
+        fix=_option(column, there, texts)
+        if set(there) - set(texts)
+        else f'cast it to text first, e.g. data.cast_column("{column}", Value("string"))',
     )
 
 

@@ -71,7 +71,7 @@ class Finder:
         if glob.has_magic(name):
             matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
             matches = [one for one in matches if Path(one).is_file()]
-            if not (found := _without_output([Path(one) for one in matches], _fixed(path))):
+            if not (found := _without_output(_once([Path(one) for one in matches]), _fixed(path))):
                 got = "nothing but the output of earlier runs" if matches else None
                 raise FileNotFoundError(
                     explain(f"no file matches {name!r}", got=got, fix="check the folder and the pattern")
@@ -83,6 +83,8 @@ class Finder:
 
     def file(self, name: str, path: Path) -> Source:
         """The source that one file is."""
+        if not path.exists():
+            raise FileNotFoundError(_missing(name, path))
         if not path.is_file():
             raise ValueError(
                 explain(
@@ -130,17 +132,27 @@ class Finder:
             )
         split_for = {one: split_of(one.relative_to(path)) for one in files}
         there = [split for split in SPLITS if split in split_for.values()]
+        unnamed = None
+        if there and "train" not in there and None in split_for.values():
+            unnamed = f"train ({next(one.name for one, split in split_for.items() if split is None)}, ...)"
+            split_for = {one: split or "train" for one, split in split_for.items()}
+            there = ["train", *there]
         if self.split is not None or len(there) > 1:
-            wanted = chosen(name, there, self.split)
+            wanted = chosen(name, there, self.split, unnamed)
             files = files if self.split == "all" else [one for one in files if split_for[one] in wanted]
         return [self.file(os.path.join(name, one.relative_to(path)), one) for one in files]  # noqa: PTH118
 
 
-def _data_files(folder: Path, *, everything: bool) -> Iterator[Path]:
+def _data_files(folder: Path, *, everything: bool, seen: set[Path] | None = None) -> Iterator[Path]:
     """The files below a folder that hold data, those of each folder in order before those below.
 
-    None that is hidden, and none that a job wrote: its output may lie beside its input.
+    None that is hidden, and none that a job wrote: its output may lie beside its input. A folder that links lead to
+    again is read once.
     """
+    seen = set() if seen is None else seen
+    if (real := folder.resolve()) in seen:
+        return
+    seen.add(real)
     inside = sorted(folder.iterdir(), key=lambda one: (one.is_dir(), one.name))
     for one in inside:
         if one.name.startswith((".", "_")) or one.name.lower() in _ABOUT:
@@ -148,9 +160,18 @@ def _data_files(folder: Path, *, everything: bool) -> Iterator[Path]:
         if one.is_dir():
             if is_output(one):
                 continue
-            yield from _data_files(one, everything=everything)
+            yield from _data_files(one, everything=everything, seen=seen)
         elif everything or is_known(one.name):
             yield one
+
+
+def _once(files: list[Path]) -> list[Path]:
+    """Those files without the ones in folders that are there already, and that a link leads to again."""
+    shortest: dict[Path, Path] = {}
+    for folder in sorted({file.parent for file in files}, key=lambda one: (len(one.parts), one)):
+        shortest.setdefault(folder.resolve(), folder)
+    kept = set(shortest.values())
+    return [file for file in files if file.parent in kept]
 
 
 def is_output(folder: Path) -> bool:
@@ -194,6 +215,9 @@ def _looks_like_path(name: str) -> bool:
 
 def _missing(name: str, path: Path) -> str:
     """What to say about a file that is not there; the nearest name that is, where there is one."""
+    if path.is_symlink():
+        leads = os.readlink(path)  # noqa: PTH115 (as it is written, which a Path would tidy up)
+        return explain(f"{name} is a link to a file that is not there", got=leads, fix="mend the link, or leave it out")
     there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, there, n=1)
     beside = f"; {path.parent} is there" if path.parent.is_dir() else f", and no folder {path.parent}"

@@ -17,6 +17,7 @@ from ..reading.rows import Reading
 from ..task import Part
 from .columns import FIRST, Offered, told_from_json
 from .files import InputFile
+from .json_shape import check_lines
 from .streams import Stream
 
 TextKind = Literal["lines", "paragraphs", "jsonl"]
@@ -46,6 +47,8 @@ class TextFile(InputFile):
             while part is None and not reader.ended():
                 part, _ = reader.take(FIRST, must=True)
         told = None if part is None else told_from_json(part.payload.split(b"\n"))
+        if part is not None:
+            check_lines(self.name, part.payload, told, self.reading.texts)
         return None if told is None else Offered(self.name, told, strict=False)
 
     def reader(self, offset: int, row: int) -> TextReader:

@@ -151,7 +151,7 @@ def open_sources(
 
     Raises:
         ValueError: for what cannot be read, or has no such column or split; the file or data set is named.
-        TypeError: for a column that does not hold text.
+        TypeError: for a column that does not hold text, or one that shards cannot hold.
         OSError: for a file that is not there.
 
     Example:
@@ -168,6 +168,11 @@ def open_sources(
         raise ValueError(one_of("split", split, ("lines", "paragraphs")))
     if isinstance(inputs, str | os.PathLike) or not inputs:
         raise ValueError(explain("inputs are a list, with one input at least", got=repr(inputs), fix='["corpus.txt"]'))
+    if text_pair_column == text_column:
+        got = f"text_column={text_column!r}, text_pair_column={text_pair_column!r}"
+        raise ValueError(explain("the texts of a pair stand in two columns", got=got, fix="leave text_pair_column out"))
+    if isinstance(columns, str):
+        raise TypeError(explain("columns are a list of names", got=repr(columns), fix=f"columns=[{columns!r}]"))
     finder = Finder(
         Reading(text_column, text_pair_column), format, split == "paragraphs", dataset_config, dataset_split
     )

@@ -41,13 +41,14 @@ def split_of(path: PurePath) -> str | None:
     return None
 
 
-def chosen(name: str, there: Sequence[str], asked: str | None) -> list[str]:
+def chosen(name: str, there: Sequence[str], asked: str | None, unnamed: str | None = None) -> list[str]:
     r"""The splits to read.
 
     Args:
         name (`str`): of the data set or folder.
         there (sequence of `str`): its splits.
         asked (`str`, *optional*): one of them, several joined by `+`, or `"all"`.
+        unnamed (`str`, *optional*): what the first one is, where its name is not to be seen.
 
     Returns:
         `list[str]`.
@@ -64,7 +65,7 @@ def chosen(name: str, there: Sequence[str], asked: str | None) -> list[str]:
             raise ValueError(
                 explain(
                     f"{name} has several splits, and one has to be chosen",
-                    got=", ".join(there),
+                    got=", ".join([unnamed or there[0], *there[1:]]),
                     fix=f'dataset_split="{there[0]}" (--dataset-split {there[0]}), "{there[0]}+{there[1]}", or "all"',
                 )
             )
