@@ -147,13 +147,16 @@ class Documents:
         ]
         if self._job.on_bad_row == "error":
             first = found[0]
-            blank = part.kind == "lines" and not first.text
+            ways = ['on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl']
+            if self._job.pack is None:
+                ways.append('on_bad_row="keep-empty" keeps them as empty texts')
+            if part.kind == "lines" and not first.text:
+                ways.append('split="paragraphs" reads documents between blank lines')
             raise ValueError(
                 explain(
                     f"{first.source}, {first.unit} {first.number}: {first.reason}",
                     got=shorten(first.text) if first.text else "no text",
-                    fix='on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl, "keep-empty" keeps '
-                    "them as empty texts" + ('; split="paragraphs" reads documents between blank lines' * blank),
+                    fix="; ".join(ways),
                 )
             )
         return found
