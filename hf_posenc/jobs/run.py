@@ -74,7 +74,7 @@ def encode(
         pack (`int`, *optional*): several documents share a row of at most so many tokens; `position_ids` restart.
         labels (`"causal_lm"`, *optional*): store the labels too. Masked ones are drawn when a batch is made.
         embeddings (`int`, `str`, `nn.Embedding` or `PositionalEmbedding`, *optional*): store `inputs_embeds` too: of
-            random numbers in that width, of that model's table, or of a table. They take thousands of times the text.
+            random numbers in that width, of that model's table, or of a table. They take hundreds of times the text.
         on_bad_row (*optional*, defaults to `"error"`): what a document gets that cannot be read, or has no tokens:
             `"error"` ends the run, naming file, line and reason; `"skip"` leaves it out; `"keep-empty"` keeps an empty
             text in its place. The last two list it in `rejected.jsonl`.
