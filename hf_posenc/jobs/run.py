@@ -83,7 +83,8 @@ def encode(
             whose machines all see `output`.
         shard_bytes (`int`, *optional*): about how much text goes into a shard; by default a 64th of the input, at least
             4 MB and at most 64 MB.
-        progress (`Progress`, *optional*): is told how it goes.
+        progress (`Progress`, *optional*): is told how it goes. By default what matters is a warning: a limit below the
+            one asked for, the size of embeddings, documents that were cut.
 
     Returns:
         `Manifest`: `.totals` (rows, documents, tokens, …), `.shards`, `.folder`.

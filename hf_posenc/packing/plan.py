@@ -61,6 +61,23 @@ class PackingPlan:
         for start, stop in pairwise(self.row_offsets.tolist()):
             yield self.order[start:stop].copy()
 
+    def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        r"""Where the tokens of all rows are found, row after row.
+
+        Args:
+            begins (`np.ndarray` `(N,)` int64): where each document begins in a flat array of tokens, by number.
+
+        Returns:
+            Two `np.ndarray` `(tokens,)` int64: the index of each token in that array, and its place in its document.
+
+        Example:
+            >>> pack([2, 1, 3], 4).places(np.array([0, 2, 3]))
+            (array([3, 4, 5, 2, 0, 1]), array([0, 1, 2, 0, 0, 1]))
+        """
+        sizes = self.lengths[self.order]
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return within + np.repeat(begins[self.order], sizes), within
+
     @property
     def row_lengths(self) -> NDArray[np.int64]:
         r"""Tokens in each row: `np.ndarray` `(R,)` int64, none above `capacity`.

@@ -58,16 +58,14 @@ def packed_window(
     else:
         begins, sizes = begins[kept], np.minimum(lengths[kept], capacity)
     plan = pack(sizes, capacity, seed=seed)
-    sizes, begins = sizes[plan.order], begins[plan.order]
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # 0, 1, … in every piece
-    at = within + np.repeat(begins, sizes)
+    at, within = plan.places(begins)
     made = {name: values[at] for name, values in columns.items()}
     if shifted:
         made["labels"][within == 0] = IGNORED
     made["position_ids"] = within + first_position
     if document_ids:
         number = np.arange(len(sizes)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
-        made["document_ids"] = np.repeat(number, sizes)
+        made["document_ids"] = np.repeat(number, sizes[plan.order])
     fills = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": first_position, "document_ids": -1}
     return _rows(made, fills, plan.row_lengths, capacity)
 

@@ -100,10 +100,7 @@ def _packed(job: Job, block: Block, capacity: int, seed: int) -> _Rows:
     ids, types = block.ids, block.types
     kept = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
     plan = pack(ids.lengths[kept], capacity, seed=seed)
-    order = kept[plan.order]
-    sizes = ids.lengths[order]
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # 0, 1, … in every document
-    at = within + np.repeat(ids.offsets[order], sizes)
+    at, within = plan.places(ids.offsets[kept])
     lengths = plan.row_lengths
     return _Rows(
         ids=Ragged(ids.values[at], lengths),

@@ -51,8 +51,8 @@ class ShardWriter:
             tick (callable, *optional*): told as it goes how many more bytes of documents, and tokens, are done.
 
         Returns:
-            `dict` of plain values: file, rows, documents, tokens, bytes, sha256, rejected, cut, longest, padded,
-            read, begins, ends. The same task gives the same, and the same bytes, in every process.
+            `dict` of plain values: file, rows, documents, tokens, bytes, sha256, rejected, rejected_sha256, cut,
+            longest, padded, read, begins, ends. The same task gives the same, and the same bytes, in every process.
 
         Raises:
             ValueError: for a bad row, unless the job says otherwise; with file, line and reason.
