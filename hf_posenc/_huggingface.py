@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ._explain import explain
+from ._explain import explain, shorten
 
 # Who keeps the wrapped model under `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _KEEPS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
@@ -62,6 +62,38 @@ def _inside(model: Any) -> Any:
 def is_hugging_face(model: Any) -> bool:
     """Whether this is a `PreTrainedModel`, told by its classes' names, so that transformers need not be loaded."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
+
+
+def no_model(rule: str, given: Any, *, trained: bool = True) -> str:
+    r"""Return the message for a value that is not a model, with the expression that gives the model.
+
+    Args:
+        rule (`str`): the first line of the message.
+        given (`object`): a name or folder, a configuration, a class of models, a `Trainer` or pipeline, anything.
+        trained (`bool`, *optional*, defaults to `True`): load the weights of a name; `False` makes a new model.
+
+    Returns:
+        `str`, ready for a `TypeError`.
+
+    Example:
+        >>> print(no_model("model= takes the model itself", "bert-base-uncased"))
+        model= takes the model itself
+          got: 'bert-base-uncased', a name
+          fix: model = AutoModel.from_pretrained('bert-base-uncased')
+    """
+    got, fix = shorten(given), "model = AutoModel.from_pretrained(name)"
+    if not trained:
+        fix = "model = AutoModel.from_config(AutoConfig.from_pretrained(name))"
+    classes = {cls.__name__ for cls in (given if isinstance(given, type) else type(given)).__mro__}
+    if isinstance(given, str | Path):
+        got, fix = f"{got}, a name", fix.replace("name", repr(str(given)))
+    elif isinstance(given, type):
+        got, fix = f"the class {given.__name__}", f"model = {given.__name__}(config)"
+    elif classes & {"PretrainedConfig", "PreTrainedConfig"}:
+        got, fix = f"a {type(given).__name__}, a configuration", "model = AutoModel.from_config(config)"
+    elif hasattr(getattr(given, "model", None), "forward"):
+        got, fix = f"a {type(given).__name__}, which holds a model", "its attribute .model"
+    return explain(rule, got=got, fix=fix)
 
 
 def forward_names(model: Any) -> tuple[str, ...]:

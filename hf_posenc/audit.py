@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from ._explain import explain, shorten
-from ._huggingface import is_hugging_face, opened
-from .model_spec import PositionTable, find_positions, kinds_of
+from ._huggingface import is_hugging_face, no_model, opened
+from .model_spec import PositionTable, check_numbers, find_positions, kinds_of
 from .sinusoid.identified import Identified
 from .sinusoid.recognition import identify
 
@@ -158,7 +158,9 @@ def check(model: Any) -> PositionCheck:
           left padding: shifts the positions of input_ids, with an attention mask alone; give position_ids
     """
     inner = opened(model)
-    if not isinstance(inner, nn.Module) or not is_hugging_face(inner):
+    if not isinstance(inner, nn.Module):
+        raise TypeError(no_model("check looks at a Hugging Face model, and takes the model itself", model))
+    if not is_hugging_face(inner):
         raise TypeError(
             explain(
                 "check looks at a Hugging Face model",
@@ -166,11 +168,10 @@ def check(model: Any) -> PositionCheck:
                 fix="a PreTrainedModel; for a table, or a module that keeps one: identify(table)",
             )
         )
+    check_numbers(inner)
     try:
         seen, not_run = find_positions(inner), ""
     except ValueError as error:
-        if any(tensor.is_meta or not tensor.numel() for tensor in inner.parameters()):
-            raise  # there are no numbers, of which anything could be said
         seen, not_run = None, str(error).partition("\n")[0]
     read = () if seen is None else seen.tables
     kinds = kinds_of(inner, read)

@@ -11,6 +11,9 @@ import json
 import logging
 import pickle
 import random
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -422,11 +425,64 @@ def test_a_module_of_ones_own_is_taken_by_the_names_of_its_forward_and_never_run
         assert not model.ran
 
 
-@pytest.mark.parametrize("wrong", ["bert-base-uncased", None, 3, BERT.config(), {"name": "BertModel"}])
-def test_what_is_no_model_is_refused_naming_what_is(wrong: Any) -> None:
+class Holder:
+    """Like a `Trainer` or a pipeline."""
+
+    model = nn.Linear(2, 2)
+
+    def __repr__(self) -> str:
+        return "Holder()"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got", "fix"),
+    [
+        ("bert-base-uncased", "'bert-base-uncased', a name", "model = AutoModel.from_pretrained('bert-base-uncased')"),
+        (Path("my/model"), "PosixPath('my/model'), a name", "model = AutoModel.from_pretrained('my/model')"),
+        (BERT.config(), "a BertConfig, a configuration", "model = AutoModel.from_config(config)"),
+        (transformers.BertModel, "the class BertModel", "model = BertModel(config)"),
+        (Holder(), "a Holder, which holds a model", "its attribute .model"),
+        (None, "None", "model = AutoModel.from_pretrained(name)"),
+        (3, "3", "model = AutoModel.from_pretrained(name)"),
+        ({"name": "BertModel"}, "{'name': 'BertModel'}", "model = AutoModel.from_pretrained(name)"),
+    ],
+    ids=["name", "folder", "config", "class", "holder", "none", "number", "dict"],
+)
+def test_a_value_that_is_no_model_is_refused_with_the_expression_that_gives_the_model(
+    wrong: Any, got: str, fix: str
+) -> None:
     with pytest.raises(TypeError, match="model= takes the model itself") as said:
         ModelSpec.of(wrong)
-    assert "AutoModel.from_pretrained" in str(said.value)
+    assert str(said.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
+
+
+def test_a_model_with_flex_attention_on_the_cpu_does_not_abort_the_process() -> None:
+    """In a process of its own, because a mask of four dimensions ends it there (torch 2.13)."""
+    script = """
+        import torch, transformers
+        from hf_posenc import ModelSpec
+        torch.set_num_threads(1)
+        small = dict(vocab_size=97, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
+        config = transformers.LlamaConfig(**small, max_position_embeddings=40, attn_implementation="flex_attention")
+        spec = ModelSpec.of(transformers.LlamaForCausalLM(config))
+        print(spec.positions, spec.max_length, spec.is_causal, spec.takes_4d_mask)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.strip() == "('rotary',) 40 True False"
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")  # torch, about the head
+def test_a_parameter_of_size_zero_is_no_shard() -> None:
+    """MobileBERT's head has one where its embeddings are as wide as its layers; FSDP's shards are flat."""
+    model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16, true_hidden_size=16)
+    assert 0 in [each.numel() for each in model.parameters()]
+    assert ModelSpec.of(model).max_length == ROOM
+    assert use_sinusoidal_positions(model).largest_difference == 0.0
+    sharded = BERT.build()
+    sharded.pooler.dense.weight.data = torch.empty(0)
+    with pytest.raises(ValueError, match=r"got: pooler.dense.weight is sharded over processes"):
+        ModelSpec.of(sharded)
 
 
 def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:

@@ -335,6 +335,16 @@ def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_ma
     assert model.embeddings.position_ids.shape == (1, ROOM + 1)
 
 
+def test_max_positions_may_be_a_number_of_numpy() -> None:
+    model = BERT.build()
+    report = use_sinusoidal_positions(model, max_positions=np.int64(ROOM + 8))
+    assert report.tables[0].max_positions == ROOM + 8
+    assert type(model.config.max_position_embeddings) is int
+    json.dumps(model.config.to_dict())
+    with pytest.raises(TypeError, match="max_positions must be a whole number"):
+        use_sinusoidal_positions(model, max_positions=np.float64(ROOM + 8))
+
+
 def test_lengthening_is_refused_where_the_configuration_says_something_else_by_the_same_number() -> None:
     for name, family in FAMILIES.items():
         if not family.longer:
@@ -489,8 +499,17 @@ def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_t
 
 @pytest.mark.parametrize("wrong", ["bert-base-uncased", None, BERT.config()])
 def test_what_is_no_model_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="Hugging Face model"):
+    with pytest.raises(TypeError, match="Hugging Face model in place, so it takes the model itself"):
         use_sinusoidal_positions(wrong)
+
+
+def test_a_name_is_refused_with_the_line_that_makes_a_model_to_train_from_scratch() -> None:
+    with pytest.raises(TypeError) as said:
+        use_sinusoidal_positions("bert-base-uncased")
+    _, got, fix = str(said.value).splitlines()
+    assert got == "  got: 'bert-base-uncased', a name"
+    assert "model = AutoModel.from_config(AutoConfig.from_pretrained('bert-base-uncased'))" in fix
+    assert "a pretrained model keeps the positions that it was trained with" in fix
 
 
 def test_a_wrong_keyword_convention_or_length_raises_before_anything_is_changed() -> None:

@@ -2,7 +2,7 @@
 
 from .finding import find_positions, looks_at_positions
 from .kinds import Kind, kinds_of
-from .probing import token_embeddings
+from .probing import check_numbers, token_embeddings
 from .spec import ModelSpec
 from .tables import Findings, PositionTable
 from .windows import LayerMasks
@@ -13,6 +13,7 @@ __all__ = [
     "LayerMasks",
     "ModelSpec",
     "PositionTable",
+    "check_numbers",
     "find_positions",
     "kinds_of",
     "looks_at_positions",

@@ -62,7 +62,7 @@ class Probe:
                     fix=_GIVE_THE_PART,
                 )
             )
-        _check_numbers(self.model)
+        check_numbers(self.model)
         self.tables: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
             if tensor.dim() == 2 and tensor.is_floating_point():
@@ -164,9 +164,17 @@ def _hidden(out: Any) -> torch.Tensor:
     return torch.zeros(2, 0, 0, device="cpu")  # nothing to compare
 
 
-def _check_numbers(model: nn.Module) -> None:
+def check_numbers(model: nn.Module) -> None:
+    r"""Raise if parameters are not at hand.
+
+    Raises:
+        ValueError: for parameters on the meta device, or sharded over processes.
+    """
+    # Shards are flat: what FSDP keeps of a matrix has one dimension, and DeepSpeed leaves an empty row.
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear | nn.Embedding)}
     for name, tensor in model.named_parameters():
-        if tensor.is_meta or tensor.numel() == 0 or type(tensor).__name__ == "DTensor" or "_flat_param" in name:
+        is_flat = tensor.dim() < 2 and id(tensor) in matrices
+        if tensor.is_meta or is_flat or type(tensor).__name__ == "DTensor" or "_flat_param" in name:
             where = "on the meta device" if tensor.is_meta else "sharded over processes"
             raise ValueError(
                 explain(

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._explain import explain, one_of, shorten
-from .._huggingface import forward_names, is_hugging_face, opened, says_positions
+from .._explain import one_of
+from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions
 from .finding import find_positions
 from .kinds import kinds_of
 from .probing import token_embeddings
@@ -109,13 +109,7 @@ class ModelSpec:
         if isinstance(model, ModelSpec):
             return model
         if not isinstance(model, nn.Module):
-            raise TypeError(
-                explain(
-                    "model= takes the model itself, so that it can be looked at",
-                    got=shorten(model),
-                    fix="model=AutoModel.from_pretrained(name), or a ModelSpec",
-                )
-            )
+            raise TypeError(no_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model))
         model = opened(model)
         if not is_hugging_face(model):
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))

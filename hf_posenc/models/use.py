@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from .._explain import explain, shorten
-from .._huggingface import is_hugging_face, opened
+from .._huggingface import is_hugging_face, no_model, opened
 from ..model_spec import Findings, find_positions, kinds_of, token_embeddings
 from ..sinusoid import Convention, resolve_convention
+from ..sinusoid.settings import check_length
 from .formula import Formula
 from .held import held_by
 from .kept import Kept
@@ -84,10 +86,8 @@ def use_sinusoidal_positions(
         >>> report.remove()
     """
     chosen = resolve_convention(convention)
-    if max_positions is not None and (isinstance(max_positions, bool) or not isinstance(max_positions, int)):
-        raise TypeError(
-            explain("max_positions must be a whole number", got=shorten(max_positions), fix="max_positions=1024")
-        )
+    if max_positions is not None:
+        max_positions = check_length(max_positions, "max_positions")
     model = _opened(model)
     found = find_positions(model)
     tables = tuple(table for table in found.tables if table.is_learned)
@@ -156,6 +156,10 @@ def rows_of(parameter: torch.Tensor, first_row: int, formula: Formula) -> torch.
 
 def _opened(model: Any) -> Any:
     inner = opened(model)
+    if not isinstance(inner, nn.Module):
+        rule = "use_sinusoidal_positions writes into a Hugging Face model in place, so it takes the model itself"
+        message = no_model(rule, model, trained=False)
+        raise TypeError(f"{message}; a pretrained model keeps the positions that it was trained with")
     if not is_hugging_face(inner):
         raise TypeError(
             explain(
