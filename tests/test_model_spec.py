@@ -467,7 +467,7 @@ def test_a_model_with_flex_attention_on_the_cpu_does_not_abort_the_process() -> 
         spec = ModelSpec.of(transformers.LlamaForCausalLM(config))
         print(spec.positions, spec.max_length, spec.is_causal, spec.takes_4d_mask)
     """
-    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert ran.stdout.strip() == "('rotary',) 40 True False"
 
@@ -475,7 +475,7 @@ def test_a_model_with_flex_attention_on_the_cpu_does_not_abort_the_process() -> 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")  # torch, about the head
 def test_a_parameter_of_size_zero_is_no_shard() -> None:
     """MobileBERT's head has one where its embeddings are as wide as its layers; FSDP's shards are flat."""
-    model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16, true_hidden_size=16)
+    model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16)
     assert 0 in [each.numel() for each in model.parameters()]
     assert ModelSpec.of(model).max_length == ROOM
     assert use_sinusoidal_positions(model).largest_difference == 0.0

@@ -157,9 +157,8 @@ def rows_of(parameter: torch.Tensor, first_row: int, formula: Formula) -> torch.
 def _opened(model: Any) -> Any:
     inner = opened(model)
     if not isinstance(inner, nn.Module):
-        rule = "use_sinusoidal_positions writes into a Hugging Face model in place, so it takes the model itself"
-        message = no_model(rule, model, trained=False)
-        raise TypeError(f"{message}; a pretrained model keeps the positions that it was trained with")
+        rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
+        raise TypeError(no_model(rule, model, trained=False))
     if not is_hugging_face(inner):
         raise TypeError(
             explain(
