@@ -150,6 +150,119 @@ def test_features_are_told_of_tables_and_data_frames_as_well(wordpiece, rows) ->
     assert collate.features(rows.to_iterable_dataset()) == want
 
 
+# ---------------------------------------------------------------------------------------------------- columns removed
+
+MADE = {"input_ids", "attention_mask", "token_type_ids", "length"}
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_map_removes_the_columns_that_it_is_asked_to_remove(wordpiece, rows, form: Any, stream: bool) -> None:
+    collate = C(wordpiece)
+    given = (rows.to_iterable_dataset() if stream else rows).with_format(form)
+    for removed, kept in ((["text", "n"], set()), (["text"], {"n"}), ("n", {"text"}), (None, {"text", "n"})):
+        mapped = given.map(collate, batched=True, batch_size=3, remove_columns=removed)
+        names = [set(row) for row in mapped] if stream else [set(mapped.column_names)]
+        assert names == [MADE | kept] * len(names)
+        ids = [[int(token) for token in row["input_ids"]] for row in mapped]
+        assert ids == wordpiece(TEXTS)["input_ids"]
+
+
+def test_map_removes_columns_in_processes_in_splits_and_behind_a_function(wordpiece, rows) -> None:
+    collate = C(wordpiece)
+    names = rows.column_names
+    assert set(rows.map(collate, batched=True, num_proc=2, remove_columns=names).column_names) == MADE
+    both = datasets.DatasetDict(train=rows, test=rows).map(collate, batched=True, remove_columns=names)
+    assert {name for split in both.values() for name in split.column_names} == MADE
+    behind = rows.map(lambda batch: collate(batch), batched=True, remove_columns=names)
+    assert set(behind.column_names) == MADE
+    assert set(rows.map(collate.columns, batched=True, remove_columns=names).column_names) == MADE
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch"])
+def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpiece, form: Any) -> None:
+    rows = datasets.Dataset.from_dict({"text": ["I ride bike and so on " * 9, "a"], "n": [1, 2], "m": [3, 4]})
+    collate = C(wordpiece, max_length=8, return_overflowing_tokens=True)
+    mapped = rows.with_format(form).map(collate, batched=True, remove_columns=["text", "n"]).with_format(None)
+    assert set(mapped.column_names) == MADE | {"m", "overflow_to_sample_mapping"}
+    assert mapped["m"][:] == [3] * (len(mapped) - 1) + [4]
+    assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
+
+
+def test_ids_that_are_mapped_again_are_not_removed_with_those_that_came(word_level) -> None:
+    rows = datasets.Dataset.from_dict({"input_ids": [[1, 2, 3, 4], [5]], "labels": [[1, 2, 3, 4], [5]], "n": [7, 8]})
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut"):
+        cut = rows.map(C(word_level, max_length=3), batched=True, remove_columns=rows.column_names)
+    assert cut["input_ids"][:] == cut["labels"][:] == [[1, 2, 3], [5]]
+    assert "n" not in cut.column_names
+    pieces = C(word_level, max_length=3, return_overflowing_tokens=True)
+    split = rows.map(pieces, batched=True, remove_columns=["input_ids", "labels"])
+    assert split["input_ids"][:] == split["labels"][:] == [[1, 2, 3], [4], [5]]
+    assert split["n"][:] == [7, 7, 8]
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "arrow"])
+def test_columns_that_map_keeps_keep_their_types_and_values(wordpiece, form: Any) -> None:
+    table = pa.table(
+        {
+            "text": pa.array(["I ride bike", "a"], pa.large_string()),
+            "small": pa.array([1, 2], pa.int8()),
+            "unsigned": pa.array([2**64 - 1, None], pa.uint64()),
+            "half": pa.array(np.array([0.5, 0.25], np.float16)),
+            "when": pa.array([1_700_000_000_000_000_001, 2], pa.timestamp("ns")),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4, dtype=np.float32)), 2),
+            "tags": pa.array([["x"], []]),
+            "nothing": pa.nulls(2),
+        }
+    )
+    rows = datasets.Dataset(table).cast_column("small", datasets.ClassLabel(names=["a", "b", "c"]))
+    mapped = rows.with_format(form).map(C(wordpiece), batched=True)
+    for name, kind in rows.features.items():
+        assert mapped.features[name] == kind, name
+        assert mapped.data[name].equals(rows.data[name]), name
+
+
+def test_map_decodes_no_column_that_it_keeps(wordpiece, rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets.formatting.formatting import LazyBatch
+
+    decoded: list[str] = []
+    theirs = LazyBatch.format
+    monkeypatch.setattr(LazyBatch, "format", lambda batch, name: decoded.append(name) or theirs(batch, name))
+    assert set(rows.map(C(wordpiece), batched=True).column_names) == MADE | {"text", "n"}
+    assert decoded == []
+    changed = rows.map(lambda batch: C(wordpiece)({**batch, "text": ["a"] * len(batch["text"])}), batched=True)
+    assert changed["length"][:] == [3] * 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("form", [None, "numpy"])
+def test_a_column_named_by_input_columns_is_tokenised_and_not_padded(wordpiece, rows, form, stream: bool) -> None:
+    given = (rows.to_iterable_dataset() if stream else rows).with_format(form)
+    mapped = list(given.map(C(wordpiece), batched=True, input_columns="text"))
+    assert set(mapped[0]) == MADE | {"text", "n"}
+    assert [list(row["input_ids"]) for row in mapped] == wordpiece(TEXTS)["input_ids"]
+
+
+def test_plain_columns_and_transforms_keep_every_column(wordpiece, rows) -> None:
+    collate = C(wordpiece)
+    assert set(collate({"text": TEXTS, "n": [1, 2, 3, 4]})) == MADE | {"text", "n"}
+    assert set(collate({"text": np.array(TEXTS), "n": np.arange(4)})) == MADE | {"text", "n"}
+    assert set(rows.with_transform(collate)[0]) == MADE | {"text", "n"}
+    assert set(rows.with_transform(collate)[:2]) == MADE | {"text", "n"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_arguments_for_map_remove_columns_and_leave_them_out_of_the_features(wordpiece, rows, stream) -> None:
+    for collate in (C(wordpiece), _stores(wordpiece)):
+        given = rows.to_iterable_dataset() if stream else rows
+        said = collate.map_arguments(given, remove_columns=["text", "n"])
+        mapped = given.map(collate, **said)
+        assert mapped.features == said["features"]
+        assert "text" not in mapped.features
+        assert set(next(iter(mapped))) == set(said["features"])
+        assert collate.features(rows, remove_columns="n").keys() == collate.features(rows).keys() - {"n"}
+
+
 # ------------------------------------------------------------------------------------------------------ bytes, not rows
 
 

@@ -166,8 +166,8 @@ class DataCollatorWithPositionalEncoding(Settings):
     # -- the sockets ---------------------------------------------------------------------------------------------
 
     def __call__(self, given: Any) -> Any:
-        """`batch(given)` for rows, `columns(given)` for columns."""
-        return self.columns(given) if is_columns(given) else self.batch(given)
+        """Return `columns(given)` for columns, and for a list of `map(input_columns=...)`; else `batch(given)`."""
+        return self.columns(given) if is_columns(given) or mapping.is_mapped() else self.batch(given)
 
     def batch(self, given: Any) -> Batch:
         r"""One padded batch, from rows or from columns.
@@ -204,6 +204,10 @@ class DataCollatorWithPositionalEncoding(Settings):
             holds what `tokenizer.model_input_names` lists, `length`, and every column that came, repeated for each
             piece of a long text when pieces are asked for (`overflow_to_sample_mapping`). `batch` makes the labels.
 
+            Called by `datasets.map`, the new columns alone: `map` keeps the others, or drops those in
+            `remove_columns`. For tables and data frames (`with_format("arrow")` or `"pandas"`) `map` keeps what the
+            collator returns, which are all columns, and ignores `remove_columns`: call `.remove_columns` afterwards.
+
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
@@ -212,8 +216,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         if self.store_embeddings:
             module = self._table.ready()
             self._warn_once("size", self._table.size_of_stored(len(rows.ids.values)))
-        columns = to_columns(self._stage.how, rows, module)
-        return to_table(columns) if is_table(given) else to_mapping(columns)
+        joined = mapping.joins_columns(given)  # map adds the columns that came itself
+        columns = to_columns(self._stage.how, rows, module, carried=not joined or rows.is_split)
+        if is_table(given):
+            return to_table(columns)
+        made = to_mapping(columns)
+        return mapping.removable(made) if joined and rows.is_split and rows.from_texts else made
 
     def embed(self, given: Any) -> Batch:
         r"""A batch with live embeddings: the weights of this moment, with gradient, on the table's device.
@@ -274,18 +282,23 @@ class DataCollatorWithPositionalEncoding(Settings):
         """
         return texts_of(self.tokenizer, batch, skip_special_tokens=skip_special_tokens)
 
-    def features(self, rows: Any) -> Features:
-        r"""The `datasets.Features` of what `columns` gives for such rows, for `dataset.map(collate, features=...)`.
+    def features(self, rows: Any, *, remove_columns: str | Sequence[str] = ()) -> Features:
+        r"""Return the `datasets.Features` of `columns(rows)`, for `dataset.map(collate, features=...)`.
 
         Args:
             rows (`datasets.Dataset`, a streaming one, columns or rows): only the first of them are looked at.
+            remove_columns (`str` or sequence of `str`, *optional*): columns that came and that `map` drops.
 
         Returns:
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
         """
         known = dict(getattr(rows, "features", None) or {})
         stage = self._stage
-        columns = to_mapping(to_columns(stage.how, stage.pieces(mapping.first_rows(rows)), None))
+        pieces = stage.pieces(mapping.first_rows(rows))
+        made = to_columns(stage.how, pieces, None, carried=False)
+        dropped = {remove_columns} if isinstance(remove_columns, str) else set(remove_columns)
+        everything = to_mapping(to_columns(stage.how, pieces, None)).items()
+        columns = {name: column for name, column in everything if name in made or name not in dropped}
         embedded = None
         if self.store_embeddings:
             module = self._table.ready()
@@ -293,8 +306,10 @@ class DataCollatorWithPositionalEncoding(Settings):
             embedded = length, module.d_model, str(self._table.stored_dtype).removeprefix("torch.")
         return features_of(columns, known, embedded)
 
-    def map_arguments(self, dataset: Any, *, memory: int = mapping.MEMORY) -> dict[str, Any]:
-        r"""What `dataset.map` is to be told: `dataset.map(collate, **collate.map_arguments(dataset))`.
+    def map_arguments(
+        self, dataset: Any, *, memory: int = mapping.MEMORY, remove_columns: str | Sequence[str] = ()
+    ) -> dict[str, Any]:
+        r"""Return arguments for `dataset.map`: `dataset.map(collate, **collate.map_arguments(dataset))`.
 
         By itself `map` takes 1000 rows at a time, however long they are: with embeddings that is hundreds of MB more at
         the peak, and slower. Here a batch has as many as fit into `memory`, long documents few and short ones 1000.
@@ -303,10 +318,12 @@ class DataCollatorWithPositionalEncoding(Settings):
             dataset (`datasets.Dataset`, `IterableDataset`, or a `DatasetDict` of them): what is to be mapped. Its rows
                 are weighed where they lie, and a few of them tokenised; of a stream, the first ones stand for all.
             memory (`int`, *optional*, defaults to 64 MiB): about how many bytes a batch may take in each process.
+            remove_columns (`str` or sequence of `str`, *optional*): as in `map`. Give it here rather than to `map`,
+                which fills columns that are removed, and in `features`, with None.
 
         Returns:
-            `dict` of `batched`, `batch_size` and, where they are known, `features`. A batch of one row may take more
-            than `memory`.
+            `dict` of `batched`, `batch_size` and, where they are known, `features`; `remove_columns` where given. A
+            batch of one row may take more than `memory`.
 
         Raises:
             TypeError: if it is no data set.
@@ -322,7 +339,13 @@ class DataCollatorWithPositionalEncoding(Settings):
             1000
         """
         embedded = self._table.stored_bytes if self.store_embeddings else 0
-        return mapping.arguments(mapping.Mapped(self, self._stage, embedded), dataset, self.features, memory)
+        found = mapping.arguments(
+            mapping.Mapped(self, self._stage, embedded),
+            dataset,
+            lambda rows: self.features(rows, remove_columns=remove_columns),
+            memory,
+        )
+        return {**found, "remove_columns": remove_columns} if remove_columns else found
 
     @property
     def model_input_names(self) -> list[str]:

@@ -6,6 +6,7 @@ Reading and checking only; nothing is tokenised here, and the caller's objects a
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -241,10 +242,19 @@ def _is_row_of_ids(row: Any) -> bool:
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
+    if is_lazy_batch(given):  # what map keeps is neither decoded nor changed: only texts and ids are read
+        table, unread = given.pa_table, given.keys_to_format
+        return {name: table[name] if name in unread else given[name] for name in given}
     if isinstance(given, Mapping):
         return given
     names = given.column_names if is_table(given) else given.columns
     return {str(name): given[name] for name in names}
+
+
+def is_lazy_batch(given: object) -> bool:
+    """Return True for a batch of `datasets.map`, which decodes a column when it is read; imports nothing."""
+    loaded = sys.modules.get("datasets.formatting.formatting")
+    return loaded is not None and isinstance(given, loaded.LazyBatch)
 
 
 def is_table(given: object) -> bool:

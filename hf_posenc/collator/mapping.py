@@ -1,10 +1,11 @@
-"""What `dataset.map` is to be told of a collator, so that what it stores fits, and each batch fits into memory.
+"""Calls by `datasets.map`: what to return to it, and the arguments with which each batch fits into memory.
 
-Estimates from the sizes of rows, which Arrow knows without reading them; of a data set but a few rows are tokenised.
+Sizes are estimates from the sizes of rows, which Arrow gives without reading them; only a few rows are tokenised.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from .._arrow import column_sizes
 from .._explain import explain, shorten
+from .inputs import is_lazy_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,39 @@ _PER_TOKEN, _VECTORS, _CARRIED = 200, 4, 3
 _RATE, _MARGIN = 0.5, 1.25
 # Of longer data sets so many stretches of so many rows are weighed.
 _STRETCHES, _STRETCH = 100, 10_000
+
+# The modules of `datasets` whose `map` calls a function.
+_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")
+
+
+def is_mapped() -> bool:
+    """Return True if `datasets.map` calls the collator, which the batch alone does not show: it can be a plain `dict`."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in _MAPS
+
+
+def joins_columns(given: Any) -> bool:
+    """Return True if `datasets.map` will join the columns of this batch and the result of the collator."""
+    return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
+
+
+def removable(columns: Mapping[str, Any]) -> Any:
+    r"""Return a batch of which `datasets.map` drops the columns in `remove_columns`, which it does not for a `dict`.
+
+    Args:
+        columns (mapping from `str` to sequence): all columns, those that came included.
+
+    Returns:
+        `datasets.formatting.formatting.LazyBatch`.
+    """
+    import pyarrow as pa
+    from datasets.formatting.formatting import LazyBatch
+
+    batch = LazyBatch(pa.table({}), None)
+    batch.update(columns)
+    return batch
 
 
 def first_rows(rows: Any, count: int = _FEW) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..ragged import Ragged
-from .inputs import is_arrow
+from .inputs import as_list, is_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,13 +27,16 @@ from .arrangement import Arrangement
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
 
-def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding | None) -> dict[str, Column]:
-    r"""The columns of these pieces, by name.
+def to_columns(
+    how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding | None, *, carried: bool = True
+) -> dict[str, Column]:
+    r"""Return the columns of these pieces, by name.
 
     Args:
         how (`Arrangement`): its padding and names say which columns there are, and whether they are padded.
         pieces (`Pieces`): the tokenised rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
+        carried (`bool`, *optional*, defaults to `True`): add the columns that came.
 
     Returns:
         `dict`; `to_mapping` and `to_table` put it into the caller's form.
@@ -67,7 +70,8 @@ def to_columns(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding |
                     fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )
-        columns[name] = _carried(pieces, name)
+        if carried:
+            columns[name] = _carried(pieces, name)
     columns["length"] = pieces.ids.lengths
     return columns
 
@@ -106,13 +110,13 @@ def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
-    r"""Columns as `datasets.map` stores them fast: arrays, and lists of arrays where rows differ in length.
+    r"""Return columns as `datasets.map` stores them fast: arrays, and lists of arrays where rows differ in length.
 
     Example:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
         {'input_ids': [array([1, 2]), array([3])]}
     """
-    return {name: list(column) if isinstance(column, Ragged) else column for name, column in columns.items()}
+    return {name: list(column) if isinstance(column, Ragged) else as_list(column) for name, column in columns.items()}
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
