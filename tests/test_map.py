@@ -174,7 +174,7 @@ def test_map_removes_columns_in_processes_in_splits_and_behind_a_function(wordpi
     assert set(rows.map(collate, batched=True, num_proc=2, remove_columns=names).column_names) == MADE
     both = datasets.DatasetDict(train=rows, test=rows).map(collate, batched=True, remove_columns=names)
     assert {name for split in both.values() for name in split.column_names} == MADE
-    behind = rows.map(lambda batch: collate(batch), batched=True, remove_columns=names)
+    behind = rows.map(lambda batch: {**collate(batch)}, batched=True, remove_columns=names)
     assert set(behind.column_names) == MADE
     assert set(rows.map(collate.columns, batched=True, remove_columns=names).column_names) == MADE
 

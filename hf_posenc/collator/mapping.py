@@ -44,7 +44,7 @@ _MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")
 
 
 def is_mapped() -> bool:
-    """Return True if `datasets.map` calls the collator, which the batch alone does not show: it can be a plain `dict`."""
+    """Return True if `datasets.map` calls the collator; its batches of streams and tensors are plain `dict`s."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
