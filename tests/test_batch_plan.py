@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,51 @@ def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
             BatchPlan.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         BatchPlan.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"token_budget": ...}, ["settings of a plan", "'rank'"]),
+        ({"shapes": ...}, ["settings of a plan", "['multiple_of'"]),
+        ({"colour": 3}, ["'colour'"]),
+        ({"token_budget": "8"}, ["token_budget must be a whole number", "'8'"]),
+        ({"token_budget": 0}, ["token_budget must be positive"]),
+        ({"world_size": None}, ["world_size must be a whole number"]),
+        ({"world_size": 3}, ["2 batches", "3 ranks"]),
+        ({"rank": 1}, ["rank must be below world_size"]),
+        ({"multiple_of": 0.5}, ["multiple_of must be a whole number"]),
+        ({"shapes": 5}, ["shapes must be"]),
+        ({"shapes": [8, "9"]}, ["shapes must be"]),
+        ({"rank": "0"}, ["rank must be a whole number", "'0'"]),
+        ({"order": np.array([0.5, 1])}, ["order must be flat whole numbers"]),
+        ({"order": np.array([[0, 1]])}, ["order must be flat whole numbers"]),
+        ({"order": np.array([1, 1])}, ["order must", "once"]),
+        ({"order": np.array([-1, 1])}, ["order must", "once"]),
+        ({"batch_offsets": np.array([0, 2, 1])}, ["batch_offsets must rise"]),
+        ({"batch_offsets": np.array([0, 1, 5])}, ["batch_offsets must rise"]),
+        ({"batch_offsets": np.array([1, 2])}, ["batch_offsets must rise"]),
+        ({"batch_offsets": np.array([], dtype=int)}, ["batch_offsets must rise"]),
+        ({"lines": [1, 2]}, ["settings"]),
+    ],
+)
+def test_a_plan_that_was_tampered_with_is_refused_by_what_is_wrong_in_it(
+    tmp_path: Path, change: dict[str, Any], words: list[str]
+) -> None:
+    with np.load(_saved(tmp_path)) as file:
+        arrays = {name: file[name] for name in ("order", "batch_offsets")}
+        settings = json.loads(str(file["settings"]))
+    arrays |= {name: value for name, value in change.items() if name in arrays}
+    settings |= {name: value for name, value in change.items() if name not in arrays}
+    settings = {name: value for name, value in settings.items() if value is not ...}
+    with (tmp_path / "other").open("wb") as file:
+        np.savez(file, **arrays, settings=np.array(json.dumps(change.get("lines", settings))))
+    with pytest.raises(ValueError, match="the file holds no plan of batches") as caught:
+        BatchPlan.load(tmp_path / "other")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_lengths_of_other_documents_are_refused_beside_a_saved_plan(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the plan has document 1[\s\S]*1 lengths"):
+        BatchPlan.load(_saved(tmp_path), lengths=[5])

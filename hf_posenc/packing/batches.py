@@ -5,18 +5,24 @@ It is followed, figured, saved and loaded here; how it is made is in `budget`.
 
 from __future__ import annotations
 
+import json
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain
-from .archive import read_plan, write_plan
+from .._explain import explain, shorten
 from .checks import checked_lengths, checked_rank, whole_number
 from .runs import gathered
 from .shapes import Cost, padded, row_costs
+
+_SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the settings in a plan's file
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -191,7 +197,7 @@ class BatchPlan:
         return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        r"""Writes the plan as a NumPy archive: its two arrays, and a line of settings. Lengths and cost stay behind.
+        r"""Write the plan as a NumPy archive of two arrays and a line of settings, without lengths and cost.
 
         Args:
             path (`str` or path): the file, replaced if it is there.
@@ -205,19 +211,14 @@ class BatchPlan:
             >>> BatchPlan.load(path)
             BatchPlan(batches=3, documents=6, token_budget=12)
         """
-        settings = {
-            "token_budget": self.token_budget,
-            "world_size": self.world_size,
-            "rank": self.rank,
-            "multiple_of": self.multiple_of,
-            "shapes": self.shapes,
-        }
+        settings = json.dumps({name: getattr(self, name) for name in _SAVED})
         offsets = self.batch_offsets - self.batch_offsets[0]
-        write_plan(path, self._documents, offsets, settings)
+        with Path(path).open("wb") as file:  # given a name, NumPy would add an ending to it
+            np.savez(file, order=self._documents, batch_offsets=offsets, settings=np.array(settings))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, lengths: ArrayLike | None = None) -> BatchPlan:
-        r"""A plan that was saved.
+        r"""Load a plan that was saved.
 
         Args:
             path (`str` or path): the file.
@@ -227,17 +228,44 @@ class BatchPlan:
             `BatchPlan` with the same batches.
 
         Raises:
-            ValueError: if the file holds no plan.
+            ValueError: if the file holds no plan, or a plan of more documents than there are lengths.
         """
-        order, batch_offsets, settings = read_plan(path)
-        shapes = settings.pop("shapes")
-        return cls(
-            order=order,
-            batch_offsets=batch_offsets,
-            shapes=None if shapes is None else tuple(shapes),
-            lengths=None if lengths is None else checked_lengths(lengths),
-            **settings,
-        )
+        try:
+            # Opened here: NumPy leaves a file open that turns out to be no archive.
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
+                order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
+            plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
+            _check_arrays(plan)
+        except (
+            AttributeError,
+            EOFError,
+            IndexError,
+            KeyError,
+            RuntimeError,  # of nesting without end
+            TypeError,
+            ValueError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as problem:
+            raise ValueError(
+                explain(
+                    "the file holds no plan of batches",
+                    got=f"{os.fspath(path)}: {' '.join(str(problem).split())}",
+                    fix="plan_batches(lengths, token_budget).save(path)",
+                )
+            ) from None
+        if lengths is None:
+            return plan
+        sizes, last = checked_lengths(lengths), int(order.max(initial=-1))
+        if last >= len(sizes):
+            raise ValueError(
+                explain(
+                    f"the plan has document {last}, and every document needs a length",
+                    got=f"{len(sizes)} lengths",
+                    fix="the lengths that the plan was made of",
+                )
+            )
+        return replace(plan, lengths=sizes)
 
     def __repr__(self) -> str:
         ranks = "" if self.world_size == 1 else f"steps={self.steps}, world_size={self.world_size}, "
@@ -269,3 +297,41 @@ class BatchPlan:
                 )
             )
         return self.lengths
+
+
+def _checked_settings(settings: Any) -> dict[str, Any]:
+    """Return the settings of a plan's file as arguments of `BatchPlan`; raise where they are none."""
+    if not isinstance(settings, dict) or set(settings) != set(_SAVED):
+        names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
+        raise ValueError(explain(f"the settings of a plan are {', '.join(_SAVED)}", got=names))
+    checked = dict(settings)
+    for name in ("token_budget", "world_size", "multiple_of"):
+        if name != "multiple_of" or settings[name] is not None:
+            checked[name] = whole_number(name, settings[name], example=8)
+    if settings["rank"] is not None:
+        checked["rank"] = checked_rank(settings["rank"], checked["world_size"])
+    if settings["shapes"] is not None:
+        if not isinstance(settings["shapes"], list):
+            raise TypeError(explain("shapes must be a list of lengths", got=shorten(settings["shapes"])))
+        checked["shapes"] = tuple(whole_number("shapes", shape, example=16) for shape in settings["shapes"])
+    return checked
+
+
+def _check_arrays(plan: BatchPlan) -> None:
+    """Raise where the arrays of a plan's file are not those of a plan."""
+    for name in ("order", "batch_offsets"):
+        array = getattr(plan, name)
+        if array.ndim != 1 or array.dtype.kind != "i":
+            raise ValueError(explain(f"{name} must be flat whole numbers", got=f"{array.ndim}-D {array.dtype}"))
+    order, batch_offsets = plan.order, plan.batch_offsets
+    if order.min(initial=0) < 0 or len(np.unique(order)) < len(order):
+        raise ValueError(explain("order must hold the number of each document once", got=shorten(order.tolist())))
+    ends = batch_offsets[[0, -1]].tolist() if len(batch_offsets) else []
+    if ends != [0, len(order)] or (np.diff(batch_offsets) <= 0).any():
+        raise ValueError(
+            explain(f"batch_offsets must rise from 0 to {len(order)}", got=shorten(batch_offsets.tolist()))
+        )
+    if plan.rank is None and len(plan) % plan.world_size:
+        raise ValueError(
+            explain(f"every step has a batch for each of {plan.world_size} ranks", got=f"{len(plan)} batches")
+        )
