@@ -12,6 +12,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -22,11 +23,16 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from hf_posenc import (
+    AttentionMask,
     DataCollatorWithPositionalEncoding,
     TokenBudgetBatchSampler,
     lengths_of,
+    pack,
     pack_dataset,
+    padding_mask,
     plan_batches,
+    position_ids_from_lengths,
+    split_long,
 )
 from hf_posenc.sampling.widths import PadToShapes
 from hf_posenc.sampling.window import packed_window
@@ -166,10 +172,53 @@ def test_a_sampler_of_lengths_follows_the_plan_of_its_epoch() -> None:
         assert list(sampler) == [batch.tolist() for batch in plan]  # and again
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
-def test_lengths_may_be_any_sequence_of_whole_numbers(kind: Any) -> None:
-    expected = list(TokenBudgetBatchSampler(LENGTHS, BUDGET))
-    assert list(TokenBudgetBatchSampler(kind(LENGTHS.tolist()), BUDGET)) == expected
+BACKWARDS = range(len(LENGTHS), 0, -1)  # an index that names other rows than it numbers
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list,
+        tuple,
+        np.array,
+        torch.tensor,
+        pa.array,
+        lambda lengths: pa.chunked_array([lengths[:7], lengths[7:]]),
+        lambda lengths: datasets.Dataset.from_dict({"length": lengths})["length"],
+        pd.Series,
+        pd.Index,
+        lambda lengths: pd.Series(lengths, index=[f"row {number}" for number in BACKWARDS]),
+        *(
+            lambda lengths, dtype=dtype: pd.Series(lengths, index=BACKWARDS, dtype=dtype)
+            for dtype in ("int64", "uint8", "Int64", "int64[pyarrow]")
+        ),
+    ],
+)
+def test_lengths_may_be_any_sequence_of_whole_numbers_whatever_its_index(kind: Any) -> None:
+    given_as = kind(LENGTHS.tolist())
+    expected = [batch.tolist() for batch in plan_batches(LENGTHS, BUDGET)]
+    assert list(TokenBudgetBatchSampler(given_as, BUDGET)) == expected
+    assert [batch.tolist() for batch in plan_batches(given_as, BUDGET)] == expected
+    assert pack(given_as, BUDGET).order.tolist() == pack(LENGTHS, BUDGET).order.tolist()
+    assert split_long(given_as, 7)[0].tolist() == split_long(LENGTHS, 7)[0].tolist()
+    assert padding_mask(given_as).equal(padding_mask(LENGTHS))
+    assert np.array_equal(position_ids_from_lengths(given_as), position_ids_from_lengths(LENGTHS))
+    mask = AttentionMask.from_lengths(given_as, prefix=given_as, look_ahead=True)
+    assert mask.dense().equal(AttentionMask.from_lengths(LENGTHS, prefix=LENGTHS, look_ahead=True).dense())
+
+
+def test_a_table_of_pandas_is_sampled_by_the_lengths_of_its_rows_whatever_its_index() -> None:
+    ids = [list(range(length)) for length in LENGTHS]
+    frame = pd.DataFrame({"text": "a", "input_ids": ids}, index=BACKWARDS)
+    assert lengths_of(frame).tolist() == LENGTHS.tolist()
+    assert list(TokenBudgetBatchSampler(frame, BUDGET)) == list(TokenBudgetBatchSampler(LENGTHS, BUDGET))
+
+
+def test_a_sampler_keeps_its_plan_when_the_lengths_it_was_given_change() -> None:
+    lengths = LENGTHS.copy()
+    sampler = TokenBudgetBatchSampler(lengths, BUDGET)
+    lengths[:] = 1
+    assert list(sampler) == list(TokenBudgetBatchSampler(LENGTHS, BUDGET))
 
 
 def test_a_sampler_of_a_plan_follows_it_in_every_epoch() -> None:
@@ -218,6 +267,84 @@ def test_a_sampler_resumes_wherever_it_was_saved(epoch: int, data: st.DataObject
     fresh.load_state_dict(state)
     fresh.set_epoch(epoch + 1)
     assert len(list(fresh)) == len(whole)
+
+
+def _sampler(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> TokenBudgetBatchSampler:
+    return TokenBudgetBatchSampler(lengths, budget, **more)
+
+
+def _follower(lengths: Any = LENGTHS, budget: int = BUDGET, **more: Any) -> TokenBudgetBatchSampler:
+    return TokenBudgetBatchSampler(plan_batches(lengths, budget, **more))
+
+
+@pytest.mark.parametrize(
+    ("saved", "here", "named"),
+    [
+        (_sampler(), _sampler(seed=1), "seed"),
+        (_sampler(), _sampler(LENGTHS[::-1]), "lengths"),
+        (_sampler(), _sampler(np.roll(LENGTHS, 1)), "lengths"),
+        (_sampler(), _sampler(LENGTHS[:-1]), "lengths"),
+        (_sampler(), _sampler(window=300), "window"),
+        (_sampler(), _sampler(budget=BUDGET + 1), "token_budget"),
+        (_sampler(), _sampler(world_size=2), "world_size"),
+        (_sampler(), _sampler(multiple_of=2), "multiple_of"),
+        (_sampler(), _sampler(shapes=4), "shapes"),
+        (_sampler(shapes=4), _sampler(shapes=5), "shapes"),
+        (_sampler(), _sampler(cost=lambda width: width * 1.001), "cost"),
+        (_sampler(cost=lambda width: width * 1.001), _sampler(cost=lambda width: width * 1.002), "cost"),
+        (_sampler(), _follower(), "window"),
+        (_follower(), _sampler(), "batches"),
+        (_follower(), _follower(seed=1), "batches"),
+        (_follower(world_size=2, rank=0), _follower(world_size=2, rank=1), "rank"),
+    ],
+)
+def test_a_state_of_other_lengths_or_settings_is_refused_by_name(saved: Any, here: Any, named: str) -> None:
+    state = saved.state_dict(1)
+    expected = list(here)
+    with pytest.raises(ValueError, match="the state belongs to another plan") as caught:
+        here.load_state_dict(state)
+    assert f" {named}" in str(caught.value).splitlines()[1]
+    assert list(here) == expected  # and nothing of it was taken
+
+
+def test_a_state_goes_on_in_equal_samplers_of_every_rank_and_kind_of_lengths() -> None:
+    settings: dict[str, Any] = {"shapes": 4, "window": 50, "cost": lambda width: width * 1.5}
+    saved = _sampler(world_size=2, rank=0, **settings)
+    state = json.loads(json.dumps(saved.state_dict(2)))
+    for lengths in (LENGTHS.tolist(), pd.Series(LENGTHS, index=BACKWARDS), documents()):
+        for rank in range(2):
+            whole = list(fresh := _sampler(lengths, world_size=2, rank=rank, **settings))
+            fresh.load_state_dict(state)
+            assert list(fresh) == whole[2:]
+    follower = _follower(seed=3)
+    whole = list(follower)
+    follower.load_state_dict(json.loads(json.dumps(_follower(seed=3).state_dict(2))))
+    assert list(follower) == whole[2:]
+
+
+STATE = _sampler().state_dict(1)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ({}, ValueError, ["another plan", "epoch is missing", "seed is missing"]),
+        ({"epoch": 0, "step": 1}, ValueError, ["another plan", "token_budget is missing"]),
+        ({**STATE, "sede": 1}, ValueError, ["another plan", "sede is unknown here"]),
+        (None, TypeError, ["a state is a dict", "None"]),
+        ({**STATE, "epoch": "0"}, TypeError, ["epoch must be a whole number", "'0'"]),
+        ({**STATE, "epoch": -1}, ValueError, ["epoch must be at least 0", "-1"]),
+        ({**STATE, "step": None}, TypeError, ["step must be a whole number", "None"]),
+        ({**STATE, "step": 10_000}, ValueError, ["the plan has", "10000"]),
+    ],
+)
+def test_what_is_no_state_is_refused_in_our_words(state: Any, kind: type[Exception], words: list[str]) -> None:
+    sampler = _sampler()
+    with pytest.raises(kind) as caught:
+        sampler.load_state_dict(state)
+    for word in words:
+        assert word in str(caught.value)
+    assert sampler.epoch == 0
 
 
 def test_a_sampler_travels_to_another_process() -> None:
@@ -318,7 +445,7 @@ NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
         ["the state belongs to another plan", "400 documents"],
     ),
     (
-        lambda: TokenBudgetBatchSampler([5, 3], 8).load_state_dict({"epoch": 0, "step": 9, "steps": 2, "documents": 2}),
+        lambda: TokenBudgetBatchSampler([5, 5], 8).load_state_dict(TokenBudgetBatchSampler([5, 5], 8).state_dict(9)),
         ValueError,
         ["the plan has 2 steps", "step 9"],
     ),

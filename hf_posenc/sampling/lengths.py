@@ -22,7 +22,8 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     data set is read row by row.
 
     Args:
-        dataset (`datasets.Dataset`, or anything with a length whose rows are mappings): tokenised already.
+        dataset (`datasets.Dataset`, `pandas.DataFrame`, or anything with a length whose rows are mappings): tokenised
+            already.
         column (`str`, *optional*, defaults to `"input_ids"`): the column that holds the tokens.
 
     Returns:
@@ -57,6 +58,9 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         )
     if is_arrow(dataset):
         return _of_arrow(dataset, column)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(dataset, pandas.DataFrame):
+        dataset = dataset.to_dict("records")
     return np.fromiter(_one_by_one(dataset, column), dtype=np.int64, count=len(dataset))
 
 

@@ -5,8 +5,11 @@ Planning is `plan_batches`; which rows belong together is not decided here.
 
 from __future__ import annotations
 
+import hashlib
+import numbers
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .._explain import explain
+from .._explain import explain, shorten
 from ..packing import BatchPlan, plan_batches
-from ..packing.checks import whole_number
-from ..packing.shapes import Cost
+from ..packing.checks import checked_lengths, whole_number
+from ..packing.shapes import Cost, padded, row_costs
 from .lengths import is_arrow, lengths_of
 
 
@@ -72,7 +75,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self._step = 0  # where the next iteration begins
         self._given = 0  # batches handed out in this epoch
-        self._lengths: NDArray[Any] | Sequence[int] | None = None
+        self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank
         if isinstance(source, BatchPlan):
@@ -96,7 +99,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self._plan_given = None
         self._settings: dict[str, Any] = {"window": window, "seed": seed, "cost": cost}
         self._settings |= {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
-        self._lengths = source if _holds_numbers(source) else lengths_of(source, column)
+        self._lengths = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
         if shapes is not None:  # chosen once, not in every epoch
             self._settings["shapes"] = self.plan.shapes
             self._planned = None
@@ -108,13 +111,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             return self._plan_given
         key = self.epoch, self._world_size or _processes_of_accelerate()
         if self._planned is None or self._planned[0] != key:
-            made = plan_batches(
-                self._lengths if self._lengths is not None else (),
-                epoch=self.epoch,
-                world_size=key[1],
-                rank=self.rank,
-                **self._settings,
-            )
+            made = plan_batches(self._lengths, epoch=self.epoch, world_size=key[1], rank=self.rank, **self._settings)
             self._planned = key, made
         return self._planned[1]
 
@@ -142,55 +139,89 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if number != self.epoch:
             self.epoch, self._step, self._given = number, 0, 0
 
-    def state_dict(self, step: int | None = None) -> dict[str, int]:
-        r"""Where this epoch stands, to be saved with a checkpoint.
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        r"""Return the position in this epoch, to be saved with a checkpoint.
 
         Args:
             step (`int`, *optional*): how many steps of this epoch are done. By default as many as were handed out,
                 which is more where workers or accelerate fetch batches ahead: then count yourself.
 
         Returns:
-            `dict` for `load_state_dict`.
+            `dict` for `load_state_dict`: `epoch`, `step`, and everything that the batches depend on, lengths and `cost`
+            as digests. JSON can hold it. The ranks of a sampler of lengths have the same state.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
             >>> batches = iter(sampler)
             >>> first = next(batches)
-            >>> sampler.state_dict()
-            {'epoch': 0, 'step': 1, 'steps': 3, 'documents': 6}
+            >>> state = sampler.state_dict()
+            >>> state["epoch"], state["step"], state["seed"], state["lengths"]
+            (0, 1, 1, '308108c3a971b957')
             >>> fresh = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
-            >>> fresh.load_state_dict(sampler.state_dict())
+            >>> fresh.load_state_dict(state)
             >>> list(fresh) == list(batches)
             True
         """
         plan = self.plan
         done = self._given * plan.steps // max(len(plan), 1) if step is None else step
-        return {"epoch": self.epoch, "step": done, "steps": plan.steps, "documents": plan.documents}
+        return {"epoch": self.epoch, "step": whole_number("step", done, at_least=0, example=0), **self._identity}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        r"""Goes on where `state_dict` was asked: the next iteration begins there. Takes no time, whatever the step.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        r"""Continue from a saved position: the next iteration begins there. Takes no time, whatever the step.
 
         Args:
-            state (`dict`): what `state_dict` gave.
+            state (`dict`): what `state_dict` returned.
 
         Raises:
-            ValueError: if it was saved for other documents or settings.
+            ValueError: if it was saved for other lengths or settings, lacks a key or has an unknown one.
+            TypeError: if it is not a `dict`, or its epoch or step is not a whole number.
         """
-        before = self.epoch
-        self.epoch = state["epoch"]
-        plan = self.plan
-        if (state["steps"], state["documents"]) != (plan.steps, plan.documents):
-            self.epoch = before
+        if not isinstance(state, Mapping):
+            raise TypeError(explain("a state is a dict", got=shorten(state), fix="sampler.state_dict()"))
+        plan = self.plan  # of another epoch perhaps: all have the same number of steps
+        here = {name: state.get(name) for name in ("epoch", "step")} | self._identity
+        differ = [
+            f"{name}: saved {shorten(state[name])}, here {shorten(here[name])}"
+            for name in here
+            if name in state and state[name] != here[name]
+        ]
+        differ += [f"{name} is missing" for name in here if name not in state]
+        differ += [f"{name} is unknown here" for name in state if name not in here]
+        if differ:
             raise ValueError(
                 explain(
-                    "the state belongs to another plan",
-                    got=f"saved with {state['steps']} steps of {state['documents']} documents, "
-                    f"here are {plan.steps} of {plan.documents}",
-                    fix="the same lengths, token_budget, world_size and further settings as when it was saved",
+                    "the state belongs to another plan, or is not whole",
+                    got=f"{'; '.join(differ)} ({plan.steps} steps of {plan.documents} documents here)",
+                    fix="the same lengths, in the same order, and the same settings as when it was saved",
                 )
             )
-        rest = plan.from_step(state["step"])  # out of range is refused now, with the figures
-        self._step, self._given = state["step"], len(plan) - len(rest)
+        epoch, step = (whole_number(name, state[name], at_least=0, example=0) for name in ("epoch", "step"))
+        rest = plan.from_step(step)  # out of range is refused, with the figures
+        self.epoch, self._step, self._given = epoch, step, len(plan) - len(rest)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """Everything that the batches of every epoch depend on, apart from the rank: settings, and digests."""
+        plan = self.plan
+        names = () if self._plan_given is not None else ("window", "seed")
+        return {
+            "token_budget": plan.token_budget,
+            "world_size": plan.world_size,
+            "multiple_of": plan.multiple_of,
+            "shapes": None if plan.shapes is None else list(plan.shapes),
+            **{name: int(self._settings[name]) for name in names},
+            **self._digests,
+        }
+
+    @cached_property
+    def _digests(self) -> dict[str, Any]:
+        """Digests of what is too long for a state, computed once: some loaders save one after every batch."""
+        plan = self.plan
+        if self._plan_given is not None:
+            return {"rank": plan.rank, "batches": _digest(plan.order, plan.batch_offsets)}
+        widths = np.unique(padded(np.unique(self._lengths), plan.multiple_of, plan.shapes))
+        cost = None if plan.cost is None else _digest(row_costs(widths, plan.cost))
+        return {"cost": cost, "lengths": _digest(self._lengths)}
 
     @property
     def sampler(self) -> TokenBudgetBatchSampler:
@@ -223,13 +254,24 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             )
 
 
+def _digest(*arrays: NDArray[Any]) -> str:
+    """Return a hash of the values of arrays, the same on every machine."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        hashed.update(array.astype("<i8" if array.dtype.kind in "iu" else "<f8").tobytes())
+    return hashed.hexdigest()
+
+
 def _holds_numbers(source: Any) -> bool:
-    """Whether these are lengths already, in whatever kind of sequence; an empty one is as good."""
-    if isinstance(source, (np.ndarray, torch.Tensor)):
+    """Return whether these are lengths already, in any kind of sequence or array; an empty sequence counts as such."""
+    if isinstance(source, np.ndarray | torch.Tensor):
         return True
-    if is_arrow(source) or not isinstance(source, Sequence):
+    if is_arrow(source):
         return False
-    return not len(source) or isinstance(source[0], (int, np.integer))
+    if isinstance(source, Sequence):
+        return not len(source) or isinstance(source[0], numbers.Number)
+    # Series and indices of pandas, arrays of Arrow. `source[0]` is not the first of a series with another index.
+    return hasattr(source, "__array__") and np.asarray(source).dtype.kind != "O"
 
 
 def _refuse_settings(given: dict[str, Any]) -> None:
