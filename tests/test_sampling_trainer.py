@@ -22,7 +22,7 @@ import transformers
 from test_readme import REPO
 from torch.utils.data import DataLoader
 from trainer_runs import QUIET, TEXTS
-from transformers import BertConfig, GPT2Config, LlamaConfig, Trainer, TrainingArguments
+from transformers import BertConfig, GPT2Config, LlamaConfig, Seq2SeqTrainer, Trainer, TrainingArguments
 
 from hf_posenc import (
     DataCollatorWithPositionalEncoding,
@@ -340,6 +340,33 @@ def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(
 
     with pytest.raises(ValueError, match=r"document \d+ has 12 tokens, a batch may cost 8"):
         run(Tiny, tmp_path)
+
+
+def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made() -> None:
+    with pytest.raises(TypeError) as caught:
+
+        class Late(Watched, TokenBudgetMixin, token_budget=64): ...
+
+    assert "TokenBudgetMixin must stand before Watched" in str(caught.value)
+    assert "class Late(TokenBudgetMixin, Watched, token_budget=64): ..." in str(caught.value)
+    with pytest.raises(TypeError, match=r"class Plain\(TokenBudgetMixin, Seq2SeqTrainer, token_budget=8192\)"):
+
+        class Plain(Seq2SeqTrainer, TokenBudgetMixin): ...
+
+    class Base(TokenBudgetMixin, token_budget=64): ...
+
+    with pytest.raises(TypeError, match="Base must stand before Watched"):
+
+        class Inherited(Watched, Base): ...
+
+    class Right(Base, Watched): ...
+
+    class Between(Watched, TokenBudgetMixin, Trainer, token_budget=64): ...  # still before Trainer
+
+    class Further(Right): ...
+
+    for kind in (Right, Between, Further):
+        assert kind.batch_settings == {"token_budget": 64}
 
 
 # ---------------------------------------------------------------------------------------------------------- packed rows

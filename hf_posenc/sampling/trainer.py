@@ -45,7 +45,8 @@ class TokenBudgetMixin:
             `TrainingArguments`. With `multiple_of` or `shapes` the collator is told to pad to them.
 
     Raises:
-        TypeError: for a setting that does not exist, or a data set that cannot be planned ahead.
+        TypeError: for a class that names `Trainer` before the mixin, a setting that does not exist, or a data set that
+            cannot be planned ahead.
         ValueError: for what cannot be planned, and for arguments that choose another sampling.
 
     Example:
@@ -80,6 +81,19 @@ class TokenBudgetMixin:
             raise TypeError(unknown_keyword(wrong[0], _SETTINGS, called_here))
         cls.batch_settings = {**cls.batch_settings, **settings}
         super().__init_subclass__()
+        # Where the mixin stands last, the loader of another base hides its own, and no batch would be planned.
+        makers = [base for base in cls.__mro__ if "get_train_dataloader" in vars(base)]
+        if makers[-1] is TokenBudgetMixin and not all(issubclass(base, TokenBudgetMixin) for base in makers):
+            right = sorted(cls.__bases__, key=lambda base: not issubclass(base, TokenBudgetMixin))
+            keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
+            raise TypeError(
+                explain(
+                    f"{right[0].__name__} must stand before {right[1].__name__}, which would make ordinary batches",
+                    got=f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)})",
+                    fix=f"class {cls.__name__}({', '.join(base.__name__ for base in right)}"
+                    f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
+                )
+            )
 
     def get_train_dataloader(self) -> Any:
         """The loader of the training data, with batches by tokens, as accelerate prepares it."""
@@ -195,12 +209,6 @@ def _shifts_labels(trainer: Any) -> bool:
     is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     is_seq2seq = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     return not is_seq2seq and (is_causal or bool(getattr(trainer, "_loss_shifts_labels", False)))
-
-
-def _loader_settings(args: Any) -> dict[str, Any]:
-    """What `TrainingArguments` of this version of transformers says of the loader."""
-    found = {name: getattr(args, f"dataloader_{name}", None) for name in _LOADER}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _worker_seed(args: Any) -> Any:
