@@ -583,6 +583,96 @@ def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_neve
             assert not looks_trained(table)
 
 
+def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> None:
+    """Three hundred steps on rows of 32 tokens: the other rows are as they were drawn, and outnumber those by far."""
+    model = GPT2.build("LMHeadModel", n_positions=1024, n_embd=32).train()
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=2e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        inputs = torch.randint(20, VOCABULARY, (4, 8), generator=generator).repeat(1, 4)  # what comes next is known
+        model(input_ids=inputs, labels=inputs).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    before = _whole(model)
+    with pytest.raises(ValueError, match=r"this replaces 1024 trained positions.*\n  got: the first 32 of 1024: rows"):
+        use_sinusoidal_positions(model)
+    _assert_same(before, _whole(model))
+
+
+def _short_rows(change: str, table: torch.Tensor) -> None:
+    """What training on rows of 32 tokens, or fewer, does to a table; each sign alone."""
+    first = table[:32]
+    if change == "alike":
+        first[:] = first[:1] + 0.1 * first
+    elif change == "longer":
+        first *= 52
+    elif change == "shorter":
+        first *= 0.2
+    elif change == "one direction":
+        first += 0.2 * first.norm(dim=1).mean() / table.shape[1] ** 0.5
+    elif change == "opposite neighbours":
+        first[1::2] = -first[::2] + 0.1 * first[1::2]
+    elif change == "one row":
+        first[:1] *= 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("change", ["alike", "longer", "shorter", "one direction", "opposite neighbours", "one row"])
+def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: torch.dtype) -> None:
+    model = BERT.build(max_position_embeddings=2048, hidden_size=128).to(dtype)
+    with torch.no_grad():
+        _short_rows(change, model.embeddings.position_embeddings.weight)
+    with pytest.raises(ValueError, match="this replaces 2048 trained positions"):
+        use_sinusoidal_positions(model)
+
+
+@every_family
+def test_a_fresh_table_counts_as_random_in_every_family_and_dtype(family: Family) -> None:
+    for seed in range(1, 4):
+        model = family.build(seed=seed)
+        for name, first in _expected(family, model).items():
+            rows = model.get_parameter(name)[first:]
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                assert not looks_trained(rows.to(dtype)), (name, seed, dtype)
+
+
+def test_fresh_tables_of_all_sizes_count_as_random() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for width in (1, 2, 3, 8, 128):
+        for rows in (1, 2, 3, 5, 33, 512):
+            for _ in range(20):
+                table = torch.randn(rows, width, generator=generator)
+                uniform = torch.rand(rows, width, generator=generator) - 0.5
+                table[rows // 2] = 0.0  # padding
+                assert not looks_trained(table), (rows, width)
+                assert not looks_trained(uniform), (rows, width)
+
+
+@pytest.mark.parametrize("initialiser", ["positive", "constant", "falling"])
+def test_a_table_as_its_models_own_initialiser_draws_it_is_random_and_one_that_moved_is_not(initialiser: str) -> None:
+    class Own(transformers.BertModel):
+        def _init_weights(self, module: nn.Module) -> None:
+            if isinstance(module, nn.Embedding):
+                ones = torch.ones_like(module.weight)
+                numbers = {"positive": torch.rand_like(ones), "constant": ones, "falling": torch.randn_like(ones)}
+                module.weight.data.copy_(numbers[initialiser])
+                if initialiser == "falling":
+                    module.weight.data /= torch.arange(1, len(ones) + 1)[:, None] ** 0.5
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = Own(BERT.config(max_position_embeddings=512))
+    table = model.embeddings.position_embeddings.weight
+    model._init_weights(model.embeddings.position_embeddings)
+    report = use_sinusoidal_positions(model)
+    assert report.tables[0].was == "random"
+    report.remove()
+    with torch.no_grad():
+        table[:32] *= 52
+    with pytest.raises(ValueError, match="this replaces 512 trained positions"):
+        use_sinusoidal_positions(model)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
 def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is_seen(
