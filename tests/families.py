@@ -464,6 +464,91 @@ MORE_REFUSED: dict[str, tuple[str, Family]] = {
 }
 
 
+class OwnConfig(transformers.PreTrainedConfig):
+    """Of `OwnModel`."""
+
+    model_type = "own"
+
+    def __init__(self, reads: tuple[str, ...] = ("positions",), **more: Any) -> None:
+        super().__init__(**more)
+        self.reads = list(reads)
+
+
+class OwnModel(transformers.PreTrainedModel):
+    r"""A small model of somebody's own, with one head of attention, and tables that it reads in several ways.
+
+    Args:
+        config (`OwnConfig`): `reads` lists what it has: `"positions"` are learned absolute ones; of the others none is.
+    """
+
+    config_class = OwnConfig
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        self.words = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.query, self.key = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        sizes = {"offsets": (2 * ROOM, 1), "distances": (ROOM, 1), "scalar gate": (ROOM, 1), "labels": (7, WIDTH)}
+        for name in config.reads:
+            rows, width = sizes.get(name, (ROOM, WIDTH))
+            setattr(self, name.replace(" ", "_"), torch.nn.Embedding(rows, width))
+        self.post_init()
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.words
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> Any:
+        x, reads = self.words(input_ids), self.config.reads
+        length, steps = x.shape[1], torch.arange(x.shape[1])
+        if "positions" in reads:
+            x = x + self.positions(steps)
+        if "slice" in reads:
+            x = x + self.slice.weight[:length]
+        if "after prompt" in reads:  # positions of a prompt and of tokens, from one table
+            every = self.after_prompt(torch.arange(length + 3))
+            x = torch.cat([every[:3].expand(len(x), -1, -1), x + every[3:]], dim=1)
+        if "prompt" in reads:
+            x = torch.cat([self.prompt(torch.arange(8)).expand(len(x), -1, -1), x], dim=1)
+        if "gate" in reads:
+            x = x * torch.sigmoid(self.gate(steps))
+        if "scalar gate" in reads:
+            x = x * torch.sigmoid(self.scalar_gate(steps).expand(-1, WIDTH))
+        if "labels" in reads:
+            x = x + torch.softmax(x @ self.labels(torch.arange(7)).T, dim=-1) @ self.labels(torch.arange(7))
+        every = torch.arange(x.shape[1])
+        scores = self.query(x) @ self.key(x).mT
+        if "offsets" in reads:
+            apart = every[:, None] - every
+            scores = scores + self.offsets(apart + ROOM)[..., 0]
+        if "distances" in reads:  # a row for each distance, from 0 on
+            scores = scores + self.distances(every)[(every[:, None] - every).abs(), 0]
+        if "row of offsets" in reads:  # from the most negative one on: 2T - 1 of them, counted from 0
+            rows = self.row_of_offsets(torch.arange(2 * len(every) - 1))
+            scores = scores + (self.query(x) @ rows.T).gather(
+                -1, (every[:, None] - every + len(every) - 1).expand(len(x), -1, -1)
+            )
+        if "skewed" in reads:  # the last T rows, as in the Music Transformer
+            scores = scores + self.query(x) @ self.skewed.weight[ROOM - len(every) :].T
+        if "skewed from zero" in reads:
+            scores = scores + self.query(x) @ self.skewed_from_zero(every).T
+        if attention_mask is not None and attention_mask.shape[1] == x.shape[1]:
+            scores = scores.masked_fill(attention_mask[:, None] == 0, -1e9)
+        hidden = x + torch.softmax(scores, dim=-1) @ x
+        return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
+
+
+DECOYS = (
+    *("prompt", "labels", "gate", "scalar gate", "offsets", "distances", "row of offsets", "skewed"),
+    "skewed from zero",
+)
+
+
+def own_model(*reads: str) -> OwnModel:
+    """A new `OwnModel` in evaluation mode."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return OwnModel(OwnConfig(reads)).eval()
+
+
 def tokens(family: Family, length: int = 7, target_length: int = 5, *, rows: int = 2) -> dict[str, torch.Tensor]:
     """Random ids `(rows, length)` without special ones, and a mask of ones; the same for a decoder."""
     generator = torch.Generator().manual_seed(0)

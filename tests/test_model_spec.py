@@ -22,7 +22,19 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import FAMILIES, MORE_REFUSED, NAMED, REFUSED, ROOM, VOCABULARY, Family, outputs, tokens
+from families import (
+    DECOYS,
+    FAMILIES,
+    MORE_REFUSED,
+    NAMED,
+    REFUSED,
+    ROOM,
+    VOCABULARY,
+    Family,
+    outputs,
+    own_model,
+    tokens,
+)
 from torch import nn
 
 from hf_posenc import ModelSpec, use_sinusoidal_positions
@@ -217,6 +229,12 @@ def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attent
 def test_an_additive_square_mask_is_said_not_to_work_where_it_does_not(name: str) -> None:
     family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
     assert not ModelSpec.of(family.build()).takes_4d_mask
+
+
+@pytest.mark.parametrize("decoy", DECOYS)
+def test_a_table_that_is_not_read_one_row_a_token_limits_no_rows(decoy: str) -> None:
+    assert ModelSpec.of(own_model(decoy)).max_length is None
+    assert ModelSpec.of(own_model("positions", decoy)).max_length == ROOM
 
 
 # -------------------------------------------------------------------------------------------------------- two sequences

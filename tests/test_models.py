@@ -22,7 +22,20 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import FAMILIES, MORE_REFUSED, NAMED, REFUSED, ROOM, VOCABULARY, WIDTH, Family, outputs, tokens
+from families import (
+    DECOYS,
+    FAMILIES,
+    MORE_REFUSED,
+    NAMED,
+    REFUSED,
+    ROOM,
+    VOCABULARY,
+    WIDTH,
+    Family,
+    outputs,
+    own_model,
+    tokens,
+)
 from torch import nn
 
 from hf_posenc import (
@@ -402,6 +415,41 @@ def test_a_model_without_a_learned_table_is_refused_saying_which_positions_it_ha
         assert "DataCollatorWithPositionalEncoding(tokenizer, model=model)" in fix
     _assert_same(before, _whole(model))
     assert _traces(model) == traces
+
+
+@pytest.mark.parametrize("decoy", DECOYS)
+def test_tables_that_are_not_read_one_row_a_token_are_left_alone(decoy: str) -> None:
+    """Prompts, labels, gates, offsets between tokens, relative attention."""
+    alone = own_model(decoy)
+    before = _whole(alone)
+    with pytest.raises(ValueError, match=r"no table of|does not read its positions"):
+        use_sinusoidal_positions(alone)
+    _assert_same(before, _whole(alone))
+    beside = own_model("positions", decoy)
+    before = getattr(beside, decoy.replace(" ", "_")).weight.detach().clone()
+    report = use_sinusoidal_positions(beside)
+    assert report.frozen == ("positions.weight",)
+    assert report.tables[0].max_positions == ROOM
+    assert torch.equal(getattr(beside, decoy.replace(" ", "_")).weight, before)
+
+
+@pytest.mark.parametrize(
+    ("reads", "name", "room"),
+    [("positions", "positions", ROOM), ("slice", "slice", ROOM), ("after prompt", "after_prompt", ROOM - 3)],
+)
+def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, room: int) -> None:
+    model = own_model(reads)
+    report = use_sinusoidal_positions(model)
+    assert report.frozen == (f"{name}.weight",)
+    assert report.tables[0].max_positions == room
+    assert torch.equal(getattr(model, name).weight, _rows(0, ROOM, WIDTH))
+
+
+@pytest.mark.parametrize("name", ["longformer", "led", "big_bird", "bigbird_pegasus"])
+def test_a_model_that_pads_rows_to_a_window_wider_than_they_are_is_read_all_the_same(name: str) -> None:
+    wide = {"attention_window": 16} if name in ("longformer", "led") else {"block_size": 16}
+    model = FAMILIES[name].build(**wide)
+    assert {each.name: each.first_row for each in use_sinusoidal_positions(model).tables} == FAMILIES[name].tables
 
 
 def _reformer() -> Any:

@@ -5,6 +5,7 @@ Never read off a configuration: BERT reads row 0 first, RoBERTa row 2, and some 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from .._huggingface import only_length
+from ..ragged import round_up
 from .probing import Look, Probe
 from .tables import Counted, Findings, PositionTable
 from .trial import Lengths, close, inputs_of, padded_inputs_of, same, tokens_for
@@ -34,8 +36,9 @@ def find_positions(model: nn.Module) -> Findings:
     probe = Probe(model)
     lengths, ids = tokens_for(probe)
     plain, plain_out = probe.run(inputs_of(ids))
+    short, short_out = _shorter(probe, ids, lengths)
     padded, padded_out = probe.run(padded_inputs_of(ids, lengths.padding, probe.padding_id))
-    tables = tuple(_tables(probe, lengths, plain, padded))
+    tables = tuple(_tables(probe, lengths, ids, plain, short, padded))
     takes_position_ids = False
     if "position_ids" in probe.names:
         first = max((table.first_row for table in tables), default=0)
@@ -50,9 +53,18 @@ def find_positions(model: nn.Module) -> Findings:
         tables=tables,
         not_reached=_not_reached(probe.model, tables),
         is_causal=not probe.has_decoder and same(plain_out[0, before], plain_out[1, before], probe.is_half),
-        left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables, padded_out),
+        left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables, padded_out, short_out),
         takes_position_ids=takes_position_ids,
     )
+
+
+def _shorter(
+    probe: Probe, ids: dict[Counted, torch.Tensor], lengths: Lengths
+) -> tuple[list[Look] | None, torch.Tensor]:
+    """Run a model on rows that are shorter by as many tokens as are padding elsewhere, if it takes such rows."""
+    if only_length(probe.model.config) is not None:
+        return None, torch.zeros(0, device="cpu")
+    return probe.run(inputs_of({counts: given[:, : -lengths.padding] for counts, given in ids.items()}))
 
 
 def _left_padding_shifts(
@@ -61,18 +73,19 @@ def _left_padding_shifts(
     ids: dict[Counted, torch.Tensor],
     tables: tuple[PositionTable, ...],
     padded: torch.Tensor,
+    alone: torch.Tensor,
 ) -> bool:
-    """Whether padding on the left changes what real tokens get, where the same padding on the right does not."""
+    """Return True if padding on the left changes outputs of real tokens, and the same padding on the right does not."""
     by_rows = any(table.left_padding_shifts for table in tables)
     if only_length(probe.model.config) is not None or (by_rows and probe.has_decoder):
         return by_rows
     if tables and not by_rows:
         return False
     text, padding = ids["input_ids"], lengths.padding
-    # A decoder's tokens stay unpadded, so that only what it gets from the text can change.
-    whole = {**ids, "decoder_input_ids": ids["decoder_input_ids"][:1].repeat(2, 1)}
-    _, alone = probe.run(inputs_of({**whole, "input_ids": text[:, :-padding]}))
     if probe.has_decoder:
+        # A decoder's tokens stay unpadded, so that only what it gets from the text can change.
+        whole = {**ids, "decoder_input_ids": ids["decoder_input_ids"][:1].repeat(2, 1)}
+        _, alone = probe.run(inputs_of({**whole, "input_ids": text[:, :-padding]}))
         text_padded = padded_inputs_of({"input_ids": text}, padding, probe.padding_id)
         left, right = probe.run({**inputs_of(whole), **text_padded})[1]
     else:
@@ -103,7 +116,14 @@ def looks_at_positions(model: nn.Module, tables: Mapping[str, int]) -> Iterator[
                 yield name, look.rows, look.values.reshape(*look.rows.shape, -1)
 
 
-def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look]) -> list[PositionTable]:
+def _tables(
+    probe: Probe,
+    lengths: Lengths,
+    ids: dict[Counted, torch.Tensor],
+    plain: list[Look],
+    short: list[Look] | None,
+    padded: list[Look],
+) -> list[PositionTable]:
     found: dict[int, PositionTable] = {}
     counted: tuple[Counted, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
     for look in plain:
@@ -111,10 +131,13 @@ def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look
             continue
         for counts in counted if probe.has_decoder else counted[1:]:
             rows = _rows(look, lengths.of(counts), exact=counts == "decoder_input_ids")
-            if rows is None or not bool((rows == rows[0, 0] + torch.arange(rows.shape[1], device="cpu")).all()):
+            if rows is None or not _counts_up(rows, int(rows[0, 0])):
                 continue
             name, tensor = probe.tables[id(look.table)]
             first = int(rows[0, 0])
+            beside = 0 if short is None else _beside(probe, lengths, ids, look, short, counts)
+            if beside is None or not look.is_added:
+                continue
             shifts, padding_row = _with_padding(look.table, padded, lengths.of(counts), lengths.padding, first)
             found[id(tensor)] = PositionTable(
                 name=name,
@@ -125,14 +148,61 @@ def _tables(probe: Probe, lengths: Lengths, plain: list[Look], padded: list[Look
                 padding_row=padding_row,
                 offset=None,
                 left_padding_shifts=shifts,
-                ahead=_ahead(look.table, plain, lengths.of(counts), first),
+                ahead=beside or _ahead(look.table, plain, lengths.of(counts), first),
             )
             break
     return list(found.values())
 
 
+def _counts_up(rows: torch.Tensor, first: int) -> bool:
+    """Return True if every sequence reads `first` and the rows after it, one a token."""
+    return bool((rows == first + torch.arange(rows.shape[1], device="cpu")).all())
+
+
+def _beside(
+    probe: Probe,
+    lengths: Lengths,
+    ids: dict[Counted, torch.Tensor],
+    look: Look,
+    short: list[Look],
+    counts: Counted,
+) -> int | None:
+    """Return how many rows are read beside those of tokens; `None` if a shorter sequence does not read fewer rows.
+
+    Prompts and labels are as many whatever the length, offsets between tokens begin elsewhere, or are twice as many.
+    """
+    exact, length = counts == "decoder_input_ids", lengths.of(counts)
+    width, less = _width(look, length), length - lengths.padding
+    first = int(look.rows.flatten()[0])
+    for other in short:
+        fewer = _rows(other, less, exact=exact) if other.table is look.table else None
+        if fewer is None or not _counts_up(fewer, first):
+            continue
+        narrow = _width(other, less)
+        if width - narrow == lengths.padding:
+            return width - length
+        # A model may pad rows to a multiple of its window, here to several of them, or to one.
+        window = math.gcd(width, narrow)
+        if (round_up(length, window), round_up(less, window)) != (width, narrow):
+            continue
+        if not torch.equal(look.rows, other.rows):
+            return 0
+        try:  # all of one window is read, or a prompt: a longer row tells
+            longer, _ = probe.run(inputs_of({**ids, counts: ids[counts][:, :1].repeat(1, width + 1)}))
+        except ValueError:
+            return None
+        wider = [_rows(each, width + 1, exact=exact) for each in longer if each.table is look.table]
+        return 0 if any(each is not None and _counts_up(each, first) for each in wider) else None
+    return None
+
+
+def _width(look: Look, length: int) -> int:
+    """How many rows a look reads for each sequence of the batch."""
+    return length if look.rows.dim() == 1 and len(look.rows) == 2 * length else int(look.rows.shape[-1])
+
+
 def _rows(look: Look, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Which rows each sequence of the batch read: `(2 or 1, length)`, or `None` where the look is none by position."""
+    """Return the rows that each sequence read, `(2 or 1, length)`; `None` if they are none by position."""
     rows = look.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one go
         rows = rows.view(2, length)

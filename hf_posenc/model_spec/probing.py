@@ -25,14 +25,23 @@ _GIVE_THE_PART = "give the part that reads text alone, e.g. model.text_model, wh
 # How a look into a table may be written, besides as an embedding.
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
 
+# How vectors are joined with those of tokens, and how they are used otherwise: `+`, `torch.add`, `add_` are one.
+_ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concatenate", "stack")
+_MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
+
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """One look into a two-dimensional table: the rows `(...)` int64 on the CPU, and what came out `(..., D)`."""
+    """One look into a two-dimensional table: the rows `(...)` int64 on the CPU, and what came out `(..., D)`.
+
+    `is_added` is `False` if vectors of tokens were multiplied by what came out, as by a gate or in attention scores,
+    and never added to it.
+    """
 
     table: torch.Tensor
     rows: torch.Tensor
     values: torch.Tensor
+    is_added: bool = True
 
 
 class Probe:
@@ -119,7 +128,7 @@ class Probe:
                     fix=_GIVE_THE_PART,
                 )
             ) from error
-        return watch.looks, _hidden(out)
+        return [replace(look, is_added=watch.is_added(look)) for look in watch.looks], _hidden(out)
 
 
 class _Watch(TorchFunctionMode):
@@ -129,10 +138,15 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self.tables = tables
         self.looks: list[Look] = []
+        # What was made of the values of looks alone, by identity, with the table and the number of rows.
+        self._made: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+        self._uses: dict[int, list[bool]] = {}  # of each table: True for an addition
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
+        if self._made:
+            self._follow(func, args, kwargs, out)
         if func is F.embedding:
             named = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
             self._note(named["weight"], named["input"], out)
@@ -150,9 +164,33 @@ class _Watch(TorchFunctionMode):
         if self.looks and self.looks[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.looks[-1] = replace(self.looks[-1], values=value.detach())
 
+    def is_added(self, look: Look) -> bool:
+        """Return True unless vectors of tokens were only multiplied by the rows of a table."""
+        uses = self._uses.get(id(look.table), [])
+        return any(uses) or not uses
+
+    def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Note what is done with rows that were read: added to vectors `(B, T, ...)`, or multiplied with them."""
+        flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
+        given = [each for each in flat if isinstance(each, torch.Tensor)]
+        carried = next((each for each in given if id(each) in self._made), None)
+        if carried is None or not isinstance(out, torch.Tensor):
+            return
+        table, width, _ = self._made[id(carried)]
+        others = [each for each in given if id(each) not in self._made and each.dim() > 2 and each.shape[-1] > 1]
+        if not any(each.is_floating_point() for each in others):
+            self._made[id(out)] = table, width, out
+        elif func.__name__.strip("_") in _ADDS:
+            scores = carried.shape[-2:] == (width, width) and table.shape[1] != width
+            self._uses.setdefault(id(table), []).append(not scores)
+        elif func.__name__.strip("_") in _MULTIPLIES:
+            self._uses.setdefault(id(table), []).append(False)
+
     def _note(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
         if id(table) in self.tables:
             self.looks.append(Look(table, rows.detach().cpu().long(), out.detach()))
+            if rows.dim() and bool((rows.diff(dim=-1) == 1).all()):
+                self._made[id(out)] = table, rows.shape[-1], out
 
 
 def _hidden(out: Any) -> torch.Tensor:
