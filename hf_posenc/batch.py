@@ -112,7 +112,7 @@ class Batch(dict[str, Any]):
         return Batch(changed, tokens_of=self._tokens_of)
 
     def __repr__(self) -> str:
-        rows = [(name, *_facts(value)) for name, value in self.items()]
+        rows = [(str(name), *_facts(value)) for name, value in self.items()]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
         lines = [
             "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -121,9 +121,9 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def _repr_html_(self) -> str:
-        """A notebook shows this: what is in the batch, and the tokens of its rows with the padding greyed."""
+        """Return the picture of a notebook: shapes, and the tokens of the rows with the padding greyed."""
         facts = "".join(
-            f"<tr><td><code>{html.escape(name)}</code></td>"
+            f"<tr><td><code>{html.escape(str(name))}</code></td>"
             + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))
             + "</tr>"
             for name, value in self.items()

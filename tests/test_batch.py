@@ -66,6 +66,12 @@ def test_it_can_be_copied(duplicate) -> None:
     assert torch.equal(again["input_ids"], small()["input_ids"])
 
 
+def test_it_is_shown_whatever_its_keys_are() -> None:
+    batch = Batch({"input_ids": torch.tensor([[5, 6]]), 3: torch.tensor([1.5]), None: "text"})
+    assert [line.split()[0] for line in repr(batch).splitlines()] == ["Batch(", "input_ids", "3", "None", ")"]
+    assert "<code>3</code>" in batch._repr_html_()
+
+
 # ------------------------------------------------------------------------------------------------------------- moving
 
 
