@@ -408,6 +408,30 @@ def test_a_data_frame_is_columns_whatever_its_index(wordpiece) -> None:
     assert C(wordpiece).batch(frame)["labels"].tolist() == [1, 0, 1, 0]
 
 
+def test_a_subclass_of_a_data_frame_is_columns_too(wordpiece) -> None:
+    import pandas as pd
+
+    class Frame(pd.DataFrame):
+        @property
+        def _constructor(self) -> type:
+            return Frame
+
+    frame = Frame({"text": TEXTS, "label": [1, 0, 1, 0]})
+    assert [ids.tolist() for ids in C(wordpiece)(frame)["input_ids"]] == wordpiece(TEXTS)["input_ids"]
+    assert C(wordpiece).batch(frame[1:])["labels"].tolist() == [0, 1, 0]
+
+
+def test_two_columns_of_one_name_are_refused(wordpiece) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame([["a", "b", 1]], columns=["text", "text", "n"])
+    table = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["text", "text", "n"])
+    for given in (frame, table, table.to_batches()[0]):
+        for call in (C(wordpiece), C(wordpiece).batch, C(wordpiece).columns):
+            with pytest.raises(ValueError, match="two columns have the name 'text'"):
+                call(given)
+
+
 def test_a_missing_text_in_a_data_frame_is_named_and_told_to_be_dropped(wordpiece) -> None:
     import pandas as pd
 

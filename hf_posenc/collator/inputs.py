@@ -18,7 +18,7 @@ from .columns import Values
 
 
 class TextColumns(NamedTuple):
-    """Where texts stand in a row, and whether they come as words."""
+    """Names of the columns with texts, and True if those are lists of words."""
 
     text: str
     pair: str | None
@@ -46,12 +46,12 @@ class Given:
 
 
 def is_columns(given: object) -> bool:
-    """Whether this is a mapping of columns or a table, rather than a sequence of rows."""
-    return isinstance(given, Mapping) or is_table(given) or _is_frame(given)
+    """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""
+    return isinstance(given, Mapping) or is_table(given) or is_frame(given)
 
 
 def read(given: object, names: TextColumns) -> Given:
-    r"""Reads rows or columns.
+    r"""Read rows or columns.
 
     Args:
         given: a `str`, a sequence of texts, of pairs (tuples), of token ids or of row dicts; or columns: a mapping, a
@@ -86,7 +86,7 @@ def read(given: object, names: TextColumns) -> Given:
 
 
 def empty_batch(given: object) -> str:
-    """The message for a batch without rows."""
+    """Return the message for a batch without rows."""
     return explain("empty batch: there is no row to collate", got=shorten(given), fix="leave empty batches out before")
 
 
@@ -113,8 +113,8 @@ def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
         odd = rows[index]
         raise ValueError(
             explain(
-                f"row {index} does not have the columns of row 0, {sorted(keys)}",
-                got=sorted(odd) if isinstance(odd, Mapping) else type(odd).__name__,
+                f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
+                got=sorted(odd, key=str) if isinstance(odd, Mapping) else type(odd).__name__,
                 fix="give every row the same columns",
             )
         )
@@ -152,7 +152,7 @@ def _with_texts(count: int, columns: dict[str, Values], names: TextColumns) -> G
         if name is not None and name not in columns:
             raise ValueError(
                 explain(
-                    f"column '{name}' is missing; the columns that arrived are {sorted(columns)}",
+                    f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                     fix=(
                         "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenise "
                         "first, dataset.map(collate, batched=True); another column: text_column='...'"
@@ -247,8 +247,17 @@ def _mapping(given: Any) -> Mapping[str, Any]:
         return {name: table[name] if name in unread else given[name] for name in given}
     if isinstance(given, Mapping):
         return given
-    names = given.column_names if is_table(given) else given.columns
-    return {str(name): given[name] for name in names}
+    names = [str(name) for name in (given.column_names if is_table(given) else given.columns)]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(
+            explain(
+                f"two columns have the name {twice[0]!r}, and a batch is read by name",
+                got=names,
+                fix="rename or drop one of them: table.rename_columns([...]), df.loc[:, ~df.columns.duplicated()]",
+            )
+        )
+    return dict(zip(names, given.columns if is_table(given) else (given[name] for name in given.columns), strict=True))
 
 
 def is_lazy_batch(given: object) -> bool:
@@ -258,16 +267,18 @@ def is_lazy_batch(given: object) -> bool:
 
 
 def is_table(given: object) -> bool:
-    """Whether this is a `pyarrow.Table` (or record batch); asked without importing pyarrow."""
+    """Return True for a `pyarrow.Table` or record batch; imports nothing."""
     return type(given).__module__.startswith("pyarrow") and hasattr(given, "column_names")
 
 
-def _is_frame(given: object) -> bool:
-    return type(given).__module__.startswith("pandas") and hasattr(given, "columns")
+def is_frame(given: object) -> bool:
+    """Return True for a `pandas.DataFrame`, also of a subclass; imports nothing."""
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    return frame is not None and isinstance(given, frame)
 
 
 def is_arrow(column: object) -> bool:
-    """Whether this is a column of pyarrow's; asked without importing it."""
+    """Return True for a column of pyarrow; imports nothing."""
     return type(column).__module__.startswith("pyarrow")
 
 
