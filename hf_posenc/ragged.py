@@ -21,7 +21,7 @@ PaddingSide = Literal["left", "right"]
 # Below this many values a row, one scatter over the whole rectangle is faster than a copy for each row.
 _SHORT_ROW = 192
 
-_WHOLE_NUMBERS = {(1, "i"), (1, "u")}  # dimensions and kind of a flat row
+_WHOLE_NUMBERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtype of a flat row: those that int64 holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Ragged:
             array([1, 2, 3])
         """
         arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
-        if not {(array.ndim, array.dtype.kind) for array in arrays} <= _WHOLE_NUMBERS:
+        if not {(array.ndim, array.dtype.char) for array in arrays} <= _WHOLE_NUMBERS:
             arrays = [_checked_row(index, array, name) for index, array in enumerate(arrays)]
         lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
@@ -268,6 +268,9 @@ def round_up(length: int, multiple: int | None) -> int:
 
 def _checked_row(index: int, array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu"):
+        if array.dtype.kind == "u" and array.max(initial=0) > np.iinfo(np.int64).max:
+            rule = f"row {index} of column '{name}' holds {array.max()}, and int64 ends below 2**63"
+            raise ValueError(explain(rule, fix="check the column: ids, positions and labels are smaller"))
         return array.astype(np.int64)  # an empty list has no kind of its own
     raise TypeError(
         explain(

@@ -390,12 +390,164 @@ def test_other_columns_go_by_kind(wordpiece) -> None:
         {"text": "a", "n": 3, "share": 0.5, "ok": True, "name": "x", "tags": ["p"], "box": [1, 2]},
         {"text": "b", "n": 4, "share": 0.25, "ok": False, "name": "y", "tags": ["q", "r"], "box": [3, 4]},
     ]
-    batch = C(wordpiece, look_ahead=False)(rows)
+    with pytest.warns(UserWarning, match=r"columns \['name', 'tags'\] are not in the batch"):
+        batch = C(wordpiece, look_ahead=False)(rows)
     assert batch["n"].dtype == torch.int64
-    assert batch["share"].dtype == torch.float32
+    assert batch["share"].dtype == torch.float64
     assert batch["ok"].dtype == torch.bool
     assert batch["box"].tolist() == [[1, 2], [3, 4]]
     assert not {"text", "name", "tags"} & batch.keys()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([3, -(2**63)], torch.int64),
+        ([2**63 - 1, True], torch.int64),
+        ([np.uint8(3), np.int16(4)], torch.int64),
+        ([1_700_000_123.25, 1e300], torch.float64),
+        ([1, 0.5], torch.float64),
+        ([float("nan"), float("inf")], torch.float64),
+        ([np.float32(0.5), np.float32(2)], torch.float32),
+        ([np.float16(0.5), np.float16(2)], torch.float16),
+        ([np.float16(0.5), 3.0], torch.float64),
+        ([torch.tensor(0.5), torch.tensor(2.0)], torch.float32),
+        ([torch.tensor([0.5, 2]).bfloat16(), torch.tensor([1.0, 3]).bfloat16()], torch.float32),
+        ([np.array([1, 2], dtype=object), [3, 4]], torch.int64),
+        ([[[1.0], [2.0]], [[3.0], [4.0]]], torch.float64),
+        ([True, False], torch.bool),
+    ],
+)
+def test_numbers_keep_their_values_in_a_dtype_that_their_kind_decides(wordpiece, values: list, dtype) -> None:
+    rows = [{"text": "a", "x": value} for value in values]
+    for given in (rows, {"text": ["a", "b"], "x": values}):
+        found = C(wordpiece, look_ahead=False).batch(given)["x"]
+        assert found.dtype == dtype
+        for row, value in zip(found, values, strict=True):
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(row, value.float())
+            else:
+                np.testing.assert_array_equal(
+                    row, np.asarray(value, dtype=np.float64 if dtype == torch.float64 else None)
+                )
+
+
+@pytest.mark.parametrize("name", ["x", "label"])
+@pytest.mark.parametrize(
+    ("values", "row", "number"),
+    [
+        ([1, 2**63], 1, 2**63),
+        ([2**63, 7], 0, 2**63),
+        ([2**64 - 1, 2**64 - 2], 0, 2**64 - 1),
+        ([1, -(2**63) - 1], 1, -(2**63) - 1),
+        ([10**400, 1], 0, 10**400),
+        ([np.uint64(2**63), np.uint64(1)], 0, 2**63),
+        ([[1, 2], [2**63, 7]], 1, 2**63),
+        ([[1, 2], [2**64, 7]], 1, 2**64),
+        ([[0.5, 2], [0.5, 2**53 + 1]], 1, 2**53 + 1),
+        ([np.array([1, 2]), np.array([1, 2**63], dtype=np.uint64)], 1, 2**63),
+    ],
+)
+def test_an_integer_that_no_tensor_holds_is_refused_by_row_and_column(
+    wordpiece, name: str, values: list, row: int, number: int
+) -> None:
+    with pytest.raises(ValueError, match=f"row {row} of column '{name}' holds {number}"):
+        C(wordpiece)([{"text": "a", name: value} for value in values])
+
+
+def test_an_integer_beside_floats_is_refused_where_float64_would_change_it(wordpiece) -> None:
+    with pytest.raises(ValueError, match=f"row 1 of column 'x' holds {2**53 + 1}"):
+        C(wordpiece)([{"text": "a", "x": 0.5}, {"text": "a", "x": 2**53 + 1}])
+    assert C(wordpiece)([{"text": "a", "x": 0.5}, {"text": "a", "x": 2**60}])["x"].tolist() == [0.5, 2**60]
+
+
+def test_ids_and_positions_beyond_int64_are_refused_by_row_and_column(word_level) -> None:
+    for name in ("input_ids", "position_ids", "token_type_ids"):
+        row = {"input_ids": [1, 2], name: np.array([0, 2**64 - 1], dtype=np.uint64)}
+        with pytest.raises(ValueError, match=f"row 0 of column '{name}' holds {2**64 - 1}"):
+            C(word_level)([row])
+
+
+@pytest.mark.parametrize("name", ["x", "label", "labels"])
+def test_a_tensor_with_gradient_is_refused_and_other_tensors_are_read(wordpiece, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"row 1 of column '{name}' is a tensor with gradient[\s\S]*detach\(\)"):
+        C(wordpiece)([{"text": "a", name: 0.5}, {"text": "a", name: torch.tensor(0.5, requires_grad=True)}])
+    halves = [torch.tensor(0.5).bfloat16(), torch.tensor(2.0).bfloat16()]
+    batch = C(wordpiece)([{"text": "a", name: half} for half in halves])
+    assert batch["x" if name == "x" else "labels"].tolist() == [0.5, 2]
+
+
+def test_stored_vectors_may_be_bfloat16_and_carry_no_gradient(word_level) -> None:
+    vectors = torch.tensor([[0.5, 1], [2, 3]])
+    batch = C(word_level)([{"input_ids": [1, 2], "inputs_embeds": vectors.bfloat16()}])
+    assert torch.equal(batch["inputs_embeds"][0], vectors)
+    with pytest.raises(ValueError, match="row 0 of column 'inputs_embeds' is a tensor with gradient"):
+        C(word_level)([{"input_ids": [1, 2], "inputs_embeds": vectors.requires_grad_()}])
+
+
+@pytest.mark.parametrize("other", ["7", b"7", "n/a", ["x"], {"a": 1}, object()])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_of_numbers_and_something_else_is_refused_by_row(wordpiece, other: Any, order: int) -> None:
+    rows = [{"text": "a", "x": 3}, {"text": "b", "x": other}][::order]
+    row = 1 if order == 1 else 0
+    with pytest.raises(TypeError, match=f"row {row} of column 'x' is {type(other).__name__}, and the column holds num"):
+        C(wordpiece)(rows)
+
+
+@pytest.mark.parametrize("item", [None, "x", [1, None], [1, "x"]])
+def test_numbers_and_something_else_in_one_list_are_refused(wordpiece, item: Any) -> None:
+    with pytest.raises(TypeError, match="row 1 of column 'x' is list, and the column holds numbers as well"):
+        C(wordpiece)([{"text": "a", "x": [1, 2]}, {"text": "b", "x": [1, item]}])
+    with pytest.raises(TypeError, match="row 0 of column 'x' is list, and the column holds numbers as well"):
+        C(wordpiece)([{"text": "b", "x": [1, item]}])
+
+
+def test_a_missing_number_is_refused_by_row_whatever_it_is_called(wordpiece) -> None:
+    import pandas as pd
+
+    for missing in (None, pd.NA):
+        with pytest.raises(ValueError, match="row 1 of column 'x' is None, and other rows hold numbers"):
+            C(wordpiece)([{"text": "a", "x": 3}, {"text": "b", "x": missing}])
+    frame = pd.DataFrame({"text": ["a", "b"], "x": pd.array([3, None], dtype="Int64")})
+    with pytest.raises(ValueError, match="row 1 of column 'x' is None, and other rows hold numbers"):
+        C(wordpiece).batch(frame)
+
+
+@pytest.mark.parametrize(
+    "values", [[[], []], [["x"], []], [["x"], None], [[], None], [None, None], [["x"], ["y", "z"]]]
+)
+def test_a_column_without_numbers_is_left_out_of_every_batch_and_named_once(wordpiece, values: list) -> None:
+    collate = C(wordpiece, look_ahead=False)
+    rows = [{"text": "a", "tags": value} for value in values]
+    with pytest.warns(UserWarning, match=r"columns \['tags'\] are not in the batch[\s\S]*remove_columns\(\['tags'\]\)"):
+        batch = collate(rows)
+    assert batch.keys() == collate(["a"]).keys() == collate(rows).keys()
+
+
+def test_an_empty_list_beside_numbers_has_another_length_and_an_empty_array_has_a_type(wordpiece) -> None:
+    with pytest.raises(ValueError, match="column 'x' has lengths 0 and 1"):
+        C(wordpiece)([{"text": "a", "x": []}, {"text": "b", "x": [3]}])
+    batch = C(wordpiece)([{"text": "a", "x": np.zeros((0, 2), np.int32)}] * 2)
+    assert batch["x"].shape == (2, 0, 2)
+    assert batch["x"].dtype == torch.int64
+    with pytest.raises(ValueError, match="column 'x' has lists of different lengths in row 0"):
+        C(wordpiece)([{"text": "a", "x": [[1, 2], [3]]}])
+
+
+def test_packed_rows_name_the_columns_that_they_leave_out(wordpiece) -> None:
+    with pytest.warns(UserWarning, match=r"columns \['n'\] are not in the batch\n  got: packed rows"):
+        C(wordpiece, packing=True, max_length=8)([{"text": "a", "n": 3}])
+
+
+def test_columns_may_be_named_by_numbers(wordpiece) -> None:
+    batch = C(wordpiece)([{"text": "a", 5: 3}])
+    assert batch[5].tolist() == [3]
+    assert "5 " in repr(batch)
+    assert "<code>5</code>" in batch._repr_html_()
+    with pytest.raises(ValueError, match=r"column 'text' is missing; the columns that arrived are \[5, 'body'\]"):
+        C(wordpiece)([{"body": "a", 5: 3}])
+    with pytest.raises(ValueError, match="row 1 does not have the columns of row 0"):
+        C(wordpiece)([{"text": "a", 5: 3}, {"text": "a", 6: 3}])
 
 
 def test_lists_of_different_lengths_are_refused_with_both_and_a_way_out(wordpiece) -> None:

@@ -128,6 +128,41 @@ def test_a_label_that_is_no_number_is_refused(wordpiece, bad: Any) -> None:
         C(wordpiece)([{"text": "a", "label": 1 if bad != ["B-PER"] else [1, 2, 3]}, {"text": "b", "label": bad}])
 
 
+@pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
+@pytest.mark.parametrize("settings", [{}, {"labels": "causal_lm"}, {"text_target_column": "target"}, {"max_length": 4}])
+def test_labels_that_are_none_in_every_row_are_no_labels(wordpiece, name: str, settings: dict) -> None:
+    collate = C(wordpiece, **settings)
+    rows = [{"input_ids": [7, 8], name: None}, {"input_ids": [9], name: None}]
+    want = collate([{"input_ids": [7, 8]}, {"input_ids": [9]}])
+    assert collate(rows).keys() == want.keys()
+    assert collate({"input_ids": [[7, 8], [9]], name: [None, None]})[name] == [None, None]
+    texts = [{"text": "a", name: None}, {"text": "b", name: None}]
+    assert collate(texts).keys() == collate(["a", "b"]).keys()
+
+
+def test_labels_of_rows_that_are_cut_may_be_none(word_level) -> None:
+    with pytest.warns(UserWarning, match="1 of 1 texts were cut"):
+        batch = C(word_level, max_length=2)([{"input_ids": [1, 2, 3], "label": None}])
+    assert "labels" not in batch
+    padded = {"input_ids": [1, 2, 0], "attention_mask": [1, 1, 0], "label": None}
+    assert "labels" not in C(word_level, max_length=2)([padded])
+
+
+def test_labels_are_float32_as_transformers_makes_them_and_never_infinite_by_that(wordpiece) -> None:
+    from transformers import default_data_collator
+
+    for name, values in (("label", [0.1, 2.5]), ("label", [float("inf"), 1]), ("label_ids", [[0.1, 1.0], [0.0, 2.5]])):
+        ours = C(wordpiece)([{"text": "a", name: value} for value in values])["labels"]
+        theirs = default_data_collator([{name: value} for value in values])["labels"]
+        assert ours.dtype == theirs.dtype == torch.float32
+        assert torch.equal(ours, theirs)
+    for row, values in ((1, [0.5, 1e300]), (0, [[0.5, -1e39], [1.0, 2.0]])):
+        with pytest.raises(
+            ValueError, match=f"row {row} of column 'label' holds .*, which is beyond the largest float32"
+        ):
+            C(wordpiece)([{"text": "a", "label": value} for value in values])
+
+
 def test_two_label_columns_are_refused(wordpiece) -> None:
     with pytest.raises(ValueError, match="rows bring more than one label column"):
         C(wordpiece)([{"text": "a", "label": 1, "labels": 2}])

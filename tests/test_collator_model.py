@@ -90,6 +90,23 @@ def test_further_columns_stay_where_they_are_named(wordpiece) -> None:
     assert "length" not in batch
 
 
+@pytest.mark.parametrize("values", [[[1, 2], [3]], [3, None], [3, "x"], [2**64, 1], ["x", "y"], [[1], []]])
+def test_columns_that_the_model_does_not_name_are_not_read(wordpiece, values: list) -> None:
+    rows = [{"text": "a", "pos_tags": value} for value in values]
+    collate = C(wordpiece, model=spec())
+    assert collate(rows).keys() == collate(["a", "b"]).keys()
+    if values != ["x", "y"]:
+        with pytest.raises((ValueError, TypeError), match="column 'pos_tags'"):
+            C(wordpiece, model=spec("pos_tags"))(rows)
+
+
+def test_floats_that_the_model_names_are_float32_as_its_layers(wordpiece) -> None:
+    rows = [{"text": "a", "weight": 0.1}, {"text": "b", "weight": 0.2}]
+    assert C(wordpiece, model=spec("weight"))(rows)["weight"].dtype == torch.float32
+    with pytest.raises(ValueError, match="row 1 of column 'weight' holds 1e"):
+        C(wordpiece, model=spec("weight"))([*rows[:1], {"text": "b", "weight": 1e300}])
+
+
 @pytest.mark.parametrize("look_ahead", [None, True, False])
 def test_the_look_ahead_mask_is_for_models_that_name_it_or_for_nobody_in_particular(wordpiece, look_ahead: Any) -> None:
     names_it = C(wordpiece, model=spec("look_ahead_mask"), look_ahead=look_ahead)

@@ -17,7 +17,7 @@ from ..tokenization.encoding import Encoder
 from .arrangement import Arrangement
 from .columns import Values, repeated
 from .inputs import Given, as_list
-from .labels import IGNORED, LABEL_COLUMNS, given_labels, ragged_labels
+from .labels import IGNORED, given_labels, label_names, ragged_labels
 from .targets import held
 
 # Columns with one value a token, which rows may bring along with their ids.
@@ -97,7 +97,7 @@ def _with_targets(how: Arrangement, made: Pieces, given: Given, encoder: Encoder
         encoded = encoder.encode(given.targets)
         targets, _ = held(encoded.input_ids, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
         return replace(made, targets=targets.take(made.sample), targets_cut=encoded.cut)
-    if "labels" not in made.columns:
+    if "labels" not in label_names(made.columns):
         return made
     labels = ragged_labels(as_list(made.columns["labels"]))
     targets, cut = held(labels, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
@@ -149,8 +149,8 @@ def _trimmed(how: Arrangement, given: Given) -> Pieces:
     inside = np.concatenate(keep)
     per_token = {name: column.where(inside) for name, column in made.per_token.items()}
     columns = made.columns
-    for name in LABEL_COLUMNS:
-        if name in columns and not how.has_targets:
+    for name in label_names(columns):
+        if not how.has_targets:
             labels = given_labels(as_list(columns[name]), made.ids.lengths, name=name)
             if isinstance(labels, Ragged):
                 per_token[name], columns = labels.where(inside), _without(columns, name)
@@ -162,8 +162,8 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
     ids, columns, per_token = whole.ids, whole.columns, whole.per_token
     if how.limit is None or how.truncation == "do_not_truncate" or ids.longest <= how.limit:
         return whole
-    for name in LABEL_COLUMNS:
-        if name in columns and not how.has_targets:  # where trimming has not seen to it
+    for name in label_names(columns):
+        if not how.has_targets:  # where trimming has not seen to it
             labels = given_labels(as_list(columns[name]), ids.lengths, name=name)
             if isinstance(labels, Ragged):
                 per_token = {**per_token, name: labels}

@@ -33,6 +33,7 @@ class Arrangement:
         start (`int`): the position of a row's first token.
         names (`tuple` of `str`): what the tokenizer says that its models read.
         fills (`dict` from `str` to `int`): what stands at padding, per column.
+        accepts (`frozenset` of `str`, *optional*): what the model's forward names.
         known_ids (`int`, *optional*): how many ids the table or the model can look up.
         embeds (`bool`): whether there is a table.
     """
@@ -57,5 +58,6 @@ class Arrangement:
     start: int
     names: tuple[str, ...]
     fills: dict[str, int]
+    accepts: frozenset[str] | None
     known_ids: int | None
     embeds: bool

@@ -30,7 +30,7 @@ from .refusals import check_fit
 from .settings import Settings
 from .stage import Stage
 from .table import BROUGHT, Table, check_exchange
-from .warned import padding_shifts, snapshot, were_cut
+from .warned import left_out, padding_shifts, snapshot, were_cut
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -98,9 +98,13 @@ class DataCollatorWithPositionalEncoding(Settings):
     Returns:
         `collate(rows)` is a `Batch`: `input_ids` (B, T) int64, `attention_mask` (B, T) int64, `token_type_ids` (B, T)
         int64 where the tokenizer names them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
-        of one T×T matrix; `labels` and other columns of numbers where there are any; with `embedding`, `inputs_embeds`
-        (B, T, D) in its dtype, and every tensor on its device, else on the CPU. With `model`, of all these the ones
-        that its forward names. `input_ids`, or else `inputs_embeds`, come first.
+        of one T×T matrix; `labels`, int64 or float32 as losses take them, where rows bring some that are not all None;
+        with `embedding`, `inputs_embeds` (B, T, D) in its dtype, and every tensor on its device, else on the CPU. With
+        `model`, of all these the ones that its forward names. `input_ids`, or else `inputs_embeds`, come first.
+
+        Further columns of numbers: int64, bool, and floats in their own dtype, which is float64 for Python's; with
+        `model`, float32. A column of texts, empty lists or None is left out, and named once in a warning; one of
+        numbers and something else raises.
 
     Raises:
         ValueError: for settings or rows that are wrong, with the row, the column and both numbers; for what `model`
@@ -470,6 +474,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         if not rows.count:
             raise ValueError(empty_batch(given))
         arrays = self._stage.arrays(rows)
+        if left := self._stage.left_out(rows, arrays):
+            self._warn_once(f"left out {left}", left_out(left, packed=self.packing))
         count = len(arrays["input_ids"])
         once = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":

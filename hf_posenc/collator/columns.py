@@ -1,90 +1,161 @@
-"""Further columns on their way into a batch: which of them make a tensor, and which are repeated.
+"""Further columns of a batch: the tensors made of numbers, and the columns that are left out.
 
-By the kind of their values alone; their names decide nothing here.
+The kind of the values decides, never the name of the column. A column of two kinds raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import explain, shorten
 
 # One value a row.
 Values = Sequence[Any] | NDArray[Any]
 
+_EXACT = np.float64(2.0**53)  # beyond, float64 does not hold every integer
+
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""A further column as one array, by kind.
+    r"""Return a further column as one array.
 
     Args:
         name (`str`): the column, for error messages.
         values (sequence): one value a row.
 
     Returns:
-        `np.ndarray` `(B,)` or `(B, ...)`: int64 for whole numbers, float32 for fractions, bool for truth values. `None`
-        for texts and other things that no tensor holds: they stay out of the batch.
+        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for truth values; for floats their own dtype, which
+        is float64 for Python's and float32 for bfloat16. `None` for a column without numbers, such as texts, None in
+        every row and empty lists: the batch leaves it out.
 
     Raises:
-        ValueError: if numbers are missing in some rows, or lists of numbers differ in length.
+        ValueError: if numbers are missing in some rows, lists of numbers differ in length, or a number does not fit.
+        TypeError: if some rows hold numbers, and others something else.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
         (array([3, 5]), None)
     """
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        return _narrow(values)
-    rows = [_numbers(value) for value in values if value is not None]
-    numbers = [row for row in rows if row is not None]
-    if not rows or len(numbers) < len(rows):
+    rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
+    pairs = zip(rows, values, strict=True)
+    found = [row for row in rows if row is not None]
+    # An empty list has no kind: beside texts it is one without words, beside numbers one of another length.
+    if all(row is None or (row.size == 0 and isinstance(value, list | tuple)) for row, value in pairs):
         return None
-    if len(rows) < len(values):
-        missing = next(index for index, value in enumerate(values) if value is None)
-        raise ValueError(
-            explain(
-                f"row {missing} of column '{name}' is None, and other rows hold numbers",
-                got=f"{len(values) - len(rows)} missing of {len(values)} rows in this batch",
-                fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
+    if len(found) < len(rows):
+        index = next(index for index, row in enumerate(rows) if row is None)
+        if is_missing(values[index]):
+            raise ValueError(
+                explain(
+                    f"row {index} of column '{name}' is None, and other rows hold numbers",
+                    got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
+                    fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
+                )
             )
-        )
-    shapes = sorted({row.shape for row in numbers})
-    if len(shapes) > 1 or numbers[0].dtype == object:
+        raise _mixed(name, index, values[index])
+    shapes = sorted({row.shape for row in found})
+    if len(shapes) > 1:
         sizes = [shape[0] if len(shape) == 1 else shape for shape in shapes]
-        raise ValueError(
-            explain(
-                f"column '{name}' has lengths {sizes[0]} and {sizes[-1]}",
-                got="lists of numbers of different lengths, which make no tensor",
-                fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels go by the name 'labels'",
-            )
-        )
-    return _narrow(np.stack(numbers))
+        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
+    stacked = np.stack(found)
+    if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
+        for index, row in enumerate(found):
+            _check_integers(row.ravel().tolist(), index, name, beside_floats=True)
+    return stacked
 
 
-def _numbers(value: Any) -> NDArray[Any] | None:
-    """A value as an array of numbers, of dtype object where nested lists differ in length; else `None`."""
-    if isinstance(value, (str, bytes)):
+def is_missing(value: object) -> bool:
+    """Return True for `None` and for pandas' `NA`."""
+    return value is None or type(value).__name__ == "NAType"
+
+
+def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
+    r"""Return a value of a column as an array of numbers, or `None` if it holds none.
+
+    Args:
+        value (`object`): a number, an array, a tensor, or lists of numbers.
+        row (`int`), name (`str`): the row and its column, for error messages.
+
+    Returns:
+        `np.ndarray` of int64, bool or floats. Its memory can be that of `value`.
+
+    Raises:
+        ValueError: for an integer beyond int64, a tensor with gradient, or nested lists of different lengths.
+        TypeError: for numbers and other things in one list.
+
+    Example:
+        >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
+        (array([1, 2]), None)
+    """
+    if isinstance(value, str | bytes):
         return None
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise ValueError(
+                explain(
+                    f"row {row} of column '{name}' is a tensor with gradient, and a batch of rows has none",
+                    fix="tensor.detach()",
+                )
+            )
+        narrow = value.is_floating_point() and value.itemsize < 4 and value.dtype != torch.float16
+        value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.tolist()
     try:
         array = np.asarray(value)
-    except ValueError:
-        flat = [_numbers(item) for item in value]
-        return np.empty(len(flat), dtype=object) if all(item is not None for item in flat) else None
-    return array if array.dtype.kind in "iubf" else None
-
-
-def _narrow(array: NDArray[Any]) -> NDArray[Any] | None:
+    except ValueError:  # nested lists of different lengths
+        array = np.empty((), dtype=object)
     if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
+            raise _too_large(name, row, int(array.max()))
         return array.astype(np.int64)
+    if array.dtype.kind == "b":
+        return array
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    return array.copy() if array.dtype.kind == "b" else None
+        if isinstance(value, list | tuple) and (np.abs(array) >= _EXACT).any():
+            _check_integers(_leaves(value), row, name, beside_floats=True)
+        return array.astype(np.float64) if array.dtype.itemsize > 8 else array
+    leaves = list(_leaves(value)) if array.dtype.kind in "OU" else []
+    are_numbers = [isinstance(leaf, int | float | np.number) for leaf in leaves]
+    if not any(are_numbers):
+        return None
+    if not all(are_numbers):
+        raise _mixed(name, row, value)
+    _check_integers(leaves, row, name)
+    raise ValueError(_ragged(name, f"lists of different lengths in row {row}"))
+
+
+def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+    r"""Return floats as float32, the dtype of torch's losses and layers.
+
+    Raises:
+        ValueError: if a finite number `(B, ...)` is beyond the largest float32.
+
+    Example:
+        >>> to_float32("score", np.array([0.5, 2]))
+        array([0.5, 2. ], dtype=float32)
+    """
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    lost = np.isinf(narrow) & ~np.isinf(array)
+    if lost.any():
+        row = int(np.argwhere(lost)[0, 0])
+        raise ValueError(
+            explain(
+                f"row {row} of column '{name}' holds {array[lost][0]}, which is beyond the largest float32",
+                got="labels, and columns for a model, are float32",
+                fix="scale it, or take its logarithm",
+            )
+        )
+    return narrow
 
 
 def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    r"""The value of each row's text, where one text gave several rows.
+    r"""Return the value of each row's text, where one text gave several rows.
 
     Example:
         >>> repeated(["a", "b"], np.array([0, 0, 1]))
@@ -94,3 +165,51 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
         taken: NDArray[Any] = values[sample]
         return taken
     return [values[index] for index in sample.tolist()]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        yield value
+        return
+    for item in value:
+        yield from _leaves(item)
+
+
+def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
+    """Raise for an integer beyond int64, and for one that float64 does not hold where it stands beside floats."""
+    for leaf in leaves:
+        if not isinstance(leaf, int | np.integer):
+            continue
+        if not -(2**63) <= leaf < 2**63 or (beside_floats and int(float(leaf)) != leaf):
+            raise _too_large(name, row, int(leaf))
+
+
+def _too_large(name: str, row: int, number: int) -> ValueError:
+    return ValueError(
+        explain(
+            f"row {row} of column '{name}' holds {number}, which no tensor holds",
+            got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
+            fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
+        )
+    )
+
+
+def _mixed(name: str, row: int, value: Any) -> TypeError:
+    kind = type(value).__name__
+    return TypeError(
+        explain(
+            f"row {row} of column '{name}' is {kind}, and the column holds numbers as well",
+            got=shorten(value),
+            fix=f"one kind of values in a column, or dataset.remove_columns('{name}')",
+        )
+    )
+
+
+def _ragged(name: str, sizes: str) -> str:
+    return explain(
+        f"column '{name}' has {sizes}",
+        got="lists of numbers of different lengths, which make no tensor",
+        fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels go by the name 'labels'",
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..ragged import Ragged
-from .columns import Values
+from .columns import Values, is_missing, numbers, to_float32
+from .inputs import as_list
 
 if TYPE_CHECKING:
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
@@ -26,8 +28,18 @@ IGNORED = -100
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 
+def label_names(columns: Mapping[str, Values]) -> list[str]:
+    r"""Return the names of the label columns, without those that are None in every row.
+
+    Example:
+        >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
+        ['label']
+    """
+    return [name for name in LABEL_COLUMNS if name in columns and not all(map(is_missing, as_list(columns[name])))]
+
+
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Reads the labels of a batch, one value a row.
+    r"""Read the labels of a batch, one value a row.
 
     Args:
         values (sequence): numbers; or lists of whole numbers, one for each token; or lists of fractions of one length
@@ -39,7 +51,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
         `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several.
 
     Raises:
-        ValueError: if a row has not as many labels as tokens, or no label.
+        ValueError: if a row has not as many labels as tokens, or a number is beyond int64 or float32.
         TypeError: if a label is no number.
 
     Example:
@@ -58,12 +70,12 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
         )
     whole = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
     if rows[0].ndim == 0:
-        return np.array(rows, dtype=np.int64 if whole else np.float32)
+        return np.stack(rows).astype(np.int64) if whole else to_float32(name, np.stack(rows))
     if not whole:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
             raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all fractions"))
-        return np.stack(rows).astype(np.float32)
+        return to_float32(name, np.stack(rows))
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:
             raise ValueError(
@@ -87,8 +99,8 @@ def ragged_labels(values: Values) -> Ragged:
 
 
 def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
-    row = np.asarray(value)
-    if row.dtype.kind not in "iubf" and row.size:
+    row = None if is_missing(value) else numbers(value, index, name)
+    if row is None:
         raise TypeError(
             explain(
                 f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",

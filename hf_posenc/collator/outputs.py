@@ -66,7 +66,7 @@ def to_columns(
             raise ValueError(
                 explain(
                     f"column '{name}' came with the texts, and tokenising makes one of that name",
-                    got=sorted(pieces.columns),
+                    got=list(pieces.columns),
                     fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )

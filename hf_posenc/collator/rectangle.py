@@ -16,14 +16,14 @@ from ..positions import position_ids_from_mask
 from ..ragged import Ragged, round_up
 from .arrange import Pieces
 from .arrangement import Arrangement
-from .columns import as_array
-from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels
+from .columns import as_array, numbers, to_float32
+from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels, label_names
 from .targets import decoder_inputs
 
 Arrays = dict[str, NDArray[Any]]
 
 # Known from the ids themselves, or of no use to a model.
-_LEFT_OUT = frozenset({"length", "offset_mapping", *LABEL_COLUMNS})
+NO_TENSORS = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def rectangle(how: Arrangement, pieces: Pieces, masking: Masking | None) -> Arrays:
@@ -84,13 +84,13 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     if how.overflow:
         out["overflow_to_sample_mapping"] = pieces.sample
     for name in pieces.columns:
-        if name in _LEFT_OUT:
+        if name in NO_TENSORS:
             continue
         if name in out and pieces.from_texts:
             raise ValueError(
                 explain(
                     f"column '{name}' came with the texts, and tokenising makes one of that name",
-                    got=sorted(pieces.columns),
+                    got=list(pieces.columns),
                     fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )
@@ -100,9 +100,11 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
             if not how.embeds:
                 out[name] = _padded_vectors(pieces, inside)
             continue
+        if how.accepts is not None and name not in how.accepts:
+            continue
         array = as_array(name, pieces.column(name))
         if array is not None:
-            out[name] = array
+            out[name] = to_float32(name, array) if how.accepts is not None and array.dtype.kind == "f" else array
     return out
 
 
@@ -146,15 +148,17 @@ def _without_first(labels: Ragged, documents: Ragged) -> Ragged:
 
 def _padded_vectors(pieces: Pieces, inside: NDArray[np.bool_]) -> NDArray[Any]:
     """Stored embeddings (B, T, D), zero at padding."""
-    rows = [np.asarray(row) for row in pieces.column("inputs_embeds")]
-    for index, (row, length) in enumerate(zip(rows, pieces.ids.lengths.tolist(), strict=True)):
-        if row.ndim != 2 or len(row) != length:
+    rows: list[NDArray[Any]] = []
+    for index, (value, length) in enumerate(zip(pieces.column("inputs_embeds"), pieces.ids.lengths, strict=True)):
+        row = numbers(value, index, "inputs_embeds")
+        if row is None or row.ndim != 2 or len(row) != length:
             raise ValueError(
                 explain(
-                    f"row {index}: 'inputs_embeds' of shape {row.shape} for {length} tokens",
+                    f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
                     fix="one vector a token, or dataset.remove_columns('inputs_embeds')",
                 )
             )
+        rows.append(row)
     flat = np.concatenate(rows)
     flat = flat if flat.dtype == np.float16 else flat.astype(np.float32)
     out = np.zeros((*inside.shape, flat.shape[1]), dtype=flat.dtype)
@@ -198,7 +202,7 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
 
 def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[Ragged, NDArray[Any] | Ragged | None]:
     """The ids, which masking changes, and the labels: made from them, or the ones that rows bring."""
-    found = [name for name in LABEL_COLUMNS if name in pieces.columns or name in pieces.per_token]
+    found = [*label_names(pieces.columns), *(name for name in LABEL_COLUMNS if name in pieces.per_token)]
     if len(found) > 1:
         raise ValueError(
             explain("rows bring more than one label column", got=found, fix=f"dataset.remove_columns({found[1:]})")

@@ -24,7 +24,7 @@ from .fitting import (
 )
 from .inputs import TextColumns, read
 from .labels import IGNORED, LABEL_COLUMNS, Masking
-from .rectangle import Arrays, rectangle
+from .rectangle import NO_TENSORS, Arrays, rectangle
 from .settings import Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:
@@ -74,6 +74,12 @@ class Stage:
         """The rows as one rectangle, with everything that belongs to a padded batch."""
         return rectangle(self.how, rows, self.masking)
 
+    def left_out(self, rows: Pieces, arrays: Arrays) -> list[str]:
+        """Return the columns that came and are not in the arrays, without those that were read and tokenised."""
+        read = {*self.names, *NO_TENSORS, "inputs_embeds"}
+        accepts = rows.columns if self.how.accepts is None else self.how.accepts
+        return [name for name in rows.columns if name in accepts and name not in read and name not in arrays]
+
     @staticmethod
     def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
         spec, embeds = settings.model, table_rows is not None
@@ -108,6 +114,7 @@ class Stage:
             start=start,
             names=tuple(tokenizer.model_input_names),
             fills=fills,
+            accepts=None if spec is None else frozenset(spec.accepts),
             known_ids=min(known, default=None),
             embeds=embeds,
         )

@@ -27,6 +27,17 @@ def were_cut(what: str, cut: int, count: int, limit: int | None, whose: str | No
     )
 
 
+def left_out(names: list[str], *, packed: bool) -> str:
+    """Return the warning for columns that came and are not in the batch."""
+    return explain(
+        f"columns {names} are not in the batch",
+        got="packed rows hold several documents, and only values per token"
+        if packed
+        else "texts, empty lists, or None in every row: no tensor holds them",
+        fix=f"dataset.remove_columns({names}), or map them to numbers first",
+    )
+
+
 def snapshot() -> str:
     """A table that trains was embedded without gradient."""
     return explain(
