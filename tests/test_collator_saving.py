@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases, positional_encoding
@@ -276,7 +278,7 @@ def test_a_folder_holds_the_settings_and_the_tokenizers_files_and_nothing_that_r
     assert not [name for name in found if name.endswith((".py", ".pkl", ".bin", ".safetensors", ".pt"))]
     assert (tmp_path / "new" / "folder" / "hf_posenc.json").stat().st_size < 3_000
     saved = json.loads((tmp_path / "new" / "folder" / "hf_posenc.json").read_text())
-    assert saved["format_version"] == 2
+    assert saved["format_version"] == 3
     assert saved["scale"] is None
 
 
@@ -323,7 +325,7 @@ def test_unknown_keys_are_refused_by_name(wordpiece, tmp_path: Path) -> None:
         C.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("version", [3, None, "1"])
+@pytest.mark.parametrize("version", [4, None, "1"])
 def test_another_format_is_refused(wordpiece, tmp_path: Path, version: Any) -> None:
     C(wordpiece).save_pretrained(tmp_path)
     _edited(tmp_path, format_version=version)
@@ -339,11 +341,207 @@ def test_a_broken_file_is_refused_in_our_words(wordpiece, tmp_path: Path, conten
         C.from_pretrained(tmp_path)
 
 
-def test_a_bad_value_in_a_file_is_refused_like_a_bad_argument(wordpiece, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("padding_side", "up"),
+        ("max_length", "long"),
+        ("embedding", []),
+        ("embedding", ["table", 1]),
+        ("embedding", ["left behind", 1]),
+        ("convention", {"name": {}}),
+        ("pad_token", 5),
+        ("tokenizer", {"sha256": 5}),
+    ],
+)
+def test_a_bad_value_in_a_file_is_refused_by_key_and_file(wordpiece, tmp_path: Path, key: str, value: Any) -> None:
     C(wordpiece).save_pretrained(tmp_path)
-    _edited(tmp_path, padding_side="up")
-    with pytest.raises(ValueError, match="padding_side must be one of"):
+    _edited(tmp_path, **{key: value})
+    with pytest.raises((ValueError, TypeError), match=key) as refused:
         C.from_pretrained(tmp_path)
+    assert str(tmp_path / "hf_posenc.json") in str(refused.value)
+    assert "  got: " in str(refused.value)
+
+
+def test_a_file_nested_without_end_is_refused(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    (tmp_path / "hf_posenc.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(ValueError, match=r"hf_posenc\.json is not what save_pretrained wrote"):
+        C.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_class_that_is_none_is_refused_by_key_and_file(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": "Trainer"}))
+    with pytest.raises(ValueError, match=r"'tokenizer_class' in .*tokenizer_config\.json is 'Trainer'"):
+        C.from_pretrained(tmp_path)
+
+
+def test_a_folder_that_lost_a_file_of_its_tokenizer_is_refused_by_name(bert, tmp_path: Path) -> None:
+    C(bert).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"tokenizer\.json, a part of this collator's tokenizer, is not there"):
+        C.from_pretrained(tmp_path)
+
+
+def test_a_folder_with_another_tokenizer_in_it_is_refused_by_name(bert, wordpiece, tmp_path: Path) -> None:
+    C(bert).save_pretrained(tmp_path)
+    bert(TEXTS, padding=True, truncation=True, max_length=4)  # baked into the file, and no difference
+    bert.save_pretrained(tmp_path)
+    assert C.from_pretrained(tmp_path) == C(bert)
+    wordpiece.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
+        C.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not the one that was saved with this collator"):
+        C.from_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    _edited(tmp_path, tokenizer={"class": None, "number_of_ids": 30522, "sha256": {}})
+    with pytest.raises(ValueError, match=r"had 30522 ids\n  got: 1200 in"):
+        C.from_pretrained(tmp_path)
+
+
+def test_a_folder_of_format_2_without_a_record_of_its_tokenizer_still_loads(bert, tmp_path: Path) -> None:
+    C(bert, max_length=32).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "hf_posenc.json").read_text())
+    del saved["tokenizer"]
+    (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "format_version": 2}))
+    assert C.from_pretrained(tmp_path) == C(bert, max_length=32)
+
+
+# ------------------------------------------------------------------------------------------- every class of tokenizers
+
+_LETTERS = [*"abcdefghijklmnopqrstuvwxyz ,.éÉ", "\u0301"]
+_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
+_ACCENTS = ["I ride bike, e\u0301 É  ABC", "bike ride a. 1234", "I"]
+
+
+def _word_pieces() -> dict[str, Any]:
+    words = [*_SPECIAL, "<sep>", "<cls>", "[QUESTION]", *_LETTERS, *(f"##{each}" for each in _LETTERS), "ride"]
+    return {"vocab": {word: i for i, word in enumerate(dict.fromkeys(words))}}
+
+
+def _byte_pairs() -> dict[str, Any]:
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    alphabet = sorted(ByteLevel.alphabet())
+    words = [*_SPECIAL, *alphabet, *(f"{each}</w>" for each in alphabet), "▁", "▁a", "Ġa", "bi", "ke", "ri"]
+    merges = [("▁", "a"), ("Ġ", "a"), ("b", "i"), ("k", "e"), ("r", "i")]
+    return {"vocab": {word: i for i, word in enumerate(dict.fromkeys(words))}, "merges": merges}
+
+
+def _scores() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    words = dict.fromkeys([*_SPECIAL, "▁", *_LETTERS, *(f"▁{each}" for each in _LETTERS), "bi", "ke", "ri", "▁bike"])
+    return {"vocab": [(word, -random.exponential() * 10.0 ** random.integers(-5, 2)) for word in words]}
+
+
+_CLASSES = {
+    _word_pieces: ["Bert", "Funnel", "Splinter"],
+    _byte_pairs: [
+        "Roberta",
+        "GPT2",
+        "CLIP",
+        "Qwen2",
+        "GPTNeoX",
+        "Whisper",
+        "Nllb",
+        "Gemma",
+        "Llama",
+        "CodeLlama",
+        "Luke",
+    ],
+    _scores: ["XLMRoberta", "T5", "Albert", "XLNet", "MBart50", "DebertaV2"],
+    dict: ["ByT5", "Canine"],
+}
+
+
+def _tokenizer_of(name: str) -> Any:
+    vocabulary = next(make for make, names in _CLASSES.items() if name in names)
+    return getattr(transformers, f"{name}Tokenizer")(**vocabulary())
+
+
+def _changed(tokenizer: Any, change: str | None) -> Any:
+    """Change a tokenizer after it was made, as its users do."""
+    if change == "role":
+        tokenizer.add_special_tokens({"cls_token": "[NEWCLS]"})
+    elif change == "parts" and tokenizer.is_fast:
+        rust = tokenizer.backend_tokenizer
+        rust.normalizer, rust.pre_tokenizer = normalizers.NFC(), pre_tokenizers.Whitespace()
+        rust.post_processor = processors.TemplateProcessing("$A x", None, [("x", 5)])
+    return tokenizer
+
+
+@pytest.mark.parametrize("change", [None, "role", "parts"])
+@pytest.mark.parametrize("name", [name for names in _CLASSES.values() for name in names])
+def test_a_changed_tokenizer_gives_the_same_ids_and_fingerprint_in_every_copy(
+    name: str, change: str | None, tmp_path: Path
+) -> None:
+    tokenizer = _changed(_tokenizer_of(name), change)
+    pad = {} if tokenizer.pad_token is not None else {"pad_token": "a"}
+    collate = C(tokenizer, **pad)
+    if (name, change) == ("Albert", "role"):  # its class refuses what it wrote itself
+        with pytest.raises(ValueError, match=r"AlbertTokenizer cannot be rebuilt.*\n.*\n  fix: .*backend_tokenizer"):
+            pickle.loads(pickle.dumps(collate))
+        return
+    want = tokenizer(_ACCENTS)["input_ids"]
+    collate.save_pretrained(tmp_path / "collator")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    copies = [pickle.loads(pickle.dumps(collate)), C.from_pretrained(tmp_path / "collator"), collate.replace()]
+    copies.append(pickle.loads(pickle.dumps(copies[1])))
+    for each in copies:
+        assert [list(row) for row in each({"text": _ACCENTS})["input_ids"]] == want
+        assert each == collate
+        assert _fingerprint(each) == _fingerprint(collate)
+    named = C(tmp_path / "tokenizer", **pad)
+    assert named == pickle.loads(pickle.dumps(named))
+    assert named == C(transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), **pad)
+    unchanged = _tokenizer_of(name)
+    if unchanged(_ACCENTS)["input_ids"] != want:
+        assert _fingerprint(C(unchanged, **pad)) != _fingerprint(collate)
+
+
+class Shouting(transformers.PreTrainedTokenizerFast):
+    """Someone's own class, with a step of its own."""
+
+    def _encode_plus(self, text: Any, **settings: Any) -> Any:
+        return super()._encode_plus(text.upper(), **settings)
+
+
+def test_a_class_that_transformers_does_not_have_comes_back_from_a_pickle_and_not_from_a_folder(
+    raw_wordpiece, tmp_path: Path
+) -> None:
+    collate = C(Shouting(tokenizer_object=raw_wordpiece, pad_token="[PAD]"))
+    _assert_same(pickle.loads(pickle.dumps(collate))(TEXTS), collate(TEXTS))
+    collate.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)was a Shouting.*fix: .*\(Shouting\.from_pretrained\("):
+        C.from_pretrained(tmp_path)
+    assert C(Shouting.from_pretrained(tmp_path)) == collate
+
+
+class Prefixed(transformers.PreTrainedTokenizerFast):
+    """Someone's own class, whose attribute is in no file and decides what stands before a text."""
+
+    prefix: int | None = None
+
+    def _switch_to_input_mode(self) -> None:
+        if self.prefix is not None:
+            self._tokenizer.post_processor = processors.TemplateProcessing("x $A", None, [("x", self.prefix)])
+
+
+def test_an_attribute_that_no_file_holds_is_refused_where_it_changes_ids(raw_wordpiece) -> None:
+    tokenizer = Prefixed(tokenizer_object=raw_wordpiece, pad_token="[PAD]")
+    tokenizer.prefix = 7
+    collate = C(tokenizer)
+    pickled = pickle.dumps(collate)
+    assert collate(["I"])["input_ids"][0, 0] == 7
+    Prefixed.prefix = 8  # what a new object of the class begins with
+    try:
+        with pytest.raises(ValueError, match="this Prefixed would give other ids than the one that was pickled"):
+            pickle.loads(pickled)
+    finally:
+        Prefixed.prefix = None
 
 
 def test_a_folder_without_a_collator_says_what_to_call_instead(wordpiece, tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             The paths written.
         """
-        return saving.save(save_directory, (*self._state[:-1], self._table.state(numbers=False)))
+        return saving.save(save_directory, self.tokenizer, (*self._state[:-1], self._table.state(numbers=False)))
 
     @classmethod
     def from_pretrained(

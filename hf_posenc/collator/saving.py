@@ -1,28 +1,32 @@
 """A collator as plain values and back: for pickles, for `datasets` fingerprints, and for a folder on disk.
 
-Settings, tokenizer files and the digest of a table; never code, and weights only where they were asked to travel.
+Settings, tokenizer files and the digest of a table; never code, and weights only with `store_embeddings=True`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
-from .._explain import explain
+from .._explain import explain, shorten
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
-from ..tokenization.loading import from_files, load_saved
-from .table import check_exchange, from_state
+from ..tokenization.encoding import is_plain_fast
+from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
+from .table import TableLeftBehind, check_exchange, from_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Part of every fingerprint: raise it whenever the same input gives another output, or the file another meaning.
-FORMAT_VERSION = 2
-# Version 1 knew no model, and means the same.
-_READS = (1, FORMAT_VERSION)
+FORMAT_VERSION = 3
+# Version 1 had no model, version 2 no record of the tokenizer's files; what they have means the same.
+_READS = (1, 2, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
 
 Files = tuple[tuple[str, bytes], ...]
@@ -48,21 +52,38 @@ def state(
 
 
 def rebuild(*state: Any) -> Any:
-    """The way back from `state`: what unpickling calls."""
+    """Return the collator of a `state`: what unpickling calls."""
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, settings, table = rest
-    return cls(from_files(kind, dict(files)), embedding=from_state(table), **_from_plain(json.loads(settings)))
+    return _made(cls, from_files(kind, dict(files)), from_state(table), _from_plain(json.loads(settings)))
 
 
-def save(folder: str | Path, state: State) -> list[str]:
-    """Writes `hf_posenc.json` and the tokenizer's files; see `DataCollatorWithPositionalEncoding.save_pretrained`."""
+def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
+    """Make a collator of a tokenizer read from files; raise where its private copy would give other ids."""
+    collate = cls(tokenizer, embedding=embedding, **settings)
+    if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
+        raise ValueError(
+            explain(
+                f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
+                got="an attribute set after it was made, which save_pretrained of transformers does not write",
+                fix="give it to the tokenizer as an argument, or collate with tokenizer.backend_tokenizer",
+            )
+        )
+    return collate
+
+
+def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -> list[str]:
+    """Write `hf_posenc.json` and the tokenizer's files; see `DataCollatorWithPositionalEncoding.save_pretrained`."""
     folder = Path(folder)
     if folder.is_file():
         raise ValueError(explain("save_pretrained writes into a folder, and this is a file", got=str(folder)))
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
-    saved = {"format_version": version, **json.loads(settings), "embedding": table}
+    digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
+    kind = None if is_plain_fast(tokenizer) else type(tokenizer).__name__  # None: its Rust part says it all
+    record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
+    saved = {"format_version": version, "tokenizer": record, **json.loads(settings), "embedding": table}
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,15 +92,15 @@ def save(folder: str | Path, state: State) -> list[str]:
 
 
 def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str]) -> Any:
-    """Reads what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
+    """Read what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
+    path = _find(name)
     try:
-        saved = json.loads(_find(name).read_text(encoding="utf-8"))
-        table = from_state(saved.pop("embedding", None))
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
+        saved = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{name}: {error}", fix="save it again")
+            explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again")
         ) from error
-    _check_version(saved.pop("format_version", None), str(name))
+    _check_version(saved.pop("format_version", None), str(path))
     unknown = sorted(set(saved) - set(known))
     if unknown:
         raise ValueError(
@@ -89,17 +110,72 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
                 fix="pip install --upgrade hf-posenc, or take them out of the file",
             )
         )
+    record, state = saved.pop("tokenizer", None), saved.pop("embedding", None)
+    if model is not None:
+        saved["model"] = None
+    table = _read("embedding", state, path, _left_behind)
+    settings = {key: _read(key, value, path, _READERS.get(key)) for key, value in saved.items()}
+    check_exchange(table, embedding)
+    if model is not None:
+        settings["model"] = model
+    tokenizer = _saved_tokenizer(name, record, path)
+    try:
+        return _made(cls, tokenizer, table if embedding is None else embedding, settings)
+    except (TypeError, ValueError) as error:  # our words for the setting; they lack the place where it stands
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{error}\n  in:  {path}") from error
+
+
+# Settings and templates, which people edit; what is missing in them is noticed when they are read.
+_MAY_CHANGE = (CONFIG, "chat_template.jinja")
+
+
+def _digest(name: str, content: bytes) -> str:
+    """Return the SHA-256 of a tokenizer's file; padding and truncation, which a call may leave behind, do not count."""
+    if name == TOKENIZER:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged one has another digest as it is
+            content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that lies beside `path`; raise where it is not the one in the record."""
+    kind, number, digests = None, None, {}
+    if record is not None:  # older folders have none
+        kind, number, digests = _read(
+            "tokenizer", record, path, lambda it: (it["class"], it["number_of_ids"], dict(it["sha256"]))
+        )
+    again = f"collate.save_pretrained(folder) once more; or take 'tokenizer' out of {FILE_NAME}, to use what is there"
+    for file, digest in digests.items():
+        found = saved_file(name, file)
+        if found is None:
+            problem = f"{file}, a part of this collator's tokenizer, is not there"
+        elif _digest(file, found.read_bytes()) != digest:
+            problem = f"{file} is not the one that was saved with this collator"
+        else:
+            continue
+        raise ValueError(explain(problem, got=str(name), fix=again))
     try:
         tokenizer = load_saved(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # transformers has its own for every file that is not as it should be
         raise ValueError(
             explain(
                 f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
             )
         ) from error
-    check_exchange(table, embedding)
-    settings = _from_plain(saved) if model is None else {**_from_plain({**saved, "model": None}), "model": model}
-    return cls(tokenizer, embedding=table if embedding is None else embedding, **settings)
+    if number not in (None, found_ids := number_of_ids(tokenizer)):
+        raise ValueError(
+            explain(f"the tokenizer saved with this collator had {number} ids", got=f"{found_ids} in {name}", fix=again)
+        )
+    if kind not in (None, found_kind := type(tokenizer).__name__):
+        raise ValueError(
+            explain(
+                f"the tokenizer saved with this collator was a {kind}, which splits texts in a way of its own",
+                got=f"a {found_kind}, since transformers has no class of that name",
+                fix=f"DataCollatorWithPositionalEncoding({kind}.from_pretrained({str(name)!r}), ...)",
+            )
+        )
+    return tokenizer
 
 
 def _find(name: str | Path) -> Path:
@@ -129,7 +205,7 @@ def _check_version(version: object, where: str) -> None:
         raise ValueError(
             explain(
                 f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
-                got=f"format_version={version!r}",
+                got=f"format_version={shorten(version)}",
                 fix="pip install --upgrade hf-posenc, or save it again",
             )
         )
@@ -150,9 +226,52 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
-    settings = dict(plain)
-    if isinstance(settings.get("convention"), dict):
-        settings["convention"] = Convention.from_dict(settings["convention"])
-    if isinstance(settings.get("model"), dict):
-        settings["model"] = ModelSpec.from_dict(settings["model"])
-    return settings
+    """Return settings as the collator takes them, from those that `_plain` returned."""
+    return {name: _READERS[name](value) if name in _READERS else value for name, value in plain.items()}
+
+
+def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:
+    """Return the value of a key, read; raise naming the key and the file."""
+    try:
+        return value if read is None else read(value)
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+        raise ValueError(
+            explain(
+                f"'{key}' in {path} is not what save_pretrained wrote",
+                got=f"{shorten(value)}: {error}",
+                fix="save it again",
+            )
+        ) from error
+
+
+def _left_behind(table: Any) -> Any:
+    """Return the `embedding=` of a folder: a width, or what is known of a table, whose numbers are never in it."""
+    if table is None or (isinstance(table, int) and not isinstance(table, bool)):
+        return table
+    if not isinstance(table, list) or table[:1] != ["left behind"]:
+        raise ValueError(explain("expected a width, or a list that begins with 'left behind'"))
+    names = [field.name for field in dataclasses.fields(TableLeftBehind)]
+    return TableLeftBehind(**_typed(TableLeftBehind, dict(zip(names, table[1:], strict=False))))
+
+
+def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a dataclass's fields; raise for the first of another type."""
+    if not isinstance(values, dict):
+        raise TypeError(explain(f"expected the fields of a {kind.__name__}"))
+    for name, hint in get_type_hints(kind).items():
+        value = values.get(name)
+        right = (
+            isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+            if get_origin(hint) is tuple
+            else isinstance(value, hint)
+        )
+        if name in values and not right:
+            raise TypeError(explain(f"{name} is {shorten(value)}"))
+    return values
+
+
+# Settings that are no plain values, by name.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
+    "model": lambda value: None if value is None else ModelSpec.from_dict(_typed(ModelSpec, value)),
+}

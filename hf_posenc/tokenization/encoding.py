@@ -16,6 +16,7 @@ from .._explain import explain
 from ..ragged import Ragged
 from .by_call import ByCall
 from .encoded import Encoded, Text, Truncation, flat, refuse_surrogates
+from .loading import rust_from
 from .long_text import enough_of, long_for
 from .rust_alone import RustAlone
 
@@ -137,10 +138,8 @@ class Encoder:
     # -- the Rust part, asked directly ---------------------------------------------------------------------------
 
     def _clone(self) -> RustTokenizer:
-        from tokenizers import Tokenizer
-
         mine = self.tokenizer
-        clone = Tokenizer.from_str(mine.json if isinstance(mine, RustAlone) else mine.backend_tokenizer.to_str())
+        clone = rust_from(mine.json if isinstance(mine, RustAlone) else mine.backend_tokenizer.to_str())
         clone.no_padding()
         clone.no_truncation()
         # The one setting that the JSON does not carry.

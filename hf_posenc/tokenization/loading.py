@@ -36,8 +36,8 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 
 # Tokenizers without a limit say 1e30.
 _NO_LIMIT = 10**9
-_CONFIG = "tokenizer_config.json"
-_ATTRIBUTES = ("model_input_names", "padding_side", "split_special_tokens", "truncation_side")
+CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+_ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
 # Where a tokenizer was read from is no part of what it is: equal ones must save equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
@@ -145,20 +145,25 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-    if _CONFIG in files:
-        config = json.loads(files[_CONFIG])
+    if CONFIG in files:
+        config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
             config.pop(origin, None)
         if tokenizer.is_fast:  # tokenizer.json has them
             config.pop("added_tokens_decoder", None)
-        if not config.get("additional_special_tokens", True):  # a slow tokenizer says "none" only once it was loaded
+        # These two are there only in a tokenizer that was loaded: an empty list, and what other keys say already.
+        if not config.get("additional_special_tokens", True):
             del config["additional_special_tokens"]
-        files[_CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        if config.get("model_specific_special_tokens", {}).items() <= config.items():
+            config.pop("model_specific_special_tokens", None)
+        files[CONFIG] = (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
     return files
 
 
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
-    r"""The way back from `to_files`, for a tokenizer of the class `kind`.
+    r"""Load a tokenizer of class `kind` from what `to_files` returned.
+
+    Most classes rebuild the Rust part from its vocabulary alone; here it is always the one in `tokenizer.json`.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -171,10 +176,19 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
         path = folder.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
+    try:
+        loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
+    except Exception as error:  # a class may not take what was set on its object afterwards
+        raise ValueError(
+            explain(
+                f"this {kind.__name__} cannot be rebuilt from the files that it writes",
+                got=str(error).strip().split("\n")[0],
+                fix="DataCollatorWithPositionalEncoding(tokenizer.backend_tokenizer), its Rust part alone",
+            )
+        ) from error
     if not loaded.is_fast:  # a slow tokenizer reads its vocabulary file again whenever it is copied
         loaded._hf_posenc_folder = folder
-    return loaded
+    return _with_rust_part(loaded, files.get(TOKENIZER))
 
 
 def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
@@ -190,14 +204,26 @@ def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
         `PreTrainedTokenizerBase`.
     """
     import transformers
+
+    found = saved_file(name, CONFIG)
+    if found is None:
+        raise OSError(f"{CONFIG} is not there")
+    named = json.loads(found.read_text(encoding="utf-8")).get("tokenizer_class")
+    kind: Any = getattr(transformers, str(named), None)
+    is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
+    if kind is not None and not is_tokenizer:
+        raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is no tokenizer"))
+    loaded = _load(name) if kind is None else kind.from_pretrained(str(name))
+    rust = saved_file(name, TOKENIZER)
+    return _with_rust_part(loaded, None if rust is None else rust.read_bytes())
+
+
+def saved_file(name: str | Path, file: str) -> Path | None:
+    """Return the path of a file of a folder, or of a repository on the Hub; `None` if it is not there."""
     from transformers.utils import cached_file
 
-    config = json.loads(Path(str(cached_file(str(name), _CONFIG))).read_text(encoding="utf-8"))
-    kind = getattr(transformers, str(config.get("tokenizer_class")), None)
-    if kind is None:
-        return _load(name)
-    loaded: PreTrainedTokenizerBase = kind.from_pretrained(str(name))
-    return loaded
+    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(found)
 
 
 class _Folder:
@@ -209,6 +235,42 @@ class _Folder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Folder:
         return self
+
+
+def rust_from(text: str) -> Tokenizer:
+    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with every number as it is written there.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> text = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.33e-5 / 7)], 0, False)).to_str()
+        >>> rust_from(text).to_str() == text
+        True
+    """
+    from tokenizers import Tokenizer
+
+    rust = Tokenizer.from_str(text)
+    _copy_scores(text, rust)
+    return rust
+
+
+def _copy_scores(text: str, rust: Tokenizer) -> None:
+    """Set the scores of a Unigram model from its JSON: the parser in Rust misses one in ten by a last place."""
+    from tokenizers import models
+
+    if isinstance(rust.model, models.Unigram):
+        model = json.loads(text)["model"]
+        model["vocab"] = [tuple(entry) for entry in model["vocab"]]
+        rust.model = models.Unigram(**{name: value for name, value in model.items() if name != "type"})
+
+
+def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
+    """Return `loaded` with the Rust part that `content`, a `tokenizer.json`, describes."""
+    if loaded.is_fast and content is not None:
+        _without_state(loaded)
+        if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
+            loaded._tokenizer = rust_from(content.decode())
+            _without_state(loaded)
+    return loaded
 
 
 def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -226,9 +288,7 @@ def _load(name: str | Path) -> PreTrainedTokenizerBase:
     bare = path if path.name.endswith(".json") else path / "tokenizer.json"
     try:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
-            from tokenizers import Tokenizer
-
-            return _wrapped(Tokenizer.from_file(str(bare)))
+            return _wrapped(rust_from(bare.read_text(encoding="utf-8")))
         loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
     except Exception as error:  # every library below has its own: OSError, ValueError, a bare Exception from Rust
         raise ValueError(
@@ -243,7 +303,10 @@ def _load(name: str | Path) -> PreTrainedTokenizerBase:
 
 def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     try:
-        return copy.deepcopy(tokenizer)
+        mine = copy.deepcopy(tokenizer)
+        if mine.is_fast:
+            _copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
+        return mine
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise ValueError(
             explain(
@@ -265,7 +328,9 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
     if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
         roles["pad_token"] = raw.padding["pad_token"]
     try:
-        return PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+        mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
+        _copy_scores(raw.to_str(), mine.backend_tokenizer)
+        return mine
     except Exception as error:
         raise ValueError(
             explain(
@@ -284,7 +349,7 @@ def _known_token(tokenizer: PreTrainedTokenizerBase, pad_token: str) -> str:
         raise ValueError(
             explain(
                 "pad_token must be a token of the tokenizer's vocabulary",
-                got=repr(pad_token),
+                got=shorten(pad_token),
                 fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
             )
         )
