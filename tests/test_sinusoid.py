@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_posenc import positional_encoding
 from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
@@ -209,10 +210,70 @@ def test_a_buffer_of_any_kind_holds_the_sum(kind: str, scale: Any) -> None:
     assert torch.equal(out, expected)
 
 
-def test_a_buffer_that_holds_a_part_of_x_is_refused() -> None:
-    memory = torch.zeros(3, 2, 4)
-    with pytest.raises(ValueError, match=r"x itself, or no part of it[\s\S]*out=x"):
-        SinusoidalPositionalEncoding(4)(memory[:2], out=memory[1:])
+SHARED: list[tuple[Any, bool]] = [  # x and a buffer out of one memory (4, 10, 16), and whether they share a part of it
+    (lambda z: (z[:-1], z[1:]), True),
+    (lambda z: (z[:, :5], z[:, 1:6]), True),
+    (lambda z: (z[:, 5:], z[:, 4:9]), True),
+    (lambda z: (z[..., :8], z[..., 1:9]), True),
+    (lambda z: (z[..., 7:15], z[..., :8]), True),
+    (lambda z: (z[..., ::2], z[..., :8]), True),
+    (lambda z: (z[:, ::2], z[:, :5]), True),
+    (lambda z: (z[:2], z.flatten()[3:323].view(2, 10, 16)), True),
+    (lambda z: (z.transpose(0, 1)[:5], z.transpose(0, 1)[2:7]), True),
+    (lambda z: (z[:, :4], z[:, :4].transpose(0, 1)), True),
+    (lambda z: (z[:1].expand(2, 10, 16), z[:2]), True),
+    (lambda z: (z[:, :5], torch.from_dlpack(z)[:, 1:6]), True),  # two storages of one memory
+    (lambda z: (z[:2], z[2:]), False),
+    (lambda z: (z[:, :5], z[:, 5:]), False),
+    (lambda z: (z[..., :8], z[..., 8:]), False),
+    (lambda z: (z[..., ::2], z[..., 1::2]), False),
+    (lambda z: (z[:, ::2], z[:, 1::2]), False),
+    (lambda z: (z[:, ::2, :8], z[:, 1::2, 4:12]), False),
+    (lambda z: (z[:1].expand(2, 10, 16), z[1:3]), False),
+    (lambda z: (z[:0], z[:0]), False),
+    (lambda z: (z[:, :5], torch.from_dlpack(z)[:, 5:]), False),
+    (lambda z: (z, z.view(40, 16).view(4, 10, 16)), False),  # exactly x, from here on
+    (lambda z: (z.transpose(0, 1), z.transpose(0, 1)), False),
+    (lambda z: (z[:1, :, :8], z[0, :, :8].unsqueeze(0)), False),
+    (lambda z: (z[:, 2:7], torch.from_dlpack(z)[:, 2:7]), False),
+]
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [None, 3.0])
+@pytest.mark.parametrize(("views", "shares"), SHARED)
+def test_a_buffer_that_shares_a_part_of_x_is_refused_and_no_other(
+    views: Any, shares: bool, scale: Any, dtype: torch.dtype, kind: Any
+) -> None:
+    memory = torch.randn(4, 10, 16).to(dtype)
+    x, out = views(memory)
+    module = positional_encoding(kind, x.shape[-1], scale=scale, **({"max_length": 10} if kind == "learned" else {}))
+    module.to(dtype).requires_grad_(False)
+    batch, length = x.shape[:2]
+    for positions in (None, torch.arange(length).flip(0), torch.arange(length).expand(batch, -1)):
+        expected, before = module(x, positions), memory.clone()
+        if shares:
+            with pytest.raises(ValueError, match=r"x itself, or no part of it[\s\S]*out=x"):
+                module(x, positions, out)
+            assert torch.equal(memory, before)
+        else:
+            assert module(x, positions, out) is out
+            assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.empty(1, 5, 8).expand(2, 5, 8),
+        torch.empty(2, 5, 1).expand(2, 5, 8),
+        torch.empty(100).as_strided((2, 5, 8), (40, 4, 1)),
+        torch.empty(100).as_strided((2, 5, 8), (1, 8, 1)),
+    ],
+)
+def test_a_buffer_that_holds_two_numbers_in_one_place_is_refused(out: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=rf"memory for each of its numbers[\s\S]*strides \({out.stride(0)}, "):
+        SinusoidalPositionalEncoding(8)(torch.zeros(2, 5, 8), out=out)
 
 
 def test_a_position_beyond_the_limit_leaves_the_buffer_as_it_was() -> None:

@@ -5,7 +5,11 @@ Shapes, kinds and dtypes; whether a position is in range is for the kind of enco
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from .._explain import explain, shorten
@@ -14,6 +18,7 @@ from .lookup import without_values
 from .values import as_positions
 
 _WITHOUT_FLOAT64 = ("mps",)
+_MOST_WORK = 10_000  # steps in which NumPy decides whether strided memory is shared; views of one tensor take a few
 
 
 def check_vectors(x: object, d_model: int, name: str) -> None:
@@ -53,22 +58,8 @@ def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
                 fix="out=torch.empty_like(x)",
             )
         )
-    if not without_values(x) and any(size > 1 and not step for size, step in zip(out.shape, out.stride(), strict=True)):
-        raise ValueError(
-            explain(
-                "out must have memory for each of its numbers",
-                got=f"out with strides {out.stride()}: an expanded tensor",
-                fix="out=torch.empty_like(x)",
-            )
-        )
-    if _overlap(out, x):
-        raise ValueError(
-            explain(
-                "out must be x itself, or no part of it: rows would be overwritten before they are read",
-                got="out that begins elsewhere in the same memory",
-                fix="out=x, or out=torch.empty_like(x)",
-            )
-        )
+    if not without_values(x) and out.numel():
+        _check_memory(out, x)
     if not torch.is_grad_enabled():
         return
     learns = any(weight.requires_grad for weight in module.parameters())
@@ -82,11 +73,49 @@ def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
         )
 
 
-def _overlap(out: torch.Tensor, x: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of one size share some of their memory, but not all."""
-    if without_values(x) or out is x or not (out.is_contiguous() and x.is_contiguous()):
-        return False
-    return 0 < abs(out.data_ptr() - x.data_ptr()) < x.numel() * x.element_size()
+def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
+    """Refuse a buffer with fewer places than numbers, or with a part of the memory of `x`."""
+    reach = 0
+    for step, size in sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1):
+        if step <= reach:  # also for strides that interlock without a collision, which only `as_strided` makes
+            raise ValueError(
+                explain(
+                    "out must have memory for each of its numbers",
+                    got=f"out with strides {out.stride()}: an expanded or overlapping tensor",
+                    fix="out=torch.empty_like(x)",
+                )
+            )
+        reach += step * (size - 1)
+    is_x = out.data_ptr() == x.data_ptr() and all(
+        theirs == ours for theirs, ours, size in zip(out.stride(), x.stride(), x.shape, strict=True) if size > 1
+    )
+    if is_x:
+        return
+    try:
+        shares = np.shares_memory(_memory(out), _memory(x), max_work=_MOST_WORK)
+    except np.exceptions.TooHardError:
+        shares = True
+    if shares:
+        raise ValueError(
+            explain(
+                "out must be x itself, or no part of it: rows would be overwritten before they are read",
+                got=f"out and x with strides {out.stride()} and {x.stride()} in the same memory",
+                fix="out=x, or out=torch.empty_like(x)",
+            )
+        )
+
+
+def _memory(tensor: torch.Tensor) -> NDArray[np.void]:
+    """Return the memory of a tensor on any device as an array that must not be read: NumPy knows its addresses alone."""
+    size = tensor.element_size()
+    described = {
+        "version": 3,
+        "shape": tuple(tensor.shape),
+        "strides": tuple(size * step for step in tensor.stride()),
+        "typestr": f"|V{size}",
+        "data": (tensor.data_ptr(), True),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
 def check_positions(position_ids: object, x: torch.Tensor, *, exact: bool) -> torch.Tensor:

@@ -140,7 +140,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
 
 def _may_hold_rows(out: torch.Tensor, x: torch.Tensor) -> bool:
-    """Whether rows may be written into a buffer before `x` is read: on the CPU, where `out` is no part of `x`."""
+    """Return whether rows may be written into a checked buffer before `x` is read: on the CPU, where it is not `x`."""
     if without_values(x) or x.device.type != "cpu" or not out.is_contiguous():
         return False
-    return out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    return out.data_ptr() != x.data_ptr()
