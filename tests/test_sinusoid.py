@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_posenc import positional_encoding
+from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
@@ -433,6 +433,61 @@ X = torch.zeros(2, 5, 8)
 def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+FAR = 2**53  # float64 holds no odd number beyond it
+TOO_FAR: list[tuple[Any, str]] = [
+    (torch.tensor([0, FAR + 1]), str(FAR + 1)),
+    (torch.tensor([0, -FAR - 1]), str(-FAR - 1)),
+    (torch.tensor([0, 2**63 - 1]), str(2**63 - 1)),
+    (torch.tensor([0, 2**64 - 1], dtype=torch.uint64), str(2**64 - 1)),
+    (torch.tensor([0, -(2.0**54)], dtype=torch.float64), "-1.8014398509481984e+16"),
+    (torch.tensor([0, 2.0**60], dtype=torch.bfloat16), "1.15292150460684"),
+    ([0, 2**64 - 1], "1.8446744073709552e+19"),  # which NumPy reads as float64
+    ([0, 2**64], str(2**64)),
+    ([0, -(2**70)], str(-(2**70))),
+    (np.array([0, FAR + 1], dtype=np.uint64), str(FAR + 1)),
+    (torch.tensor([0, math.inf]), "inf"),
+    ([0.5, -math.inf], "-inf"),
+    (torch.tensor([0, math.nan], dtype=torch.float16), "nan"),
+]
+
+
+@pytest.mark.parametrize(("positions", "value"), TOO_FAR)
+def test_positions_that_float64_cannot_hold_are_refused_by_value(positions: Any, value: str) -> None:
+    with pytest.raises(ValueError, match=r"positions must be (finite|between)") as caught:
+        sinusoidal_encoding(positions, 8)
+    assert value in str(caught.value)
+    assert "at index (1,)" in str(caught.value)
+    for kind in ("sinusoidal", "scaled", "fourier", "none"):
+        with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
+            positional_encoding(kind, 8)(X[:1, :2], positions)
+    with pytest.raises(ValueError, match=r"position_ids must be (finite|between)"):
+        PositionalEmbedding(torch.nn.Embedding(4, 8))(torch.zeros(1, 2, dtype=torch.long), position_ids=positions)
+
+
+@pytest.mark.parametrize("far", [FAR, -FAR])
+def test_the_last_position_that_float64_can_hold_is_taken_in_every_form(far: int) -> None:
+    expected = sinusoidal_encoding(torch.tensor([1, far]), 8)
+    for positions in ([1, far], np.array([1, far], dtype=object), torch.tensor([1, far], dtype=torch.float64)):
+        assert torch.equal(sinusoidal_encoding(positions, 8), expected)
+
+
+def test_positions_that_float64_cannot_hold_are_refused_inside_a_graph_as_well() -> None:
+    module = SinusoidalPositionalEncoding(8)
+    for value in (float("inf"), FAR + 1):
+        with pytest.raises(ValueError, match=r"positions must be (finite|between)"):
+            torch.compile(module, backend="eager")(X[:1, :2], torch.tensor([0, value]))
+
+
+@pytest.mark.parametrize("place", ["first_position", "padding_position"])
+def test_a_convention_whose_positions_float64_cannot_hold_is_refused(place: str) -> None:
+    for value in (FAR + 1, 2**70):
+        with pytest.raises(ValueError, match=rf"{place} must be between[\s\S]*{value}"):
+            Convention("far", **{place: value})
+    module = SinusoidalPositionalEncoding(8, convention=Convention("far", first_position=FAR - 1))
+    with pytest.raises(ValueError, match=rf"positions must be between[\s\S]*{FAR + 1}"):
+        module(X[:1])
 
 
 def test_a_declared_length_counts_tokens_not_positions() -> None:

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 
 USUAL_BASE = 10000.0
+FURTHEST = 2**53  # beyond it float64 does not hold every whole number
 
 
 def check_width(d_model: int) -> int:
@@ -107,7 +109,7 @@ def check_kinds(name: object, cosine_first: object) -> None:
 
 
 def check_place(place: Any, name: str, *, negative: bool) -> int:
-    """A position that a convention gives a meaning to, as an `int`."""
+    """Return a position that a convention gives a meaning to, as an `int`."""
     try:
         number = operator.index(place)
     except TypeError:
@@ -116,7 +118,23 @@ def check_place(place: Any, name: str, *, negative: bool) -> int:
         raise TypeError(explain(f"{name} must be a whole position", got=shorten(place), fix=f"{name}=1"))
     if number < 0 and not negative:
         raise ValueError(explain(f"{name} must be a row of a table", got=number, fix=f"{name}=1, or leave it out"))
+    check_reach(np.array([number], dtype=object), name)
     return number
+
+
+def check_reach(positions: NDArray[Any], name: str) -> None:
+    """Raise where positions are infinite, NaN, or too far out for float64 to hold each of them."""
+    bad = ~((positions >= -FURTHEST) & (positions <= FURTHEST)).astype(bool)
+    if not bad.any():
+        return
+    rule = "between -2**53 and 2**53, beyond which float64 does not hold every whole number"
+    kind, fix = "beyond", f"{name} - {name}.min(), or a larger unit"
+    if positions.dtype.kind == "f" and not np.isfinite(positions).all():
+        bad, rule, kind = ~np.isfinite(positions), "finite", "NaN or infinite"
+        fix = f"{name}.nan_to_num(0.0), if their tokens are masked"
+    index = tuple(np.argwhere(bad)[0].tolist())
+    found = f"{int(bad.sum())} of {bad.size} are {kind}: {positions[index]} at index {index}"
+    raise ValueError(explain(f"{name} must be {rule}", got=found, fix=fix))
 
 
 def check_one_kind(bases: tuple[float, ...] | None, wavelengths: tuple[float, float] | None, base: float) -> None:

@@ -92,7 +92,7 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
     if is_x:
         return
     try:
-        shares = np.shares_memory(_memory(out), _memory(x), max_work=_MOST_WORK)
+        shares = np.shares_memory(_memory(out), _memory(x), max_work=_MOST_WORK)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         shares = True
     if shares:
@@ -106,7 +106,7 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
 
 
 def _memory(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return the memory of a tensor on any device as an array that must not be read: NumPy knows its addresses alone."""
+    """Return the memory of a tensor on any device as an array of addresses, which must not be read."""
     size = tensor.element_size()
     described = {
         "version": 3,

@@ -10,12 +10,13 @@ import ast
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .cache import Encoding, table
-from .checks import beyond_length
+from .checks import FURTHEST, beyond_length, check_reach
 from .conventions import Convention
 from .exact import encode, encode_in_graph
 
@@ -75,9 +76,20 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
-    """The rows of any positions without a table, in memory of their own, on the device of `positions`."""
+    """Return the rows of any positions without a table, in memory of their own, on the device of `positions`."""
+    refuse_far(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
     return encode(exact, encoding.waves, dtype).to(positions.device)
+
+
+def refuse_far(positions: torch.Tensor, name: str) -> None:
+    """Raise for positions that are infinite, NaN, or too far out for float64; a wait on an accelerator."""
+    # float64 would round integers before they are compared, and uint64 beyond int64 becomes negative.
+    real = positions.is_floating_point()
+    values = positions.to("cpu", torch.float64 if real else torch.int64)
+    inside = (values >= (0 if positions.dtype == torch.uint64 else -FURTHEST)) & (values <= FURTHEST)
+    if not bool(inside.all()):
+        check_reach(np.array(positions.tolist(), dtype=np.float64 if real else object), name)
 
 
 def without_values(tensor: torch.Tensor) -> bool:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 from .cache import Encoding
-from .checks import check_width
+from .checks import check_reach, check_width
 from .conventions import Convention, resolve_convention
-from .exact import DIGITS, TWO_PI, check_dtype, exact_frequencies
-from .lookup import compute, rows_at, without_values
+from .exact import DIGITS, DTYPES, TWO_PI, check_dtype, exact_frequencies
+from .lookup import compute, refuse_far, rows_at, without_values
 from .settings import check_length
 
 
@@ -56,7 +56,7 @@ def sinusoidal_encoding(
 
     Raises:
         ValueError: if `d_model` is not positive, `base` not larger than 1, or `positions` carry a gradient, are not
-            finite or are lists of several lengths.
+            finite, exceed 2**53 (float64 does not hold every whole number beyond it), or are lists of several lengths.
         TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
 
     Source:
@@ -144,7 +144,7 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
 
 
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
-    """Positions as a tensor of real numbers: tensors as they are, arrays and sequences copied to the CPU."""
+    """Return positions as a tensor of real numbers: tensors as they are, arrays and sequences copied to the CPU."""
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
         raise TypeError(
@@ -156,11 +156,14 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
         )
     if not isinstance(positions, torch.Tensor):
         array = _as_array(positions, name)
-        if array.dtype.kind not in "iuf" and array.size:
+        kind = array.dtype.kind
+        whole = kind in "iu" or (kind == "O" and all(isinstance(one, int) for one in array.flat))  # O: beyond 64 bits
+        if not whole and kind != "f":
             raise TypeError(
                 explain(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
             )
-        positions = torch.from_numpy(array.astype(np.float64 if array.dtype.kind == "f" else np.int64))
+        check_reach(array, name)
+        return torch.from_numpy(array.astype(np.int64 if whole else np.float64))
     if positions.is_complex() or positions.dtype == torch.bool:
         raise TypeError(
             explain(
@@ -169,8 +172,6 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
                 fix="position_ids_from_mask(attention_mask), where a mask is at hand",
             )
         )
-    if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # which torch hardly computes with
-        positions = positions.long()
     if positions.requires_grad:
         raise ValueError(
             explain(
@@ -179,16 +180,12 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
                 fix=f"{name}.detach()",
             )
         )
-    if positions.is_floating_point() and not without_values(positions):
-        finite = positions.isfinite()
-        if not bool(finite.all()):
-            raise ValueError(
-                explain(
-                    f"{name} must be finite",
-                    got=f"{int((~finite).sum())} of {positions.numel()} are NaN or infinite",
-                    fix=f"{name}.nan_to_num(0.0), if their tokens are masked",
-                )
-            )
+    on_cpu = positions.device.type == "cpu"
+    if not without_values(positions) and (on_cpu or positions.dtype in (torch.uint64, *DTYPES)):
+        # Other integers on an accelerator are looked at where their rows are computed: here would be one wait more.
+        refuse_far(positions, name)
+    if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # which torch hardly computes with
+        positions = positions.long()
     return positions
 
 
