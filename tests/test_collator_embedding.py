@@ -206,7 +206,8 @@ def test_an_encoding_brings_what_it_has_and_refuses_what_it_has_not(wordpiece) -
     scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
     collate = C(wordpiece, embedding=scaled)
     assert (collate.convention.name, collate.scale) == ("fairseq", 2.0)
-    assert collate.embed(TEXTS)["position_ids"].min() == 2
+    batch = collate.embed(TEXTS)
+    assert batch["position_ids"][batch["attention_mask"] == 1].min() == 2
     with pytest.raises(ValueError, match=r"(?s)convention= is set by.*'fairseq', and \"encoding='learned'\""):
         C(wordpiece, embedding=PositionalEmbedding(_frozen(), encoding="learned"), convention="fairseq")
 

@@ -24,7 +24,13 @@ import transformers
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec
+from hf_posenc import (
+    AttentionMask,
+    DataCollatorWithPositionalEncoding,
+    ModelSpec,
+    PositionalEmbedding,
+)
+from hf_posenc.sinusoid import CONVENTIONS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said unsurprisingly", "a"]
@@ -192,10 +198,75 @@ def test_positions_that_come_with_rows_are_taken_as_they_are(word_level) -> None
     assert columns["position_ids"].tolist() == [[9, 3, 0, 1], [7, 1, 1, 1]]
 
 
-def test_a_model_with_positions_counts_its_own_way_whatever_the_convention(word_level) -> None:
+def test_a_model_with_positions_counts_its_own_way(word_level) -> None:
     assert C(word_level, convention="fairseq")(["a b"])["position_ids"].tolist() == [[2, 3]]
-    assert C(word_level, convention="fairseq", model=BERT)(["a b"])["position_ids"].tolist() == [[0, 1]]
+    assert C(word_level, model=BERT)(["a b"])["position_ids"].tolist() == [[0, 1]]
     assert C(word_level, convention="vaswani", model=ROBERTA)(["a b"])["position_ids"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "call"),
+    [
+        ({"base": 100}, "use_sinusoidal_positions(model, base=100)"),
+        ({"convention": "fairseq"}, "use_sinusoidal_positions(model, convention='fairseq')"),
+        ({"scale": "sqrt_d"}, "use_sinusoidal_positions(model, base=...)"),
+        ({"dropout": 0.1}, "use_sinusoidal_positions(model, base=...)"),
+        ({"zero_padding": False}, "use_sinusoidal_positions(model, base=...)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_settings_of_embedded_vectors_are_refused_beside_a_model_that_gets_none(
+    word_level, setting: dict[str, Any], call: str
+) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=rf"^{name}= belongs to the vectors that embedding= makes, and Reader") as said:
+        C(word_level, model=BERT, **setting)
+    assert str(said.value).endswith(f"fix: leave {name}= out; for sinusoids inside the model {call}")
+    rotary = dataclasses.replace(BERT, positions=("rotary",))
+    with pytest.raises(ValueError, match=rf"fix: leave {name}= out$"):
+        C(word_level, model=rotary, **setting)
+    with pytest.raises(ValueError, match=rf"^{name}= belongs to"):
+        C(word_level, **setting).replace(model=BERT)
+    if name != "convention":  # which says where such a module counts from
+        with pytest.raises(ValueError, match=rf"leave {name}= out, or embedding="):
+            C(word_level, model=spec("position_ids"), **setting)
+
+
+def test_the_usual_settings_of_vectors_may_be_given_beside_a_model(word_level, tmp_path: Path) -> None:
+    usual = {"base": None, "convention": "vaswani", "scale": None, "dropout": 0.0, "zero_padding": True}
+    collate = C(word_level, model=BERT, **usual)
+    assert collate == C(word_level, model=BERT, base=None)
+    C(word_level, model=BERT, base=10000, dropout=0, convention=CONVENTIONS["vaswani"])
+    collate.save_pretrained(tmp_path)
+    assert C.from_pretrained(tmp_path) == pickle.loads(pickle.dumps(collate)) == collate
+    table = nn.Embedding(4000, 8).requires_grad_(False)
+    embeds = C(word_level, model=spec("inputs_embeds"), embedding=table, base=100, scale="sqrt_d")
+    embeds.save_pretrained(tmp_path)
+    again = C.from_pretrained(tmp_path)
+    assert (again.base, again.scale) == (100, "sqrt_d")
+    without = embeds.replace(embedding=None)  # the settings of the vectors go with them
+    assert (without.base, without.scale) == (None, None)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("convention", ["fairseq", "m2m100"])
+def test_padding_has_the_number_that_a_convention_has_for_it(unigram, convention: str, side: str) -> None:
+    """As fairseq's `make_positions`, and M2M100's and RoBERTa's in transformers, for a padding index of 1."""
+    theirs = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding
+    batch = C(unigram, convention=convention, padding_side=side)(TEXTS)
+    expected = theirs.create_position_ids_from_input_ids(batch["input_ids"], padding_idx=unigram.pad_token_id)
+    assert torch.equal(batch["position_ids"], expected)
+    packed = C(unigram, convention=convention, packing=True, max_length=64, padding="max_length")(TEXTS)
+    assert (packed["position_ids"][packed["document_ids"] == -1] == 1).all()
+    assert (packed["position_ids"][packed["document_ids"] >= 0] >= 2).all()
+    for zero_padding in (True, False):
+        settings = {"convention": convention, "zero_padding": zero_padding, "padding_side": side}
+        table = nn.Embedding(len(unigram), 8).requires_grad_(False)
+        embeds = C(unigram, embedding=table, **settings)(TEXTS)
+        del settings["padding_side"]
+        own = PositionalEmbedding(table, **settings)(embeds["input_ids"], embeds["attention_mask"])
+        assert torch.equal(embeds["position_ids"], expected)
+        assert torch.equal(embeds["inputs_embeds"], own)
 
 
 def test_a_module_of_ones_own_without_positions_counts_by_the_convention(word_level) -> None:
@@ -227,6 +298,17 @@ def test_a_limit_beyond_the_models_is_told_at_once_and_only_once(word_level) -> 
         assert pickle.loads(pickle.dumps(collate)).max_length == collate.replace(seed=1).max_length == 16
     with pytest.warns(UserWarning, match="max_target_length=7 is beyond what Bart takes, so 6 is in force"):
         C(word_level, model=SHORT_BART, text_target_column="target", max_target_length=7)
+
+
+def test_rows_cut_by_the_tokenizer_below_what_a_model_takes_name_the_tokenizers_limit(bert) -> None:
+    """After `max_positions=1024`, say: the model has the room, and BERT's tokenizer still says 512."""
+    long = ["bike " * 600]
+    with pytest.warns(UserWarning, match=r"1 of 1 texts were cut to 512 tokens, tokenizer.model_max_length") as said:
+        C(bert, model=spec(max_length=1024))(long)
+    assert "and the model takes 1024" in str(said[0].message)
+    assert "fix: tokenizer.model_max_length = 1024, then make the collator" in str(said[0].message)
+    bert.model_max_length = 1024
+    assert C(bert, model=spec(max_length=1024))(long)["input_ids"].shape == (1, 602)
 
 
 def test_rows_cut_to_what_a_model_takes_are_counted_and_its_name_is_said(word_level) -> None:

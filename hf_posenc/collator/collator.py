@@ -21,7 +21,7 @@ from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, private_copy, to_files
 from . import mapping, saving
 from .arrange import Pieces
-from .fitting import fitted, limits_of
+from .fitting import below_model, fitted, limits_of
 from .inputs import empty_batch, is_columns, is_table
 from .keywords import refuses_unknown_keywords
 from .outputs import features_of, to_columns, to_mapping, to_table
@@ -53,7 +53,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             fast or slow. A private copy is kept.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
             frozen table of random numbers (from `seed`); a table of yours is used as it is at that moment. For other
-            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`.
+            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`. The vectors hold positions: feed
+            them to a module that adds none. Into a model that adds its own, as nearly all of Hugging Face, they would
+            bring them twice, also when they come from `model.get_input_embeddings()`; with `model=` that raises.
         model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then holds only keys that its forward
             names, never both ids and embeddings; position ids are counted as it counts them; rows are held to what it
             takes; and what it would pass over in silence (a mask, labels, packing) raises here. Wrappers are opened.
@@ -90,7 +92,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         seed (`int`, *optional*): the same masks for the same document in every evaluation.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
-            A `model` with positions counts from its own first one, whatever the convention.
+            They belong to the vectors of `embedding`, and raise beside a `model` without one; for sinusoids inside a
+            model, `use_sinusoidal_positions`. Position ids too count from the convention's first position, unless
+            `model` has positions of its own.
         device (*optional*): where the table of an `embedding` given as a width lies.
         store_embeddings (`bool`, *optional*): columns too get `inputs_embeds`, and the table travels with the collator.
         return_tensors (`"pt"` or `"np"`, *optional*): what a batch holds.
@@ -373,7 +377,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         """
         check_exchange(self.embedding, changes.get("embedding"))
         settings = {**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
-        if isinstance(changes.get("embedding"), PositionalEmbedding):  # it brings these along
+        given = changes.get("embedding", ...)
+        brings = isinstance(given, PositionalEmbedding)
+        if brings or (given is None and settings["model"] is not None):  # its own settings, or vectors for no model
             settings = {name: value for name, value in settings.items() if name not in BROUGHT or name in changes}
         return type(self)(**settings)
 
@@ -451,13 +457,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         """Tokenises what has to be, cuts what is too long, and reports what was lost."""
         rows = self._stage.pieces(given)
         how = self._stage.how
-        lost = {
-            "texts": (rows.cut, how.limit, how.limited_by),
-            "targets": (rows.targets_cut, how.target_limit, how.targets_limited_by),
-        }
-        for what, (cut, limit, whose) in lost.items():
-            if cut:
-                self._warn_once(what, were_cut(what, cut, rows.count, limit, whose))
+        if rows.cut:
+            more = below_model(self.model, self.tokenizer, how.limit)
+            self._warn_once("texts", were_cut("texts", rows.cut, rows.count, how.limit, how.limited_by, more))
+        if rows.targets_cut:
+            whose = how.targets_limited_by
+            self._warn_once("targets", were_cut("targets", rows.targets_cut, rows.count, how.target_limit, whose))
         return rows
 
     def _collate(self, given: Any) -> Batch:

@@ -28,20 +28,23 @@ Limit = int | None
 
 
 def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -> tuple[int, int]:
-    r"""Which position a row's first token has, and which one padding has.
+    r"""Return the position of a row's first token, and that of padding.
 
-    A model that has positions numbers them; otherwise whoever adds them does, by its convention.
+    A model that has positions numbers them; otherwise the convention does. Where neither has a number for padding, it
+    has that of the first token.
 
     Example:
         >>> from ..sinusoid import resolve_convention
         >>> roberta = ModelSpec(positions=("learned",), first_position=2, padding_position=1)
         >>> numbering(roberta, resolve_convention("vaswani"), embeds=False)
         (2, 1)
+        >>> numbering(None, resolve_convention("fairseq"), embeds=False)
+        (2, 1)
     """
-    if spec is None or embeds or not (spec.positions or spec.first_position):
-        return convention.first_position, convention.first_position
-    padding = spec.padding_position
-    return spec.first_position, spec.first_position if padding is None else padding
+    by_model = spec is not None and not embeds and (spec.positions or spec.first_position)
+    counts = spec if spec is not None and by_model else convention
+    padding = counts.padding_position
+    return counts.first_position, counts.first_position if padding is None else padding
 
 
 def limit_of(tokenizer: PreTrainedTokenizerBase, asked: Limit, spec: ModelSpec | None = None) -> Limit:
@@ -60,8 +63,15 @@ def _smallest(*limits: Limit) -> Limit:
 
 
 def taken_by(spec: ModelSpec | None, name: str, limit: Limit) -> str | None:
-    """The model's name, where the limit in force is its own: for messages."""
+    """Return the model's name if the limit in force is its own, for messages."""
     return spec.name if spec is not None and limit is not None and getattr(spec, name) == limit else None
+
+
+def below_model(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase, limit: Limit) -> Limit:
+    """Return how many tokens a model takes if the tokenizer's own limit, which is in force, is lower, for messages."""
+    takes = None if spec is None else spec.max_length
+    is_lower = takes is not None and limit is not None and limit < takes
+    return takes if is_lower and limit == stated_limit(tokenizer) else None
 
 
 def limits_of(

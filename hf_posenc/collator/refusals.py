@@ -5,10 +5,12 @@ Checks only, one settings group each; what a model settles where nothing is wron
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
 from ..model_spec import ModelSpec
+from ..sinusoid import CONVENTIONS
+from ..sinusoid.checks import USUAL_BASE
 from ..tokenization.loading import number_of_ids
 from .fitting import decoder_start, takes_documents
 from .settings import Settings
@@ -32,7 +34,9 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
     _check_reads_text(spec)
     if settings.embedding is not None:
         _check_embedding(spec)
-    elif "input_ids" in spec.accepts and spec.num_embeddings is not None:
+    else:
+        _check_no_embedding(settings, spec)
+    if settings.embedding is None and "input_ids" in spec.accepts and spec.num_embeddings is not None:
         needed = number_of_ids(tokenizer)
         if spec.num_embeddings < needed:
             raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
@@ -86,6 +90,29 @@ def _check_embedding(spec: ModelSpec) -> None:
                 f"embedding= makes inputs_embeds, which the forward of {spec.name} does not name",
                 got=_forward(spec),
                 fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
+            )
+        )
+
+
+def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
+    """Refuse settings of the vectors that `embedding=` makes; without positions, a model counts by the convention."""
+    usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
+    if spec.positions:
+        usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
+    for name, values in usual.items():
+        value = getattr(settings, name)
+        if value in values:
+            continue
+        if "learned" in spec.positions:
+            asked = f"{name}={value!r}" if name in ("base", "convention") else "base=..."
+            fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {asked})"
+        else:
+            fix = f"leave {name}= out" + ("" if spec.positions else ", or embedding=model.get_input_embeddings()")
+        raise ValueError(
+            explain(
+                f"{name}= belongs to the vectors that embedding= makes, and {spec.name} gets none",
+                got=f"{name}={value!r}, embedding=None",
+                fix=fix,
             )
         )
 

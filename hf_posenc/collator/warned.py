@@ -18,12 +18,17 @@ def beyond(name: str, asked: int, limit: int, whose: str | None) -> str:
     )
 
 
-def were_cut(what: str, cut: int, count: int, limit: int | None, whose: str | None) -> str:
-    """Texts or targets lost tokens to a limit, the model's where it has a name."""
+def were_cut(what: str, cut: int, count: int, limit: int | None, whose: str | None, more: int | None = None) -> str:
+    """Return the warning about texts or targets that lost tokens to a limit: that of the model `whose` name is given,
+    or the tokenizer's, where the model takes `more`.
+    """
+    by_tokenizer = f", tokenizer.model_max_length, and the model takes {more}" if more else ""
     return explain(
-        f"{cut} of {count} {what} were cut to {limit} tokens" + (f", all that {whose} takes" if whose else ""),
+        f"{cut} of {count} {what} were cut to {limit} tokens"
+        + (f", all that {whose} takes" if whose else by_tokenizer),
         got="said once; further ones are cut without a word",
-        fix="return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
+        fix=(f"tokenizer.model_max_length = {more}, then make the collator; " if more else "")
+        + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
     )
 
 

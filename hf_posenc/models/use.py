@@ -53,7 +53,8 @@ def use_sinusoidal_positions(
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`; a smaller one suits short rows.
         max_positions (`int`, *optional*): lengthens the tables, with the configuration and the model's buffers, so that
-            a row may have so many tokens. A second model is built for a moment to see what depends on the length.
+            a row may have so many tokens. A second model is built for a moment to see what depends on the length. A
+            tokenizer's own limit stays in force: `tokenizer.model_max_length = max_positions`.
         replace_trained (`bool`, *optional*, defaults to `False`): write over a table that was trained, too. The model
             has to be trained anew then.
         verify (`bool`, *optional*, defaults to `True`): run the model once more and compare what its tables return,
