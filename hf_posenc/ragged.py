@@ -283,6 +283,6 @@ def _checked_row(index: int, array: NDArray[Any], name: str) -> NDArray[Any]:
 
 def _as_array(row: Any) -> NDArray[Any]:
     try:
-        return np.asarray(row)
-    except ValueError:  # a list of lists of unequal lengths
+        return np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
+    except (ValueError, TypeError):  # lists of unequal lengths; a tensor of bfloat16
         return np.empty((0, 0), dtype=object)

@@ -468,6 +468,24 @@ def test_ids_and_positions_beyond_int64_are_refused_by_row_and_column(word_level
             C(word_level)([row])
 
 
+@pytest.mark.parametrize("values", [[0, float("inf")], [0, 2**64], [0, 2**63], [0.0, 1.0]])
+def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(word_level, values: list) -> None:
+    rows = [{"input_ids": [1, 2], "position_ids": [0, 1]}, {"input_ids": [1, 2], "position_ids": values}]
+    with pytest.raises(TypeError, match="row 1 of column 'position_ids' must be a flat list of whole numbers"):
+        C(word_level)(rows)
+    kept = C(word_level)([{"input_ids": [1, 2], "position_ids": [0, 2**63 - 1]}])
+    assert kept["position_ids"].tolist() == [[0, 2**63 - 1]]
+
+
+def test_ids_may_be_tensors_of_integers_only(word_level) -> None:
+    for name in ("input_ids", "token_type_ids"):
+        row = {"input_ids": [1, 2], name: torch.tensor([0, 1], dtype=torch.bfloat16)}
+        with pytest.raises(TypeError, match=f"row 0 of column '{name}' must be a flat list of whole numbers"):
+            C(word_level)([row])
+    with pytest.raises(TypeError, match="row 0 of column 'labels' must be a flat list of whole numbers"):
+        C(word_level, text_target_column="t")([{"input_ids": [1], "labels": torch.ones(2, requires_grad=True)}])
+
+
 @pytest.mark.parametrize("name", ["x", "label", "labels"])
 def test_a_tensor_with_gradient_is_refused_and_other_tensors_are_read(wordpiece, name: str) -> None:
     with pytest.raises(ValueError, match=rf"row 1 of column '{name}' is a tensor with gradient[\s\S]*detach\(\)"):

@@ -243,6 +243,21 @@ def test_a_column_named_by_input_columns_is_tokenised_and_not_padded(wordpiece, 
     assert [list(row["input_ids"]) for row in mapped] == wordpiece(TEXTS)["input_ids"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_input_columns_without_batched_are_told_of_it(wordpiece, rows, stream: bool) -> None:
+    with pytest.raises(ValueError, match="map needs batched=True"):
+        list((rows.to_iterable_dataset() if stream else rows).map(C(wordpiece), input_columns="text"))
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas"])
+def test_tables_keep_their_columns_in_map_which_the_arguments_for_it_say(wordpiece, rows, form: str) -> None:
+    tables, collate = rows.with_format(form), C(wordpiece)
+    assert set(tables.map(collate, batched=True, remove_columns=["n"]).column_names) == MADE | {"text", "n"}
+    with pytest.raises(ValueError, match=r"removes no columns of a data set whose batches are tables") as refused:
+        collate.map_arguments(datasets.DatasetDict(a=rows, b=tables), remove_columns=["n"])
+    assert ".remove_columns(['n'])" in str(refused.value)
+
+
 def test_plain_columns_and_transforms_keep_every_column(wordpiece, rows) -> None:
     collate = C(wordpiece)
     assert set(collate({"text": TEXTS, "n": [1, 2, 3, 4]})) == MADE | {"text", "n"}

@@ -174,8 +174,12 @@ class DataCollatorWithPositionalEncoding(Settings):
     # -- the sockets ---------------------------------------------------------------------------------------------
 
     def __call__(self, given: Any) -> Any:
-        """Return `columns(given)` for columns, and for a list of `map(input_columns=...)`; else `batch(given)`."""
-        return self.columns(given) if is_columns(given) or mapping.is_mapped() else self.batch(given)
+        """Return `columns(given)` for columns, and for what `map(input_columns=...)` gives; else `batch(given)`."""
+        if is_columns(given):
+            return self.columns(given)
+        if mapping.is_mapped():  # one str is a row, and refused as such: map needs batched=True
+            return self.columns({self.text_column: given} if isinstance(given, str) else given)
+        return self.batch(given)
 
     def batch(self, given: Any) -> Batch:
         r"""One padded batch, from rows or from columns.
@@ -335,7 +339,8 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Raises:
             TypeError: if it is no data set.
-            ValueError: if `memory` is no positive whole number; for rows that `columns` refuses.
+            ValueError: if `memory` is no positive integer; for rows that `columns` refuses; for `remove_columns` of
+                tables, which `map` ignores.
 
         Example:
             >>> from datasets import Dataset
@@ -347,13 +352,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             1000
         """
         embedded = self._table.stored_bytes if self.store_embeddings else 0
-        found = mapping.arguments(
-            mapping.Mapped(self, self._stage, embedded),
-            dataset,
-            lambda rows: self.features(rows, remove_columns=remove_columns),
-            memory,
+        return mapping.arguments(
+            mapping.Mapped(self, self._stage, embedded), dataset, self.features, memory, remove_columns
         )
-        return {**found, "remove_columns": remove_columns} if remove_columns else found
 
     @property
     def model_input_names(self) -> list[str]:

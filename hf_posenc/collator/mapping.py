@@ -6,7 +6,7 @@ Sizes are estimates from the sizes of rows, which Arrow gives without reading th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,31 +89,45 @@ def first_rows(rows: Any, count: int = _FEW) -> Any:
     return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]
 
 
-def arguments(mapped: Mapped, dataset: Any, features: Callable[[Any], Any], memory: Any) -> dict[str, Any]:
-    r"""See `DataCollatorWithPositionalEncoding.map_arguments`.
+def arguments(
+    mapped: Mapped, dataset: Any, features: Callable[..., Any], memory: Any, removed: str | Sequence[str]
+) -> dict[str, Any]:
+    r"""Return arguments for `dataset.map`, see `DataCollatorWithPositionalEncoding.map_arguments`.
 
     Args:
         mapped (`Mapped`): the collator.
         dataset (`datasets.Dataset`, `IterableDataset`, or a `dict` of them).
-        features (function): of such a data set.
+        features (function): from such a data set and `remove_columns` to its features.
         memory (`int`): bytes.
+        removed (`str` or sequence of `str`): columns that `map` drops.
 
     Returns:
         `dict`.
 
     Raises:
         TypeError: if it is no data set.
-        ValueError: if `memory` is no positive whole number.
+        ValueError: if `memory` is no positive integer, or columns of tables are to be removed.
     """
     memory, splits = _checked_memory(memory), _splits(dataset)
     size = min((mapped.batch_size(rows, memory) for rows in splits), default=_BATCH_SIZES[0])
     found: dict[str, Any] = {"batched": True, "batch_size": size}
+    if removed:
+        found["remove_columns"] = removed
+        for rows in splits:
+            if getattr(rows, "format", {}).get("type") in ("arrow", "pandas", "polars"):
+                raise ValueError(
+                    explain(
+                        "map removes no columns of a data set whose batches are tables",
+                        got=f"remove_columns={removed!r} and the format {rows.format['type']!r}",
+                        fix=f"dataset.map(collate, **collate.map_arguments(dataset)).remove_columns({removed!r})",
+                    )
+                )
     # No writer_batch_size: what `map` is given is written at once, and small ones only cut the file into more pieces.
     # Of a stream that does not say what it holds, the first rows may lack what later ones have.
     known = [rows for rows in splits if rows.features is not None or mapped.embedded]
     filled = next((rows for rows in known if not hasattr(rows, "__len__") or len(rows)), None)
     if filled is not None and len(known) == len(splits):
-        found["features"] = features(filled)
+        found["features"] = features(filled, remove_columns=removed)
     return found
 
 
