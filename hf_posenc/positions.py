@@ -167,6 +167,47 @@ def count_real_tokens(keep: _Array, start: int) -> _Array:
     return ids
 
 
+def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    r"""Number the documents of each row, read off position ids that restart: the one rule of this package.
+
+    A document begins where positions fall back to the first one, which is the smallest of the row. Positions that fall
+    anywhere else, stay or leave numbers out are those of one document. Where some row of a batch falls back, a first
+    position that comes twice in a row that counts by ones is a document of one token.
+
+    Args:
+        positions (`np.ndarray` `(N,)`): of the real tokens of all rows, one row after the other.
+        lengths (`np.ndarray` `(B,)` int64): how many of them each row has.
+
+    Returns:
+        `np.ndarray` `(N,)` int64, counted from 0 in each row; `None` if no row holds more than one document.
+
+    Example:
+        >>> documents_by_positions(np.array([0, 1, 2, 0, 1]), np.array([5]))
+        array([0, 0, 0, 1, 1])
+        >>> documents_by_positions(np.array([0, 1, 1, 2]), np.array([4])) is None   # a word of two tokens
+        True
+    """
+    lengths = lengths[lengths > 0]
+    if len(positions) == len(lengths):
+        return None
+    starts = np.cumsum(lengths) - lengths
+
+    def anywhere(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """True at every token of a row that has a mark."""
+        return np.repeat(np.logical_or.reduceat(marks, starts), lengths)
+
+    at_first = positions == np.repeat(np.minimum.reduceat(positions, starts), lengths)
+    inside, falls, skips = np.ones((3, len(positions)), dtype=np.bool_)
+    falls[1:], skips[1:] = positions[1:] < positions[:-1], positions[1:] != positions[:-1] + 1
+    inside[starts] = falls[starts] = skips[starts] = False
+    begins = falls & at_first & ~anywhere(falls & ~at_first)
+    if not begins.any():
+        return None
+    begins |= inside & at_first & ~anywhere(skips & ~at_first)
+    numbers = np.cumsum(begins)
+    return numbers - np.repeat(numbers[starts], lengths)
+
+
 def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:
     """Lengths as a flat array, each a whole number of at least 0."""
     array = np.asarray(_on_cpu(values))

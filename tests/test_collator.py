@@ -1042,3 +1042,10 @@ def test_numbers_of_numpy_are_as_good_as_those_of_python(bert_folder: Path) -> N
     assert numpys == pythons
     assert json.dumps(numpys.settings()) == json.dumps(pythons.settings())
     assert torch.equal(numpys(["I ride bike"])["inputs_embeds"], pythons(["I ride bike"])["inputs_embeds"])
+
+
+def test_rows_are_read_without_adding_keys_to_them(word_level) -> None:
+    rows = [{"text": "a", "label": 1}, collections.defaultdict(int, text="b")]
+    with pytest.raises(ValueError, match="row 1 does not have the columns of row 0"):
+        C(word_level)(rows)
+    assert rows[1] == {"text": "b"}

@@ -10,13 +10,16 @@ import inspect
 import math
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from hf_posenc import ModelSpec, pack_dataset
 from hf_posenc.masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
 
 D, HEADS = 8, 2
@@ -285,6 +288,63 @@ def test_positions_that_do_not_restart_leave_the_row_whole(side: Any) -> None:
     assert torch.equal(packed.dense(), AttentionMask.from_batch({"attention_mask": keep}).dense())
     shared = AttentionMask.from_batch({"attention_mask": keep, "position_ids": torch.arange(4)[None]})
     assert torch.equal(shared.dense(), packed.dense())
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        [0, 1, 1, 2, 3],  # the number of each token's word
+        [0, 0, 1, 2, 3],
+        [7, 7, 7, 7, 7],
+        [3, 3, 5, 9, 9],  # times, of which some are equal
+        [4, 3, 2, 1, 0],
+        [0, 2, 1, 3, 4],
+    ],
+)
+def test_positions_that_do_not_fall_back_to_the_first_one_are_one_document(positions: list[int]) -> None:
+    for mask in ({}, {"attention_mask": [[1, 1, 1, 1, 1]]}):
+        assert not AttentionMask.from_batch({"position_ids": [positions], **mask}).is_packed
+    whole = AttentionMask.from_lengths([5])
+    gpt2 = ModelSpec(accepts=("input_ids", "attention_mask", "position_ids"), is_causal=True)
+    assert whole.for_hf(gpt2, position_ids=torch.tensor([positions])).tolist() == [[1, 1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("positions", "documents"),
+    [
+        ([0, 1, 2, 0, 1], [0, 0, 0, 1, 1]),
+        ([2, 3, 2, 3, 4], [0, 0, 1, 1, 1]),
+        ([0, 1, 0, 0, 1], [0, 0, 1, 2, 2]),  # a document of one token
+        ([5, 6, 0, 1, 2], [0, 0, 1, 1, 1]),  # the end of a document that another row began
+        ([0, 4, 9, 0, 3], [0, 0, 0, 1, 1]),
+        ([0, 1, 1, 0, 1], [0, 0, 0, 1, 1]),  # words again
+    ],
+)
+def test_a_document_begins_where_positions_fall_back_to_the_first_one(
+    positions: list[int], documents: list[int]
+) -> None:
+    assert AttentionMask.from_batch({"position_ids": [positions]}).documents.tolist() == [documents]
+    padded = {"attention_mask": [[0, 1, 1, 1, 1, 1, 0]], "position_ids": [[0, *positions, 0]]}
+    assert AttentionMask.from_batch(padded).documents.tolist() == [[-1, *documents, -1]]
+
+
+def test_batches_of_transformers_flattening_collator_are_read_as_its_own_sequence_numbers() -> None:
+    lengths = [3, 1, 1, 4, 2]
+    rows = [{"input_ids": list(range(5, 5 + length))} for length in lengths]
+    for start in (0, 2):
+        flatten = transformers.DataCollatorWithFlattening(return_seq_idx=True, position_ids_start=start)
+        batch = flatten(rows)
+        mask = AttentionMask.from_batch({"position_ids": batch["position_ids"]}, look_ahead=True)
+        assert torch.equal(mask.documents, batch["seq_idx"].long())
+        assert torch.equal(mask.dense(), AttentionMask.from_documents([lengths], look_ahead=True).dense())
+
+
+def test_rows_of_pack_dataset_are_read_from_their_positions_alone() -> None:
+    documents = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9, 10, 11], [4, 3], [12]]})
+    packed = pack_dataset(documents, 5, document_ids=True).with_format("torch")[:]
+    mask = AttentionMask.from_batch({"position_ids": packed["position_ids"]})
+    real = packed["document_ids"] >= 0
+    assert torch.equal(mask.documents[real], packed["document_ids"][real].long())
 
 
 def test_a_hole_in_the_padding_mask_is_hidden() -> None:
@@ -591,7 +651,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: AttentionMask.from_documents([5, 9]), TypeError, ["row 0", "5", "[[5, 9], [11]]"]),
     (lambda: AttentionMask.from_documents([[1]], padding_side="up"), ValueError, ["padding_side", "'up'"]),
     (lambda: AttentionMask.from_batch([[1, 1]]), TypeError, ["mapping with attention_mask", "list"]),
-    (lambda: AttentionMask.from_batch({"input_ids": 0}), ValueError, ["attention_mask", "['input_ids']"]),
+    (lambda: AttentionMask.from_batch({"input_ids": 0}), ValueError, ["position_ids", "['input_ids']"]),
     (lambda: AttentionMask.from_batch({"attention_mask": [1, 1]}), ValueError, ["2 dimensions", "(2,)"]),
     (
         lambda: AttentionMask.from_batch({"attention_mask": [[1, 1]], "document_ids": [[0, 0, 1]]}),

@@ -37,6 +37,14 @@ def test_blocks_are_those_that_torch_finds_pair_by_pair(mask: AttentionMask, siz
         same_blocks(ours, theirs)
 
 
+def test_any_negative_number_is_padding() -> None:
+    for number in (-1, -2, -5, -100):
+        alone = AttentionMask(torch.full((1, 2), number))
+        assert torch.equal(alone.block_mask(1).to_dense(), torch.ones(1, 1, 2, 2, dtype=torch.int32))
+        assert alone.varlen().cu_seqlens.tolist() == [0]
+        assert torch.equal(alone.dense(), AttentionMask(torch.full((1, 2), -1)).dense())
+
+
 def test_the_blocks_of_packed_documents_are_those_of_the_mask_that_tutorials_write() -> None:
     lengths = [300, 129, 7, 1, 500, 87]
     documents = torch.repeat_interleave(torch.arange(6), torch.tensor(lengths))

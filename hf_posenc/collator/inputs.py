@@ -103,12 +103,8 @@ def _read_texts(rows: Values, names: TextColumns) -> Given:
 
 def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
     keys = rows[0].keys()
-    try:
-        columns: dict[str, Values] = {key: [row[key] for row in rows] for key in keys}
-        same = set(map(len, rows)) == {len(keys)}
-    except (KeyError, TypeError, IndexError):
-        same = False
-    if not same:
+    # Compared before anything is read: reading a missing key of a defaultdict would add it.
+    if not all(isinstance(row, Mapping) and row.keys() == keys for row in rows):
         index = next(i for i, row in enumerate(rows) if not isinstance(row, Mapping) or row.keys() != keys)
         odd = rows[index]
         raise ValueError(
@@ -118,7 +114,7 @@ def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
                 fix="give every row the same columns",
             )
         )
-    return _with_texts(len(rows), columns, names)
+    return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, names)
 
 
 def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:

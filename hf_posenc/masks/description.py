@@ -43,9 +43,10 @@ class Description:
         r"""Reads the description off a batch.
 
         Args:
-            batch (mapping): with `attention_mask` `(B, T)`, 1 or True at real tokens. Where `document_ids` `(B, T)` are
-                there too, tokens with equal numbers in a row are one document (negative: padding); otherwise, where
-                `position_ids` `(B, T)` are there, a new document begins wherever they restart.
+            batch (mapping): with `attention_mask` `(B, T)`, 1 or True at real tokens. With `document_ids` `(B, T)`,
+                tokens with equal numbers in a row are one document (negative: padding); else, with `position_ids`
+                `(B, T)`, a document begins wherever they fall back to the first one, as those of packed rows do.
+                Either may come without `attention_mask`.
             look_ahead, window (*optional*): as in `AttentionMask`.
             prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): how many tokens at the beginning of every
                 document, or of those of each row, all of the document may see; or which tokens those are.
@@ -54,7 +55,7 @@ class Description:
             `AttentionMask` on the device of the batch (the CPU for arrays and lists); it shares no memory with it.
 
         Raises:
-            ValueError: if the batch says nothing about padding, or shapes do not fit.
+            ValueError: if the batch has none of the three, or shapes do not fit.
             TypeError: if `batch` is not a mapping.
 
         Example:

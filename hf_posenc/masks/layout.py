@@ -56,7 +56,7 @@ def layout_of(
         full=not padded,
         from_the_start=not gaps,
         one_document=not several,
-        highest=number,
+        highest=max(number, -1),
         look_ahead=hides_later,
         window=None if window is None or window >= documents.shape[1] else int(window),
         prefix=bool(shown) and hides_later,

@@ -13,41 +13,42 @@ import numpy as np
 import torch
 
 from .._explain import explain, one_of, shorten
+from ..positions import documents_by_positions
 from .plain import PaddingSide, as_integers, as_length
 
 PADDING = -1  # the document number at padding
 
 
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
-    """`(B, T)` int64, fresh memory: `document_ids` where given, else a new document wherever positions restart."""
+    """Return documents `(B, T)` int64 in fresh memory: `document_ids` where given, else read off `position_ids`."""
     if not isinstance(batch, Mapping):
         raise TypeError(
             explain(
-                "a batch is a mapping with attention_mask",
+                "a batch is a mapping with attention_mask, document_ids or position_ids",
                 got=type(batch).__name__,
                 fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
             )
         )
     mask, documents, positions = (batch.get(name) for name in ("attention_mask", "document_ids", "position_ids"))
-    if mask is None and documents is None:
-        raise ValueError(
-            explain(
-                "the batch needs attention_mask, or document_ids, to tell tokens from padding",
-                got=f"keys {shorten(list(batch))}",
-                fix="AttentionMask.from_lengths(lengths)",
-            )
-        )
     real = None if mask is None else _real(mask)
     if documents is not None:
         ids = as_integers(documents, "document_ids", dims=2, example="document_ids: [[0, 0, 1, -1]]").long()
         if real is None:
             return ids.clamp(min=PADDING)
         return torch.where(real, _fitting(ids, "document_ids", real).clamp(min=PADDING), PADDING)
-    assert real is not None  # one of the two is there
-    if positions is None:
-        return real.long() - 1
-    ids = as_integers(positions, "position_ids", dims=2, example="position_ids: [[0, 1, 2, 0, 1]]").long()
-    return _documents_from_restarts(real, _fitting(ids, "position_ids", real))
+    if positions is not None:
+        ids = as_integers(positions, "position_ids", dims=2, example="position_ids: [[0, 1, 2, 0, 1]]").long()
+        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
+        return documents_in(real, _fitting(ids, "position_ids", real))
+    if real is None:
+        raise ValueError(
+            explain(
+                "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
+                got=f"keys {shorten(list(batch))}",
+                fix="AttentionMask.from_lengths(lengths)",
+            )
+        )
+    return real.long() - 1
 
 
 def documents_of_lengths(
@@ -125,14 +126,17 @@ def _fitting(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
     return ids.expand(real.shape)
 
 
-def _documents_from_restarts(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """A document ends where the next real token does not stand further right than the one before it.
+def documents_in(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    r"""Documents `(B, T)` int64 as `documents_by_positions` reads them, on the device of `real` `(B, T)` bool.
 
-    transformers reads packed rows in the same way, but only where there is no attention_mask at all; one of nothing but
-    ones switches the isolation of documents off there without a word.
+    Example:
+        >>> documents_in(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
+        tensor([[ 0,  0,  1, -1]])
     """
-    columns = torch.arange(real.shape[1], device=real.device)
-    last_real = torch.where(real, columns, -1).cummax(dim=-1).values  # (B, T), -1 before the first
-    before = torch.cat([torch.full_like(last_real[:, :1], -1), last_real[:, :-1]], dim=-1)
-    restart = real & (before >= 0) & (positions <= positions.gather(1, before.clamp(min=0)))
-    return torch.where(real, restart.cumsum(dim=-1), PADDING)
+    keep = real.cpu().numpy()
+    numbers = documents_by_positions(positions.expand(real.shape).cpu().numpy()[keep], keep.sum(axis=1))
+    if numbers is None:
+        return real.long() - 1
+    documents = np.full(keep.shape, PADDING, dtype=np.int64)
+    documents[keep] = numbers
+    return torch.from_numpy(documents).to(real.device)

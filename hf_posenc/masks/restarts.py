@@ -1,6 +1,6 @@
-"""Positions that restart: whether they say the same about documents as a description does.
+"""Position ids beside a description: whether they contradict it, and whether a model reads the same off them.
 
-Models that read documents off positions do it as here: a new one begins wherever the next number is not one more.
+transformers begins a document at every position that is not one more than the last; this package, at a restart.
 """
 
 from __future__ import annotations
@@ -8,23 +8,25 @@ from __future__ import annotations
 import torch
 
 from .._explain import explain
+from .reading import documents_in
 
 
 def restarts_inside(documents: torch.Tensor, position_ids: torch.Tensor) -> tuple[int, int] | None:
-    r"""Row and column of the first token that stands no further right than the one before it in its document.
+    r"""Return row and column of the first position that restarts inside a document; `None` if there is none.
 
     Example:
         >>> restarts_inside(torch.tensor([[0, 0, 0, 0]]), torch.tensor([[0, 1, 0, 1]]))
         (0, 2)
     """
-    steps = _steps(documents, position_ids)
+    _check_shape(documents, position_ids)
+    found = documents_in(documents >= 0, position_ids.to(documents.device))
     same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
-    wrong = (same & (steps <= 0)).nonzero()
+    wrong = (same & (found[:, 1:] != found[:, :-1])).nonzero()
     return (int(wrong[0, 0]), int(wrong[0, 1]) + 1) if len(wrong) else None
 
 
 def isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    r"""Whether positions alone tell each document from the others, and from padding.
+    r"""Return True if a model of transformers that isolates by positions keeps exactly these documents apart.
 
     Args:
         documents (`torch.Tensor` `(B, T)`, integer): as in `AttentionMask`.
@@ -39,13 +41,14 @@ def isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
         >>> isolated_by(torch.tensor([[0, 0, 1, 1]]), torch.arange(4)[None])
         False
     """
-    steps = _steps(documents, position_ids)
+    _check_shape(documents, position_ids)
+    steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]
     padding = (before < 0) & (after < 0)  # where it is cut does not matter
     return bool((((steps == 1) == (before == after)) | padding).all())
 
 
-def _steps(documents: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+def _check_shape(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise ValueError(
             explain(
@@ -54,4 +57,3 @@ def _steps(documents: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
                 fix="position_ids_from_documents([[5, 9], [11]])",
             )
         )
-    return position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
