@@ -204,8 +204,9 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     if not begins.any():
         return None
     begins |= inside & at_first & ~anywhere(skips & ~at_first)
-    numbers = np.cumsum(begins)
-    return numbers - np.repeat(numbers[starts], lengths)
+    numbers: NDArray[np.int64] = np.cumsum(begins)
+    numbers -= np.repeat(numbers[starts], lengths)
+    return numbers
 
 
 def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_dataset
 
 C = DataCollatorWithPositionalEncoding
 
@@ -242,6 +243,47 @@ def test_without_a_seed_the_masks_are_transformers_own_draw(wordpiece) -> None:
     assert torch.equal(ours["labels"], theirs["labels"])
 
 
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("kind", [int, bool])
+def test_special_tokens_masks_of_rows_are_used_as_transformers_uses_them(wordpiece, kind: type, words: bool) -> None:
+    from transformers import DataCollatorForLanguageModeling
+
+    ids = [2, *range(10, 38), 3]
+    pattern = [index % 3 == 0 for index in range(30)]
+    for marks in ([True] * 30, [False] * 30, pattern):
+        row = {"input_ids": ids, "special_tokens_mask": [kind(mark) for mark in marks]}
+        collate = C(wordpiece, labels="masked_lm", mlm_probability=0.9, whole_word_mask=words)
+        if words:
+            row["word_ids"] = list(range(30))
+            assert (collate([row])["labels"][0][torch.tensor(marks)] == -100).all()
+            continue
+        torch.manual_seed(3)
+        theirs = DataCollatorForLanguageModeling(wordpiece, mlm_probability=0.9)([dict(row)])
+        torch.manual_seed(3)
+        ours = collate([row])
+        assert torch.equal(ours["input_ids"], theirs["input_ids"])
+        assert torch.equal(ours["labels"], theirs["labels"])
+        assert (ours["labels"][0] == -100).all() == all(marks)
+    padded = {"input_ids": [*ids, 0, 0], "attention_mask": [1] * 30 + [0, 0], "special_tokens_mask": [1] * 30 + [0, 0]}
+    assert (C(wordpiece, labels="masked_lm", seed=1)([padded])["labels"] == -100).all()
+
+
+def test_causal_labels_of_rows_are_never_advised_or_taken_for_a_model_that_sees_the_tokens(wordpiece) -> None:
+    stored = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7, 8], [9, 10, 11], [12]]})
+    rows = list(pack_dataset(stored, 4))
+    with pytest.raises(ValueError, match="labels for causal models") as refused:
+        C(wordpiece, labels="masked_lm")(rows)
+    assert "labels=None)" in str(refused.value)  # of pack_dataset, not of the collator
+    assert "labels=None to use them" not in str(refused.value)
+    bert = ModelSpec(
+        accepts=("input_ids", "attention_mask", "position_ids", "labels"), positions=("learned",), takes_4d_mask=True
+    )
+    with pytest.raises(ValueError, match="it would learn to copy them"):
+        C(wordpiece, model=bert)(rows)
+    masked = C(wordpiece, labels="masked_lm", seed=0, model=bert)(list(pack_dataset(stored, 4, labels=None)))
+    assert masked["labels"].shape == masked["input_ids"].shape
+
+
 def test_without_a_seed_masks_change_from_batch_to_batch(wordpiece) -> None:
     collate = C(wordpiece, labels="masked_lm")
     rows = [[2, *range(10, 200), 3]]
@@ -346,3 +388,31 @@ def test_the_loss_of_a_padded_batch_is_that_of_its_texts_alone(wordpiece) -> Non
             first = batch["attention_mask"].argmax(1)
             batch["labels"][torch.arange(2), first] = -100
         assert model(**batch).loss.item() == pytest.approx(total / count, abs=1e-5)
+
+
+# ------------------------------------------------------------------------------------------- masks that came with rows
+
+
+@pytest.mark.parametrize("kind", [int, bool, np.array])
+def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any) -> None:
+    def rows(*masks: list[int]) -> list[dict[str, Any]]:
+        ids = [[2, 7, 8, 3], [2, 7, 3, 0]]
+        return [
+            {"input_ids": row, "attention_mask": kind(mask) if kind is np.array else list(map(kind, mask))}
+            for row, mask in zip(ids, masks, strict=True)
+        ]
+
+    for empty in ("error", "keep"):
+        collate = C(wordpiece, empty=empty)
+        assert collate(rows([1, 1, 1, 1], [1, 1, 1, 0]))["attention_mask"].sum() == 7
+        with pytest.raises(ValueError, match="attention_mask is 0 at all 4 tokens of row 0"):
+            collate(rows([0, 0, 0, 0], [0, 0, 0, 1]))
+        with pytest.raises(ValueError, match="attention_mask is 0 at all 3 tokens of row 1"):
+            collate.columns(rows([1, 1, 1, 1], [0, 0, 0, 1]))
+    collate = C(wordpiece)
+    hidden = collate(rows([1, 1, 0, 1], [1, 0, 0, 0]))  # some tokens may be hidden
+    assert hidden["attention_mask"].tolist() == [[1, 1, 0, 1], [1, 0, 0, 0]]
+    padding = [{"input_ids": [2, 3], "attention_mask": [1, 1]}, {"input_ids": [0, 0], "attention_mask": [0, 0]}]
+    with pytest.raises(ValueError, match="row 1 has no tokens"):
+        collate(padding)
+    assert C(wordpiece, empty="keep")(padding)["attention_mask"].tolist() == [[1, 1], [0, 0]]

@@ -6,11 +6,13 @@ NumPy only: a forked worker may run it. What becomes of the rows, a padded batch
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
+from ..positions import documents_by_positions
 from ..ragged import Ragged
 from ..tokenization.encoded import windows
 from ..tokenization.encoding import Encoder
@@ -21,7 +23,7 @@ from .labels import IGNORED, given_labels, label_names, ragged_labels
 from .targets import held
 
 # Columns with one value a token, which rows may bring along with their ids.
-PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "special_tokens_mask", "word_ids")
+PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,7 @@ class Pieces:
         sample (`np.ndarray` `(rows,)` int64): which text each row comes from.
         count (`int`): how many texts there were.
         from_texts (`bool`): whether they were tokenised here, or came as ids.
+        from_0 (`bool`): True if `position_ids` that came count from 0, where the model counts from another number.
         cut (`int`): how many texts lost tokens.
         targets_cut (`int`): how many targets did.
     """
@@ -47,6 +50,7 @@ class Pieces:
     sample: NDArray[np.int64]
     count: int
     from_texts: bool
+    from_0: bool = False
     cut: int = 0
     targets_cut: int = 0
 
@@ -62,13 +66,39 @@ class Pieces:
 
     @property
     def real(self) -> NDArray[np.bool_] | None:
-        """Which tokens are no padding, where rows came padded: `(N,)`; `None` where all are."""
+        """True at tokens and False at padding that came with the rows, `(N,)`; `None` if there is no padding."""
         mask = self.per_token.get("attention_mask")
         return None if mask is None else mask.values.astype(bool)
 
+    @cached_property
+    def documents(self) -> Ragged | None:
+        """The document of each token in its row, -1 at padding; `None` if no row holds more than one."""
+        numbers, positions = self.per_token.get("document_ids"), self.per_token.get("position_ids")
+        if numbers is not None:
+            tokens = numbers.where(numbers.values >= 0)
+            return numbers if len(by_document(tokens)[1]) > np.count_nonzero(tokens.lengths) else None
+        if positions is None:
+            return None
+        real = np.ones(len(self.ids.values), dtype=np.bool_) if self.real is None else self.real
+        tokens = positions.where(real)
+        found = documents_by_positions(tokens.values, tokens.lengths)
+        if found is None:
+            return None
+        documents = np.full(len(real), -1)
+        documents[real] = found
+        return Ragged(documents, positions.lengths)
+
     def positions(self, start: int) -> Ragged:
-        """The position of every token: those that came with the rows, else counted from `start`."""
-        return self.per_token.get("position_ids", self.ids.counters(start))
+        """The position of every token: the one that came with the row, else counted from `start` in each document."""
+        given = self.per_token.get("position_ids")
+        if given is not None:
+            return Ragged(given.values + start, given.lengths) if self.from_0 else given
+        if self.documents is None:
+            return self.ids.counters(start)
+        order, lengths = by_document(self.documents)
+        positions = np.empty_like(order)
+        positions[order] = Ragged(order, lengths).counters(start).values
+        return Ragged(positions, self.ids.lengths)
 
 
 def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Encoder | None) -> Pieces:
@@ -123,14 +153,57 @@ def _from_texts(given: Given, encoder: Encoder) -> Pieces:
     )
 
 
+def by_document(documents: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return the order `(N,)` that brings the tokens of each document together, row by row, and their number in each.
+
+    Example:
+        >>> by_document(Ragged.from_rows([[0, 0, 1], [4, 5, 4]]))
+        (array([0, 1, 2, 3, 5, 4]), array([2, 1, 2, 1]))
+    """
+    rows = np.repeat(np.arange(len(documents)), documents.lengths)
+    order = np.lexsort((documents.values, rows))  # tokens of equal numbers stay in their order
+    begins = np.ones(len(order) + 1, dtype=np.bool_)
+    begins[1:-1] = (np.diff(rows[order]) != 0) | (np.diff(documents.values[order]) != 0)
+    return order, np.diff(np.flatnonzero(begins))
+
+
 def _from_ids(how: Arrangement, given: Given) -> Pieces:
     columns = dict(given.columns)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(how, ids)
     per_token = {name: _per_token(name, as_list(columns.pop(name)), ids) for name in PER_TOKEN if name in columns}
-    if "attention_mask" in per_token and per_token["attention_mask"].values.all():
-        del per_token["attention_mask"]  # says nothing that the lengths do not say
-    return Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids), False)
+    real = np.ones(len(ids.values), dtype=np.bool_)
+    if "attention_mask" in per_token:
+        real = per_token.pop("attention_mask").values != 0
+        _check_mask(how, ids, real)
+    if "document_ids" in per_token:  # a negative number is padding too
+        real = real & (per_token["document_ids"].values >= 0)
+        per_token["document_ids"] = Ragged(np.where(real, per_token["document_ids"].values, -1), ids.lengths)
+    if not real.all():  # else it says nothing that the lengths do not say
+        per_token["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
+    made = Pieces(ids, per_token, None, columns, np.arange(len(ids), dtype=np.int64), len(ids), False)
+    if how.model_start and "position_ids" in per_token:
+        # Rows of one of the model's own batches begin at its first position; all others count from 0.
+        numbers = per_token["position_ids"].values[real]
+        return replace(made, from_0=int(numbers.min(initial=np.iinfo(np.int64).max)) != how.model_start)
+    return made
+
+
+def _check_mask(how: Arrangement, ids: Ragged, real: NDArray[np.bool_]) -> None:
+    """Raise a ValueError for the first row whose tokens are all hidden: 0 at tokens is the opposite meaning."""
+    tokens = ids.values != how.fills["input_ids"]
+    hidden, seen = (ids.where(tokens & kept).lengths for kept in (~real, real))
+    wrong = np.flatnonzero((hidden > 0) & (seen == 0))
+    if len(wrong):
+        row = int(wrong[0])
+        mask = real[ids.offsets[row] : ids.offsets[row + 1]].astype(int).tolist()
+        raise ValueError(
+            explain(
+                f"attention_mask is 0 at all {hidden[row]} tokens of row {row}, and 0 means padding",
+                got=f"attention_mask {shorten(mask)}",
+                fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
+            )
+        )
 
 
 def _trimmed(how: Arrangement, given: Given) -> Pieces:
@@ -174,20 +247,18 @@ def _within_limit(how: Arrangement, whole: Pieces) -> Pieces:
         parts += [(row, begin + start, begin + stop) for start, stop in (spans if how.overflow else spans[:1])]
     picked = np.concatenate([np.arange(start, stop) for _, start, stop in parts])
     lengths = np.array([stop - start for _, start, stop in parts], dtype=np.int64)
-    return Pieces(
+    return replace(
+        whole,
         ids=Ragged(ids.values[picked], lengths),
         per_token={name: Ragged(column.values[picked], lengths) for name, column in per_token.items()},
-        targets=None,
         columns=columns,
         sample=np.array([row for row, _, _ in parts], dtype=np.int64),
-        count=whole.count,
-        from_texts=False,
         cut=0 if how.overflow else int((ids.lengths > how.limit).sum()),
     )
 
 
 def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
-    if name == "attention_mask":  # True and False will do as well
+    if name in ("attention_mask", "special_tokens_mask"):  # True and False will do as well
         values = [np.asarray(row).astype(np.int64) if np.asarray(row).dtype == bool else row for row in values]
     if name == "word_ids":  # a tokenizer says None at special tokens
         values = [[-1 if item is None else item for item in row] for row in values]
@@ -237,10 +308,12 @@ def _check_lengths(how: Arrangement, made: Pieces) -> None:
                 fix="truncation=True cuts, return_overflowing_tokens=True carries the rest into further rows",
             )
         )
-    if not how.keep_empty and len(lengths) and made.ids.shortest == 0:
+    real = made.real
+    counts = lengths if real is None else made.ids.where(real).lengths
+    if not how.keep_empty and counts.min(initial=1) == 0:
         raise ValueError(
             explain(
-                f"row {int(made.sample[lengths.argmin()])} has no tokens",
+                f"row {int(made.sample[counts.argmin()])} has no tokens",
                 got="an empty text, or one that the tokenizer reads nothing in",
                 fix='drop such rows first, or empty="keep" for a row of padding',
             )

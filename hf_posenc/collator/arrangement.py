@@ -27,10 +27,13 @@ class Arrangement:
         look_ahead (`bool`): whether the batch gets a look-ahead mask.
         packing (`bool`): whether documents share rows.
         labels (`str`, *optional*): which labels are made from the ids.
+        shifts_labels (`bool`, *optional*): True if the model predicts each label from the token before it; `None` if
+            that is not known.
         has_targets (`bool`): whether labels are token sequences of their own.
         target_limit (`int`, *optional*), targets_limited_by (`str`, *optional*): the same for those.
         decoder_start (`int`, *optional*): the token that a decoder's inputs begin with, where they are made here.
         start (`int`): the position of a row's first token.
+        model_start (`int`): the same in the model's own numbering; 0 without a model that has one.
         names (`tuple` of `str`): what the tokenizer says that its models read.
         fills (`dict` from `str` to `int`): what stands at padding, per column.
         accepts (`frozenset` of `str`, *optional*): what the model's forward names.
@@ -51,11 +54,13 @@ class Arrangement:
     look_ahead: bool
     packing: bool
     labels: str | None
+    shifts_labels: bool | None
     has_targets: bool
     target_limit: int | None
     targets_limited_by: str | None
     decoder_start: int | None
     start: int
+    model_start: int
     names: tuple[str, ...]
     fills: dict[str, int]
     accepts: frozenset[str] | None

@@ -119,6 +119,11 @@ def padding_shifts_tokens(spec: ModelSpec, side: PaddingSide) -> bool:
     return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
 
 
+def was_looked_at(spec: ModelSpec) -> bool:
+    """Return True if more than the names of the forward is known: a module of one's own may be causal, or not."""
+    return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
+
+
 def takes_documents(spec: ModelSpec) -> bool:
     """Whether a model of one's own tells packed documents apart itself."""
     return "document_ids" in spec.accepts
@@ -128,7 +133,8 @@ def fitted(batch: Batch, spec: ModelSpec) -> Batch:
     r"""Leaves in a batch what the model's forward names, and never both ids and embeddings.
 
     Args:
-        batch (`Batch`): a fresh one, which is changed. `document_ids` become the mask that isolates documents.
+        batch (`Batch`): a fresh one, which is changed. `document_ids` without `attention_mask`, those of packed rows,
+            become the mask that isolates documents.
         spec (`ModelSpec`): the model.
 
     Returns:
@@ -142,7 +148,7 @@ def fitted(batch: Batch, spec: ModelSpec) -> Batch:
         >>> list(fitted(Batch({"input_ids": 1, "attention_mask": 2, "position_ids": 3}), spec))
         ['input_ids', 'attention_mask']
     """
-    if "document_ids" in batch and not takes_documents(spec):
+    if "document_ids" in batch and "attention_mask" not in batch and not takes_documents(spec):
         batch["attention_mask"] = _isolating(batch["document_ids"], spec)
     for name in [name for name in batch if name not in spec.accepts]:
         del batch[name]

@@ -88,6 +88,21 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")
 
 
+def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
+    r"""Return True if most tokens have a label, and each label is the id of its own token; False in `real` is padding.
+
+    Masked labels never are: few tokens have one, and most of those stand at mask tokens.
+
+    Example:
+        >>> ids = Ragged.from_rows([[5, 6, 7]])
+        >>> copies(Ragged.from_rows([[-100, 6, 7]]), ids), copies(Ragged.from_rows([[-100, 1, 0]]), ids)
+        (True, False)
+    """
+    made = labels.values != IGNORED
+    tokens = len(made) if real is None else np.count_nonzero(real)
+    return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
+
+
 def ragged_labels(values: Values) -> Ragged:
     r"""Labels that are token sequences of their own, as in translation: any length a row.
 
@@ -178,13 +193,17 @@ class Masking:
             tokenizer, mlm=True, whole_word_mask=self._whole_words, return_tensors="np", **shares
         )
 
-    def __call__(self, ids: Ragged, words: Ragged | None, real: NDArray[np.bool_] | None) -> tuple[Ragged, Ragged]:
+    def __call__(
+        self, ids: Ragged, words: Ragged | None, real: NDArray[np.bool_] | None, special: Ragged | None = None
+    ) -> tuple[Ragged, Ragged]:
         r"""Masks the rows of a batch, before padding.
 
         Args:
             ids (`Ragged` of int64): token ids.
             words (`Ragged` of int64, *optional*): the word of each token, -1 at special tokens; for whole words.
             real (`np.ndarray` `(N,)` bool, *optional*): False at padding, where rows came padded.
+            special (`Ragged` of int64, *optional*): 1 at tokens that are never masked, as `special_tokens_mask`; by
+                default the special tokens of the tokenizer.
 
         Returns:
             The ids with masks in them, and the labels: the original id where it is to be predicted, -100 elsewhere.
@@ -200,24 +219,24 @@ class Masking:
                 )
             )
         if real is not None:  # padding that came with the rows takes no part in drawing
-            masked, labels = self(ids.where(real), None if words is None else words.where(real), None)
+            words, special = (None if column is None else column.where(real) for column in (words, special))
+            masked, labels = self(ids.where(real), words, None, special)
             new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
             new[real], label[real] = masked.values, labels.values
             return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
-        never = np.isin(ids.values, self._special)
+        never = np.isin(ids.values, self._special) if special is None else special.values.astype(np.bool_)
         if words is not None:
             never |= words.values < 0
-        special = Ragged(never, ids.lengths)
         if self._seed is None and not self._whole_words:
             # All rows as one: which tokens are masked depends on no neighbour.
-            new, label = self._draw(ids.values, special.values, None)
+            new, label = self._draw(ids.values, never, None)
             return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
         new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
         for start, stop in pairwise(ids.offsets.tolist()):
             if start < stop:
                 run = slice(start, stop)
                 word_run = None if words is None else words.values[run]
-                new[run], label[run] = self._draw(ids.values[run], special.values[run], word_run)
+                new[run], label[run] = self._draw(ids.values[run], never[run], word_run)
         return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
 
     def _draw(

@@ -14,10 +14,10 @@ from .._explain import explain
 from ..packing import pack
 from ..positions import position_ids_from_mask
 from ..ragged import Ragged, round_up
-from .arrange import Pieces
+from .arrange import Pieces, by_document
 from .arrangement import Arrangement
 from .columns import as_array, numbers, to_float32
-from .labels import IGNORED, LABEL_COLUMNS, Masking, given_labels, label_names
+from .labels import IGNORED, LABEL_COLUMNS, Masking, copies, given_labels, label_names
 from .targets import decoder_inputs
 
 Arrays = dict[str, NDArray[Any]]
@@ -61,20 +61,25 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
     out["attention_mask"] = inside.astype(np.int64) if mask is None else pad(mask, 0)
     if "token_type_ids" in per_token and "token_type_ids" in how.names:
         out["token_type_ids"] = pad(per_token["token_type_ids"], how.fills["token_type_ids"])
-    if "position_ids" in per_token:
-        out["position_ids"] = pad(per_token["position_ids"], how.fills["position_ids"])
-        documents = _documents(per_token["position_ids"], pieces.real)
-        if documents is not None:  # rows that came packed: a mask of ones would let their documents see each other
-            out["document_ids"] = pad(documents, -1)
-            del out["attention_mask"]
-            if how.labels == "causal_lm" and isinstance(labels, Ragged):
-                labels = _without_first(labels, documents)
+    documents = pieces.documents
+    if "position_ids" in per_token or documents is not None:
+        positions, fill = pieces.positions(how.start), how.fills["position_ids"]
+        if pieces.real is not None:
+            positions = Ragged(np.where(pieces.real, positions.values, fill), positions.lengths)
+        out["position_ids"] = pad(positions, fill)
     elif mask is None:
         out["position_ids"] = _counted(how, ids.lengths, out["attention_mask"])
     else:
         out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=how.start)
         if how.fills["position_ids"] != how.start:
             out["position_ids"][out["attention_mask"] == 0] = how.fills["position_ids"]
+    numbered = per_token.get("document_ids", documents)
+    if numbered is not None:
+        out["document_ids"] = pad(numbered, how.fills["document_ids"])
+    if documents is not None:  # rows that came packed: a mask of ones would let their documents see each other
+        del out["attention_mask"]
+        if isinstance(labels, Ragged) and _are_next_tokens(how, ids, labels):
+            labels = _without_first(labels, documents)
     if pieces.targets is not None:
         out |= _targets(how, pieces.targets)
     elif isinstance(labels, Ragged):
@@ -118,28 +123,17 @@ def _targets(how: Arrangement, targets: Ragged) -> Arrays:
     return {**decoder_inputs(labels, how.decoder_start, how.fills["input_ids"], how.side), "labels": labels}
 
 
-def _documents(positions: Ragged, real: NDArray[np.bool_] | None) -> Ragged | None:
-    """Which document of its row each token belongs to, -1 at padding; `None` where no row's positions restart."""
-    values = positions.values
-    if len(values) < 2:
-        return None
-    restarts = np.zeros(len(values), dtype=np.int64)
-    restarts[1:] = values[1:] <= values[:-1]
-    if real is not None:
-        restarts[1:] *= real[1:] & real[:-1]
-    first = positions.offsets[:-1][positions.lengths > 0]
-    restarts[first] = 0
-    if not restarts.any():
-        return None
-    counted = np.cumsum(restarts)
-    counted -= np.repeat(counted[first], positions.lengths[positions.lengths > 0])
-    return Ragged(counted if real is None else np.where(real, counted, -1), positions.lengths)
+def _are_next_tokens(how: Arrangement, ids: Ragged, labels: Ragged) -> bool:
+    """Return True if each label is to be predicted from the token before it, as a causal language model does."""
+    if how.labels is not None or how.shifts_labels is not None:
+        return how.labels == "causal_lm" or (how.labels is None and bool(how.shifts_labels))
+    return how.packing and copies(labels, ids)
 
 
 def _without_first(labels: Ragged, documents: Ragged) -> Ragged:
-    """Labels made from the ids, without that of the first token of each row, and of each document inside.
+    """Return labels without that of the first token of each row, and of each document inside.
 
-    Models shift labels by one, so the last token of a document would have to predict the first of the next.
+    Causal models shift labels by one, so the last token of a document would have to predict the first of the next.
     """
     first = np.diff(documents.values, prepend=-1) != 0
     first[documents.offsets[:-1][documents.lengths > 0]] = True
@@ -182,22 +176,26 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         columns["token_type_ids"] = pieces.per_token["token_type_ids"]
     if labels is not None:
         columns["labels"] = labels
+    documents = pieces.documents
     if pieces.real is not None:  # rows that came padded: padding takes no room either
         columns = {name: column.where(pieces.real) for name, column in columns.items()}
-        ids = columns["input_ids"]
-    if how.labels == "causal_lm" and labels is not None:
+        documents = None if documents is None else documents.where(pieces.real)
+    if documents is not None:  # rows that came packed: each of their documents finds a place of its own
+        order, lengths = by_document(documents)
+        columns = {name: Ragged(column.values[order], lengths) for name, column in columns.items()}
+    ids = columns["input_ids"]
+    if labels is not None and _are_next_tokens(how, ids, columns["labels"]):
         columns["labels"] = _without_first(columns["labels"], Ragged(np.zeros_like(ids.values), ids.lengths))
     with_tokens = np.flatnonzero(ids.lengths)  # a document without tokens takes no room
     plan = pack(ids.lengths[with_tokens], how.limit)
-    order, documents = with_tokens[plan.order], np.diff(plan.row_offsets)
+    order, counts = with_tokens[plan.order], np.diff(plan.row_offsets)
     columns = {name: column.take(order) for name, column in columns.items()}
-    number = Ragged(np.empty(len(order), dtype=np.int64), documents).counters().values
+    number = Ragged(np.empty(len(order), dtype=np.int64), counts).counters().values
     lengths = columns["input_ids"].lengths
     columns["document_ids"] = Ragged(np.repeat(number, lengths), lengths)
     rows = {name: column.group(plan.row_offsets) for name, column in columns.items()}
     width = _width(how, rows["input_ids"])
-    fills = {**how.fills, "document_ids": -1, "labels": IGNORED}
-    return {name: row.pad(fills[name], width, side=how.side) for name, row in rows.items()}
+    return {name: row.pad(how.fills[name], width, side=how.side) for name, row in rows.items()}
 
 
 def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[Ragged, NDArray[Any] | Ragged | None]:
@@ -207,26 +205,35 @@ def _labels(how: Arrangement, pieces: Pieces, masking: Masking | None) -> tuple[
         raise ValueError(
             explain("rows bring more than one label column", got=found, fix=f"dataset.remove_columns({found[1:]})")
         )
+    labels: NDArray[Any] | Ragged | None = None
+    if found and pieces.targets is None:
+        given = pieces.per_token.get(found[0])
+        labels = given_labels(pieces.column(found[0]), pieces.ids.lengths, name=found[0]) if given is None else given
+    real = pieces.real
+    causal = isinstance(labels, Ragged) and copies(labels, pieces.ids, real)
     if found and how.labels is not None:
         raise ValueError(
             explain(
                 f"labels={how.labels!r} makes labels from the ids, and the rows bring their own",
-                got=f"column '{found[0]}'",
-                fix=f"labels=None to use them, or dataset.remove_columns('{found[0]}')",
+                got=f"column '{found[0]}'" + ", the tokens themselves: labels for causal models" * causal,
+                fix=f"dataset.remove_columns('{found[0]}')"
+                + (", or pack_dataset(..., labels=None)" if causal else ", or labels=None to use them"),
             )
         )
-    real = pieces.real
+    if causal and how.shifts_labels is False:
+        raise ValueError(
+            explain(
+                "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
+                got=f"column '{found[0]}' for a model that does not predict the next token",
+                fix=f"dataset.remove_columns('{found[0]}') and labels=\"masked_lm\", or a causal model",
+            )
+        )
     if masking is not None:
-        return masking(pieces.ids, pieces.per_token.get("word_ids"), real)
+        return masking(pieces.ids, pieces.per_token.get("word_ids"), real, pieces.per_token.get("special_tokens_mask"))
     if how.labels == "causal_lm":  # the ids themselves: models shift by one inside
-        labels = pieces.ids if real is None else Ragged(np.where(real, pieces.ids.values, IGNORED), pieces.ids.lengths)
-        return pieces.ids, labels
-    if not found or pieces.targets is not None:
-        return pieces.ids, None
-    name = found[0]
-    if name in pieces.per_token:
-        return pieces.ids, pieces.per_token[name]
-    return pieces.ids, given_labels(pieces.column(name), pieces.ids.lengths, name=name)
+        ids = pieces.ids
+        return ids, ids if real is None else Ragged(np.where(real, ids.values, IGNORED), ids.lengths)
+    return pieces.ids, labels
 
 
 def _width(how: Arrangement, ids: Ragged) -> int:

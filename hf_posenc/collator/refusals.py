@@ -12,7 +12,7 @@ from ..model_spec import ModelSpec
 from ..sinusoid import CONVENTIONS
 from ..sinusoid.checks import USUAL_BASE
 from ..tokenization.loading import number_of_ids
-from .fitting import decoder_start, takes_documents
+from .fitting import decoder_start, takes_documents, was_looked_at
 from .settings import Settings
 from .table import too_few_rows
 
@@ -48,11 +48,6 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
         _check_labels(settings, spec)
     if settings.text_target_column is not None:
         _check_targets(settings, spec, tokenizer)
-
-
-def _was_looked_at(spec: ModelSpec) -> bool:
-    """Whether more than the names of its forward is known: a module of one's own may be causal, and nobody knows."""
-    return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
 
 def _forward(spec: ModelSpec) -> str:
@@ -159,7 +154,7 @@ def _check_labels(settings: Settings, spec: ModelSpec) -> None:
                 'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"))',
             )
         )
-    sees_all = _was_looked_at(spec) and not spec.is_causal and not spec.is_encoder_decoder
+    sees_all = was_looked_at(spec) and not spec.is_causal and not spec.is_encoder_decoder
     if settings.labels == "causal_lm" and sees_all:
         raise ValueError(
             explain(
@@ -172,7 +167,7 @@ def _check_labels(settings: Settings, spec: ModelSpec) -> None:
 
 def _check_targets(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     reads = decoder_start(spec, tokenizer) is not None
-    alone = _was_looked_at(spec) and not spec.is_encoder_decoder
+    alone = was_looked_at(spec) and not spec.is_encoder_decoder
     if not reads and (alone or "labels" not in spec.accepts):
         raise ValueError(
             explain(

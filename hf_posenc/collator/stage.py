@@ -21,6 +21,7 @@ from .fitting import (
     taken_by,
     target_limit_of,
     wants_look_ahead,
+    was_looked_at,
 )
 from .inputs import TextColumns, read
 from .labels import IGNORED, LABEL_COLUMNS, Masking
@@ -88,7 +89,7 @@ class Stage:
         limit = limit_of(tokenizer, settings.max_length, spec)
         target_limit = target_limit_of(tokenizer, settings.max_target_length, spec)
         known = [rows for rows in (table_rows, spec and spec.num_embeddings) if rows is not None]
-        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1}
+        fills = dict.fromkeys(PER_TOKEN, 0) | {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1}
         fills |= dict.fromkeys(LABEL_COLUMNS, IGNORED)
         fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
@@ -107,11 +108,13 @@ class Stage:
             look_ahead=wants_look_ahead(spec, settings.look_ahead),
             packing=settings.packing,
             labels=settings.labels,
+            shifts_labels=spec.shifts_labels if spec is not None and was_looked_at(spec) else None,
             has_targets=has_targets,
             target_limit=target_limit,
             targets_limited_by=taken_by(spec, "max_target_length", target_limit),
             decoder_start=decoder_start(spec, tokenizer) if has_targets else None,
             start=start,
+            model_start=0 if spec is None or embeds else spec.first_position,
             names=tuple(tokenizer.model_input_names),
             fills=fills,
             accepts=None if spec is None else frozenset(spec.accepts),

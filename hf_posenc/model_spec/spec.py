@@ -42,7 +42,8 @@ class ModelSpec:
         num_embeddings (`int`, *optional*): how many token ids it knows.
         is_causal (`bool`): whether a token's output depends on no later one, without a mask that says so.
         is_encoder_decoder (`bool`): whether it reads two sequences.
-        shifts_labels (`bool`): whether it makes the decoder's input from `labels` itself.
+        shifts_labels (`bool`): True if it moves `labels` by one itself: an encoder-decoder to make the decoder's input,
+            a causal language model to predict each token from those before it.
         decoder_start_token_id (`int`, *optional*): what the decoder's input begins with.
         left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where `attention_mask`
             comes without `position_ids`.
@@ -125,7 +126,7 @@ class ModelSpec:
             num_embeddings=None if embeddings is None else len(embeddings),
             is_causal=found.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
-            shifts_labels=_makes_decoder_inputs(model),
+            shifts_labels=_shifts_labels(model, found),
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             left_padding_shifts=found.left_padding_shifts,
             takes_4d_mask=windows is not None,
@@ -169,12 +170,13 @@ def _length(model: Any, found: Findings, counts: str) -> int | None:
     return says_positions(model.config) if counts == "input_ids" and not found.tables else None
 
 
-def _makes_decoder_inputs(model: Any) -> bool:
+def _shifts_labels(model: Any, found: Findings) -> bool:
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
-    # Some have no method of that name, and do it in their forward all the same: those that predict tokens.
+    # Others do it in their forward: encoder-decoders and causal models that predict tokens.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
-    return bool(model.config.is_encoder_decoder) and predicts and "labels" in forward_names(model)
+    in_order = bool(model.config.is_encoder_decoder) or found.is_causal
+    return in_order and predicts and "labels" in forward_names(model)
 
 
 def _dtype(model: nn.Module) -> str:
