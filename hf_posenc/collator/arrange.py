@@ -88,17 +88,20 @@ class Pieces:
         documents[real] = found
         return Ragged(documents, positions.lengths)
 
-    def positions(self, start: int) -> Ragged:
-        """The position of every token: the one that came with the row, else counted from `start` in each document."""
+    def positions(self, start: int, padding: int | None = None) -> Ragged:
+        """The position of every token: the one of the row, else counted from `start` in each document; and of padding."""
         given = self.per_token.get("position_ids")
         if given is not None:
-            return Ragged(given.values + start, given.lengths) if self.from_0 else given
-        if self.documents is None:
-            return self.ids.counters(start)
-        order, lengths = by_document(self.documents)
-        positions = np.empty_like(order)
-        positions[order] = Ragged(order, lengths).counters(start).values
-        return Ragged(positions, self.ids.lengths)
+            values = given.values + start if self.from_0 else given.values
+        elif self.documents is None:
+            values = self.ids.counters(start).values
+        else:
+            order, lengths = by_document(self.documents)
+            values = np.empty_like(order)
+            values[order] = Ragged(order, lengths).counters(start).values
+        if padding is not None and self.real is not None:
+            values = np.where(self.real, values, padding)
+        return Ragged(values, self.ids.lengths)
 
 
 def pieces(how: Arrangement, given: Given, encoder: Encoder, target_encoder: Encoder | None) -> Pieces:

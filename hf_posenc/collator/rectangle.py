@@ -63,10 +63,8 @@ def _padded(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         out["token_type_ids"] = pad(per_token["token_type_ids"], how.fills["token_type_ids"])
     documents = pieces.documents
     if "position_ids" in per_token or documents is not None:
-        positions, fill = pieces.positions(how.start), how.fills["position_ids"]
-        if pieces.real is not None:
-            positions = Ragged(np.where(pieces.real, positions.values, fill), positions.lengths)
-        out["position_ids"] = pad(positions, fill)
+        fill = how.fills["position_ids"]
+        out["position_ids"] = pad(pieces.positions(how.start, fill), fill)
     elif mask is None:
         out["position_ids"] = _counted(how, ids.lengths, out["attention_mask"])
     else:
