@@ -89,7 +89,7 @@ class Pieces:
         return Ragged(documents, positions.lengths)
 
     def positions(self, start: int, padding: int | None = None) -> Ragged:
-        """The position of every token: the one of the row, else counted from `start` in each document; and of padding."""
+        """The position of every token, as the row has it or counted from `start` in each document; and of padding."""
         given = self.per_token.get("position_ids")
         if given is not None:
             values = given.values + start if self.from_0 else given.values
