@@ -488,8 +488,13 @@ def test_ids_may_be_tensors_of_integers_only(word_level) -> None:
 
 @pytest.mark.parametrize("name", ["x", "label", "labels"])
 def test_a_tensor_with_gradient_is_refused_and_other_tensors_are_read(wordpiece, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"row 1 of column '{name}' is a tensor with gradient[\s\S]*detach\(\)"):
+    with pytest.raises(ValueError, match=rf"row 1 of column '{name}' is a tensor that cannot[\s\S]*detach\(\)"):
         C(wordpiece)([{"text": "a", name: 0.5}, {"text": "a", name: torch.tensor(0.5, requires_grad=True)}])
+    for tensor in (torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
+        with pytest.raises(
+            ValueError, match=f"row 0 of column '{name}' is a tensor that cannot be copied into a batch"
+        ):
+            C(wordpiece)([{"text": "a", name: tensor}])
     halves = [torch.tensor(0.5).bfloat16(), torch.tensor(2.0).bfloat16()]
     batch = C(wordpiece)([{"text": "a", name: half} for half in halves])
     assert batch["x" if name == "x" else "labels"].tolist() == [0.5, 2]
@@ -499,7 +504,7 @@ def test_stored_vectors_may_be_bfloat16_and_carry_no_gradient(word_level) -> Non
     vectors = torch.tensor([[0.5, 1], [2, 3]])
     batch = C(word_level)([{"input_ids": [1, 2], "inputs_embeds": vectors.bfloat16()}])
     assert torch.equal(batch["inputs_embeds"][0], vectors)
-    with pytest.raises(ValueError, match="row 0 of column 'inputs_embeds' is a tensor with gradient"):
+    with pytest.raises(ValueError, match="row 0 of column 'inputs_embeds' is a tensor that cannot"):
         C(word_level)([{"input_ids": [1, 2], "inputs_embeds": vectors.requires_grad_()}])
 
 
@@ -531,11 +536,16 @@ def test_a_missing_number_is_refused_by_row_whatever_it_is_called(wordpiece) -> 
         C(wordpiece).batch(frame)
 
 
+@pytest.mark.parametrize("array", [False, True])
 @pytest.mark.parametrize(
     "values", [[[], []], [["x"], []], [["x"], None], [[], None], [None, None], [["x"], ["y", "z"]]]
 )
-def test_a_column_without_numbers_is_left_out_of_every_batch_and_named_once(wordpiece, values: list) -> None:
+def test_a_column_without_numbers_is_left_out_of_every_batch_and_named_once(
+    wordpiece, values: list, array: bool
+) -> None:
     collate = C(wordpiece, look_ahead=False)
+    if array:  # as pandas and Arrow have lists of texts
+        values = [value if value is None else np.array(value, dtype=object) for value in values]
     rows = [{"text": "a", "tags": value} for value in values]
     with pytest.warns(UserWarning, match=r"columns \['tags'\] are not in the batch[\s\S]*remove_columns\(\['tags'\]\)"):
         batch = collate(rows)

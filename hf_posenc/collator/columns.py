@@ -40,6 +40,7 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
         (array([3, 5]), None)
     """
+    values = [_as_lists(value) for value in values]
     rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)
     found = [row for row in rows if row is not None]
@@ -59,7 +60,7 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         raise _mixed(name, index, values[index])
     shapes = sorted({row.shape for row in found})
     if len(shapes) > 1:
-        sizes = [shape[0] if len(shape) == 1 else shape for shape in shapes]
+        sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
         raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
     stacked = np.stack(found)
     if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
@@ -84,7 +85,8 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
         `np.ndarray` of int64, bool or floats. Its memory can be that of `value`.
 
     Raises:
-        ValueError: for an integer beyond int64, a tensor with gradient, or nested lists of different lengths.
+        ValueError: for an integer beyond int64, a tensor with gradient or without numbers in memory, or nested lists
+            of different lengths.
         TypeError: for numbers and other things in one list.
 
     Example:
@@ -94,17 +96,18 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
     if isinstance(value, str | bytes):
         return None
     if isinstance(value, torch.Tensor):
-        if value.requires_grad:
+        narrow = value.is_floating_point() and value.itemsize < 4 and value.dtype != torch.float16
+        try:
+            value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
+        except (TypeError, RuntimeError) as error:
             raise ValueError(
                 explain(
-                    f"row {row} of column '{name}' is a tensor with gradient, and a batch of rows has none",
-                    fix="tensor.detach()",
+                    f"row {row} of column '{name}' is a tensor that cannot be copied into a batch",
+                    got=error,
+                    fix="tensor.detach() for one with gradient, tensor.to_dense() for a sparse one",
                 )
-            )
-        narrow = value.is_floating_point() and value.itemsize < 4 and value.dtype != torch.float16
-        value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        value = value.tolist()
+            ) from error
+    value = _as_lists(value)
     try:
         array = np.asarray(value)
     except ValueError:  # nested lists of different lengths
@@ -165,6 +168,11 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
         taken: NDArray[Any] = values[sample]
         return taken
     return [values[index] for index in sample.tolist()]
+
+
+def _as_lists(value: Any) -> Any:
+    """Return the lists of an array of objects, whose dtype is no kind of numbers; other values as they are."""
+    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 def _leaves(value: Any) -> Iterator[Any]:
