@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.tokenization.encoded import windows
@@ -307,6 +308,37 @@ def test_an_added_token_of_many_words_across_the_cut_gives_the_same_ids(byte_bpe
         with _any_warning():
             got = ours(byte_bpe, [text], max_length=20)
         assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=20)["input_ids"]], length
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tail"),
+    [
+        (Regex(".*END"), "END the tail"),
+        (Regex("(?:I ride )+END"), "END the tail"),
+        (Regex("I(?=.*END)"), "END the tail"),
+        (Regex("I [^>]*>"), "> the tail"),
+        ("I ride " * 3_000, "I ride the tail"),
+    ],
+)
+def test_a_normalizer_that_looks_far_ahead_reads_the_whole_text(word_level, pattern: Any, tail: str) -> None:
+    from tokenizers import normalizers
+
+    word_level.backend_tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(pattern, "a")]
+    )
+    text = "I ride " * 3_000 + tail
+    with _any_warning():
+        got = ours(word_level, [text], max_length=4)
+    want = word_level(text, truncation=True, max_length=4)["input_ids"]
+    assert got["input_ids"][0].tolist()[: len(want)] == want
+
+
+@pytest.mark.parametrize("pattern", [" {2,}", r"\s+", r"[\n\r\t]", r"\p{Cc}", "[!+*$]", "``|''", "a(?=b)", " "])
+def test_a_normalizer_that_looks_at_runs_or_near_by_reads_a_prefix(raw_word_level, pattern: str) -> None:
+    from tokenizers import normalizers
+
+    raw_word_level.normalizer = normalizers.Replace(Regex(pattern), " ")
+    assert len(enough_of("I  ride\t " * 100_000, 8, raw_word_level, "right")) < 1_000
 
 
 def test_truncation_on_the_left_keeps_the_end_of_a_giant_text(byte_bpe) -> None:

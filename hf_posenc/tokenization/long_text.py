@@ -1,11 +1,14 @@
-"""How much of a very long text has to be read when only its first tokens are kept.
+"""The prefix of a very long text that is enough when only its first tokens are kept.
 
-A prefix will do where it already yields more tokens than the limit, counted up to a boundary between words.
+A prefix is enough if it yields more tokens than the limit, counted up to a boundary between words.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -16,6 +19,10 @@ _CHARACTERS_A_TOKEN = 12
 _GROWTH = 8
 # The split of words near the end of a prefix can still change when the text goes on.
 _UNSETTLED_WORDS = 2
+# One kind of character, once or as a run: such a pattern sees no further than the run that it is in.
+_RUN = re.compile(r"(?:\\p\{\^?\w+\}|\\[^\d]|\[(?:\\.|[^\[\]\\])+\]|[^\\\[\](){}.^$|*+?])(?:[*+?]|\{[12],\})?")
+# Without any of these, a pattern has a greatest length.
+_UNBOUNDED = re.compile(r"[*+$]|\{\d*,\}|\\[kgzZX\d]|\(\?[^:=!<]")
 
 
 def long_for(limit: int) -> int:
@@ -27,8 +34,9 @@ def enough_of(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
     r"""A prefix of `text` whose first `limit` tokens are those of the whole text, or the text itself.
 
     Words are tokenised one by one, and where they begin depends on the few characters around, so all words of a prefix
-    but its last ones are final. A tokenizer without a pre-tokenizer sees one word only, and truncation on the left
-    needs the end of the text: there the whole text is read.
+    but its last ones are final. A tokenizer without a pre-tokenizer sees one word only, truncation on the left needs
+    the end of the text, and a normalizer that replaces what a regular expression finds may look that far: there the
+    whole text is read.
 
     Args:
         text (`str`): any text.
@@ -49,18 +57,37 @@ def enough_of(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
     size = _CHARACTERS_A_TOKEN * limit
     if len(text) <= long_for(limit) or side != "right" or rust.pre_tokenizer is None:
         return text
+    patterns = list(_patterns(rust))
+    if any("Regex" in each and _may_look_far(each["Regex"]) for each in patterns):
+        return text
+    # A token of many words, or a string that the normalizer replaces, is not yet there if the prefix ends inside it.
+    wholes = [token.content for token in rust.get_added_tokens_decoder().values()]
+    longest = max(map(len, [*wholes, *(each["String"] for each in patterns if "String" in each)]), default=0)
     while size * _GROWTH <= len(text):
-        if _settled_tokens(text[:size], rust) > limit:
+        if _settled_tokens(text[:size], longest, rust) > limit:
             return text[:size]
         size *= _GROWTH
     return text
 
 
-def _settled_tokens(prefix: str, rust: RustTokenizer) -> int:
-    """How many tokens of the prefix come from words that nothing after it can change."""
+def _patterns(rust: RustTokenizer) -> Iterator[dict[str, str]]:
+    """Yield what a normalizer replaces: each as `{"String": ...}` or `{"Regex": ...}`."""
+    parts: list[Any] = [] if rust.normalizer is None else [json.loads(rust.normalizer.__getstate__())]
+    while parts:
+        part = parts.pop()
+        parts.extend(part.get("normalizers", ()))
+        if "pattern" in part:
+            yield part["pattern"]
+
+
+def _may_look_far(pattern: str) -> bool:
+    """Return True unless a regular expression sees only a bounded number of characters, or one run of a kind."""
+    return _RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
+
+
+def _settled_tokens(prefix: str, longest: int, rust: RustTokenizer) -> int:
+    """Count the tokens of the prefix that come from words which nothing after it can change."""
     encoding = rust.encode(prefix, add_special_tokens=False)
-    # An added token may have many words, and its first half at the end of the prefix is no such token yet.
-    added = max((len(token.content) for token in rust.get_added_tokens_decoder().values()), default=0)
     words = [
         (word, stop)
         for piece in (encoding, *encoding.overflowing)
@@ -68,4 +95,4 @@ def _settled_tokens(prefix: str, rust: RustTokenizer) -> int:
         if word is not None
     ]
     last = max((word for word, _ in words), default=0)
-    return sum(word <= last - _UNSETTLED_WORDS and stop <= len(prefix) - added for word, stop in words)
+    return sum(word <= last - _UNSETTLED_WORDS and stop <= len(prefix) - longest for word, stop in words)
