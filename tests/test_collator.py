@@ -6,7 +6,9 @@ Models are tiny and made from their configuration; messages are matched with the
 from __future__ import annotations
 
 import collections
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -859,11 +861,39 @@ def test_it_is_frozen_and_hashable(wordpiece) -> None:
     import dataclasses
 
     collate = C(wordpiece)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        collate.max_length = 5  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError, match=r"fix: collate = collate\.replace\(max_length=5\)"):
+        collate.max_length = 5
     assert hash(collate) == hash(collate.replace())
     assert collate == collate.replace()
     assert collate != 5
+
+
+def test_a_setting_given_to_a_call_is_refused_with_the_call_that_takes_it(wordpiece) -> None:
+    collate = C(wordpiece)
+    with pytest.raises(
+        TypeError, match=r"got: return_tensors='np'\n  fix: .*, or collate\.replace\(return_tensors='np'\)"
+    ):
+        collate(["I ride"], return_tensors="np")
+    assert isinstance(collate.replace(return_tensors="np")(["I"])["input_ids"], np.ndarray)
+
+
+def test_columns_where_a_batch_was_meant_say_so(wordpiece) -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(vocab_size=1200, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    )
+    collate = C(wordpiece, model=model)
+    columns = collate({"text": ["I ride", "I"]})
+    said = r"returns columns, .*no attribute '{}'\n  got: .*\n  fix: collate\.batch\(dataset\[:4\]\)"
+    with pytest.raises(AttributeError, match=said.format("size")):
+        model(**columns)
+    with pytest.raises(AttributeError, match=said.format("to")):
+        columns.to("cpu")
+    with pytest.raises(AttributeError, match=said.format("input_ids")):
+        _ = columns.input_ids
+    assert pickle.loads(pickle.dumps(columns)).keys() == copy.deepcopy(columns).keys() == columns.keys()
+    model(**collate.batch({"text": ["I ride", "I"]}))
 
 
 def test_the_repr_names_every_setting(wordpiece) -> None:
@@ -887,9 +917,14 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"mlm": True}, TypeError, "there is no argument 'mlm'(?s:.*)labels=\"masked_lm\""),
         ({"max_lenght": 8}, TypeError, "max_length="),
         ({"max_length": 0}, ValueError, "max_length must be at least 1"),
-        ({"max_length": "8"}, TypeError, "max_length must be a whole number"),
+        ({"max_length": "128"}, TypeError, "max_length must be an integer\n  got: '128'\n  fix: max_length=128$"),
+        ({"max_length": 64.0}, TypeError, "max_length must be an integer\n  got: 64.0\n  fix: max_length=64$"),
+        ({"max_length": "long"}, TypeError, "max_length must be an integer\n  got: 'long'\n  fix: max_length=512$"),
+        ({"seed": "3"}, TypeError, "seed must be an integer\n  got: '3'\n  fix: seed=3$"),
+        ({"label_pad_token_id": -100}, TypeError, "argument 'label_pad_token_id'\n  fix: leave it out: .* -100"),
+        ({"return_attention_mask": True}, TypeError, "argument 'return_attention_mask'\n  fix: leave it out"),
         ({"max_length": 1}, ValueError, "max_length must leave room for 2 special tokens"),
-        ({"max_length": True}, TypeError, "max_length must be a whole number"),
+        ({"max_length": True}, TypeError, "max_length must be an integer\n  got: True\n  fix: max_length=512$"),
         ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be at least 1"),
         ({"pad_to_multiple_of": 8, "max_length": 20}, ValueError, "max_length must be a multiple of"),
         ({"stride": 2}, ValueError, "stride is the overlap"),

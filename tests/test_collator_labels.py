@@ -348,8 +348,12 @@ def test_whole_words_are_masked_whole(wordpiece, sentences, seed: int | None) ->
 
 
 def test_whole_words_need_to_be_known(wordpiece) -> None:
-    with pytest.raises(ValueError, match="whole_word_mask needs to know the word of each token"):
-        C(wordpiece, labels="masked_lm", whole_word_mask=True)([[5, 6, 7]])
+    collate = C(wordpiece, labels="masked_lm", whole_word_mask=True)
+    row = dict(wordpiece("I ride", return_offsets_mapping=True))
+    for rows in ([[5, 6, 7]], [row]):
+        with pytest.raises(ValueError, match=r"word of each token.* offset_mapping is not read\n  got: .*\n  fix: "):
+            collate(rows)
+    collate([{**row, "word_ids": wordpiece("I ride").word_ids()}])
 
 
 def test_masked_labels_need_a_mask_token_and_shares_that_add_up(wordpiece, byte_bpe) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._explain import explain
+from .._explain import explain, shorten
 from ..batch import Batch
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
@@ -173,8 +173,28 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     # -- the sockets ---------------------------------------------------------------------------------------------
 
-    def __call__(self, given: Any) -> Any:
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dataclass_fields__:
+            raise dataclasses.FrozenInstanceError(
+                explain(
+                    "the settings of a collator cannot be changed, only replaced in a new one",
+                    got=f"collate.{name} = {shorten(value)}",
+                    fix=f"collate = collate.replace({name}={shorten(value)})",
+                )
+            )
+        object.__setattr__(self, name, value)
+
+    def __call__(self, given: Any, **settings: Any) -> Any:
         """Return `columns(given)` for columns, and for what `map(input_columns=...)` gives; else `batch(given)`."""
+        if settings:
+            named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
+            raise TypeError(
+                explain(
+                    "collate(...) takes rows or columns alone; its settings belong to the collator",
+                    got=named,
+                    fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)",
+                )
+            )
         if is_columns(given):
             return self.columns(given)
         if mapping.is_mapped():  # one str is a row, and refused as such: map needs batched=True

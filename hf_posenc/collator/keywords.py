@@ -1,4 +1,4 @@
-"""Keywords that the collator does not have, and what the same thing is called here.
+"""Keywords that the collator does not have, and the ones to use instead.
 
 Words only: the settings themselves, and what they may be, are in `settings`.
 """
@@ -29,6 +29,11 @@ _CALLED_HERE = {
     "causal": "look_ahead=True",
     "pad_token_id": 'pad_token="[PAD]", the token itself',
     "return_offsets_mapping": "whole_word_mask=True keeps the words of tokens",
+    "label_pad_token_id": "leave it out: labels are padded with -100, which losses ignore",
+    "ignore_index": "leave it out: labels are padded with -100, which losses ignore",
+    "padding_idx": 'pad_token="[PAD]", the token itself',
+    "return_attention_mask": "leave it out: attention_mask is in every padded batch that needs one",
+    "return_token_type_ids": "leave it out: token_type_ids are there where tokenizer.model_input_names lists them",
     "decoder_start_token_id": "model=..., which knows it; without one it is the tokenizer's bos",
     "text_target": 'text_target_column="target"',
     "text_pair": 'text_pair_column="text_pair"',

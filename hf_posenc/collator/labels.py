@@ -214,8 +214,9 @@ class Masking:
         if self._whole_words and words is None:
             raise ValueError(
                 explain(
-                    "whole_word_mask needs to know the word of each token, and these rows bring ids only",
-                    fix="collate texts, or tokenise with dataset.map(collate, batched=True), which keeps word_ids",
+                    "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
+                    got="rows with input_ids, without word_ids",
+                    fix="collate texts, or tokenise with dataset.map(collate, batched=True), which makes word_ids",
                 )
             )
         if real is not None:  # padding that came with the rows takes no part in drawing

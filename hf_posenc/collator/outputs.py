@@ -109,6 +109,27 @@ def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
     return out
 
 
+class _NoTensors:
+    """Words for the attributes of a batch and its tensors, which columns do not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            explain(
+                f"collate(columns) returns columns, rows of different lengths, which have no attribute '{name}'",
+                got="a mapping of columns, such as dataset[:4]",
+                fix="collate.batch(dataset[:4]), which is padded tensors",
+            )
+        )
+
+
+class _Columns(_NoTensors, dict[str, Any]):
+    """Columns by name."""
+
+
+class _Rows(_NoTensors, list[Any]):
+    """Rows of a column, as arrays."""
+
+
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
     r"""Return columns as `datasets.map` stores them fast: arrays, and lists of arrays where rows differ in length.
 
@@ -116,7 +137,9 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
         {'input_ids': [array([1, 2]), array([3])]}
     """
-    return {name: list(column) if isinstance(column, Ragged) else as_list(column) for name, column in columns.items()}
+    return _Columns(
+        (name, _Rows(column) if isinstance(column, Ragged) else as_list(column)) for name, column in columns.items()
+    )
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:

@@ -5,13 +5,14 @@ Checked once, at construction; what a tokenizer or a table adds to the rules is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._explain import explain, one_of
+from .._explain import explain, one_of, shorten
 from ..ragged import PaddingSide
 from ..tokenization.encoded import Truncation
 
@@ -134,14 +135,14 @@ def check(settings: Settings) -> None:
         column = getattr(settings, name)
         if not isinstance(column, str) and not (column is None and name != "text_column"):
             raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
-    for name, least in {
-        "max_length": 1,
-        "max_target_length": 1,
-        "pad_to_multiple_of": 1,
-        "stride": 0,
-        "seed": 0,
+    for name, (least, usual) in {
+        "max_length": (1, 512),
+        "max_target_length": (1, 128),
+        "pad_to_multiple_of": (1, 8),
+        "stride": (0, 16),
+        "seed": (0, 0),
     }.items():
-        _check_whole(name, getattr(settings, name), least, required=name == "stride")
+        _check_integer(name, getattr(settings, name), least, usual, required=name == "stride")
     for name in (
         "is_split_into_words",
         "return_overflowing_tokens",
@@ -202,10 +203,12 @@ def check(settings: Settings) -> None:
         )
 
 
-def _check_whole(name: str, value: Any, least: int, *, required: bool) -> None:
+def _check_integer(name: str, value: Any, least: int, usual: int, *, required: bool) -> None:
     if value is None and not required:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(explain(f"{name} must be a whole number", got=repr(value), fix=f"{name}={max(least, 8)}"))
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # "128" and 128.0 say which integer is meant
+            usual = max(usual if isinstance(value, bool) else int(value), least)
+        raise TypeError(explain(f"{name} must be an integer", got=shorten(value), fix=f"{name}={usual}"))
     if value < least:
-        raise ValueError(explain(f"{name} must be at least {least}", got=value, fix=f"{name}={max(least, 8)}"))
+        raise ValueError(explain(f"{name} must be at least {least}", got=value, fix=f"{name}={usual}"))
