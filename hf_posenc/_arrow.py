@@ -1,4 +1,4 @@
-"""How many bytes each row of an Arrow table holds, whatever the memory behind it looks like.
+"""Sizes in bytes of the rows of an Arrow table, whatever its layout in memory.
 
 Offsets and widths say it, so that nothing is decoded to be weighed; a slice costs what its own rows do.
 """
@@ -19,7 +19,7 @@ Sizes = NDArray[np.float64]
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    r"""Bytes of each row: of its texts, numbers and what is nested in it, and one for the row itself.
+    r"""Return the bytes of each row: of its texts, numbers and what is nested in it, and one for the row itself.
 
     Args:
         batch (`pyarrow.RecordBatch`): of any columns.
@@ -39,7 +39,7 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def column_sizes(column: pa.ChunkedArray) -> Sizes:
-    r"""The bytes of each value of a column.
+    r"""Return the bytes of each value of a column.
 
     Args:
         column (`pyarrow.ChunkedArray`): of any type.
@@ -58,7 +58,7 @@ def column_sizes(column: pa.ChunkedArray) -> Sizes:
 
 
 def value_sizes(values: Any) -> Sizes:
-    r"""The bytes of each value of an array; 0 for a null of texts, lists and structures, which takes no room.
+    r"""Return the bytes of each value of an array; 0 for a null of texts, lists and structures, which takes no room.
 
     Args:
         values (`pyarrow.Array`): of any type.
@@ -103,7 +103,7 @@ def value_sizes(values: Any) -> Sizes:
 
 
 def _of_dictionary(values: Any) -> Sizes:
-    """Each as large as what it stands for."""
+    """Return the bytes of the value that each index stands for."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -117,7 +117,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """The bytes of the items from each start to each end; no others are looked at."""
+    """Return the bytes of the items from each start to each end; no others are read."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)
@@ -131,7 +131,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """What stands in the rows of an array of lists, as their offsets count it."""
+    """Return the items of an array of lists, as their offsets count them."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):
@@ -141,12 +141,12 @@ def _items(values: Any, first: int, last: int) -> Any:
 
 
 def _present(values: Any, sizes: Sizes) -> Sizes:
-    """Null rows hold nothing, whatever lies beneath."""
+    """Return the sizes with 0 for null rows, whatever lies beneath."""
     return sizes if values.null_count == 0 else np.where(values.is_valid().to_numpy(zero_copy_only=False), sizes, 0.0)
 
 
 def _width(kind: pa.DataType) -> float:
-    """The bytes of a value, where all take as many."""
+    """Return the bytes of a value of a type with a fixed width."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:

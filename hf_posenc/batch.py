@@ -1,6 +1,6 @@
 """The batch that a collator hands over: a dict of tensors that can move, pin and show itself.
 
-It knows names, shapes and devices; what the tensors mean is decided where they are made.
+Names, shapes and devices only; the meaning of the tensors is decided where they are made.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Batch(dict[str, Any]):
         return Batch, (dict(self),)
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
-        r"""A new batch with every tensor on `device`.
+        r"""Return a new batch with every tensor on `device`.
 
         A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there.
 
@@ -74,7 +74,7 @@ class Batch(dict[str, Any]):
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        r"""A new batch in page-locked memory, from which a GPU copies faster. A `DataLoader` calls it.
+        r"""Return a new batch in page-locked memory, from which a GPU copies faster. A `DataLoader` calls it.
 
         Returns:
             `Batch` with the same keys; this one is left as it is.
@@ -155,7 +155,7 @@ class Batch(dict[str, Any]):
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:
-    r"""Whether a token stands at each place: by the padding mask, or by the documents of a packed row.
+    r"""Return True at tokens and False at padding, by the padding mask or by the documents of a packed row.
 
     Args:
         batch (mapping): with `attention_mask` `(B, T)`, or `(B, 1, T, T)` as added to scores, or `document_ids`.
@@ -179,7 +179,7 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
 def written_tokens(
     batch: Mapping[str, Any], name: str = "input_ids", rows: slice = slice(None)
 ) -> list[list[str]] | None:
-    r"""The tokens of rows, where the batch knows the tokenizer that it was made with.
+    r"""Return the tokens of rows, if the batch was made with a tokenizer and has not been pickled.
 
     Args:
         batch (mapping): a `Batch`, or any other mapping, which knows none.
@@ -208,7 +208,7 @@ def _facts(value: Any) -> tuple[str, str, str]:
 
 
 def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Applies `change` to one copy of what a stride of 0 repeats, and repeats the result."""
+    """Apply `change` to one copy of what a stride of 0 repeats, and repeats the result."""
     once = tensor
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:

@@ -1,4 +1,4 @@
-"""What a caller may hand over, read into one form: texts or token ids, and the columns that come with them.
+"""Reading rows, columns, tables and data frames into one form: texts or token ids, and the columns beside them.
 
 Reading and checking only; nothing is tokenised here, and the caller's objects are never changed.
 """
@@ -91,7 +91,7 @@ def empty_batch(given: object) -> str:
 
 
 def _read_texts(rows: Values, names: TextColumns) -> Given:
-    """A plain sequence: texts, or pairs of texts as tuples."""
+    """Read a plain sequence: texts, or pairs of texts as tuples."""
     pairs: list[Any] | None = None
     if isinstance(rows[0], tuple) and len(rows[0]) == 2 and not (names.words and isinstance(rows[0][0], str)):
         rows, pairs = _split_pairs(rows, names)
@@ -182,7 +182,7 @@ def _split_pairs(rows: Values, names: TextColumns) -> tuple[list[Any], list[Any]
 
 
 def _checked(rows: Values, column: str, words: bool) -> list[Any]:
-    """The texts as `str` (or lists of `str`), or a TypeError that names the first bad row."""
+    """Return the texts as `str` (or lists of `str`), or raise a TypeError that names the first bad row."""
     if not words:
         if set(map(type, rows)) <= {str}:
             return list(rows)
@@ -279,7 +279,7 @@ def is_arrow(column: object) -> bool:
 
 
 def as_list(values: Any) -> Values:
-    """A column or a batch as something with a length and an order; numbers stay in their arrays."""
+    """Return a column or a batch as something with a length and an order; numbers stay in their arrays."""
     if isinstance(values, (list, tuple)):
         return values
     if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":

@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 Sizes = NDArray[np.float64]
 
 MEMORY = 64 * 2**20
-# How many rows are looked at to know what columns look like, and how many to know how many tokens a byte of text makes,
-# and no more of their text than that.
+# Rows read for the kinds of the columns; rows, and bytes of text, read for the number of tokens per byte.
 _FEW, _SAMPLE, _SAMPLE_BYTES = 4, 32, 1 << 20
-# As a person would choose; the first is what `map` takes by itself.
+# Round numbers; the first is the default of `map`.
 _BATCH_SIZES = (1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
-# What a batch takes while it is made, as measured: for each token the notes of the tokenizer and a few columns, four
-# copies of its vector on the way to the disk, and three of the columns that came.
+# Measured memory of a batch while it is made: bytes per token for the tokenizer and a few columns, copies of each
+# vector on the way to the disk, and copies of the columns that came.
 _PER_TOKEN, _VECTORS, _CARRIED = 200, 4, 3
-# Tokens a byte, where no row says it; and how much more than the sample's they may be.
+# Tokens per byte if no row shows it, and the factor by which others may exceed the sample.
 _RATE, _MARGIN = 0.5, 1.25
-# Of longer data sets so many stretches of so many rows are weighed.
+# Number and rows of the parts that are measured in longer data sets.
 _STRETCHES, _STRETCH = 100, 10_000
 
 # The modules of `datasets` whose `map` calls a function.
@@ -74,7 +73,7 @@ def removable(columns: Mapping[str, Any]) -> Any:
 
 
 def first_rows(rows: Any, count: int = _FEW) -> Any:
-    r"""The first rows of a data set in any format, of a stream, of columns, a table, a data frame or a sequence.
+    r"""Return the first rows of a data set in any format, of a stream, of columns, a table, a data frame or a sequence.
 
     Example:
         >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
@@ -157,7 +156,7 @@ def _checked_memory(memory: Any) -> int:
 
 @dataclass(frozen=True)
 class Mapped:
-    r"""A collator, as far as what a batch of it takes.
+    r"""Estimates of the memory of a batch while a collator maps it.
 
     Args:
         settings (`Settings`), stage (`Stage`): its own.
@@ -170,13 +169,13 @@ class Mapped:
 
     @property
     def special(self) -> int:
-        """How many special tokens a row gets."""
+        """Number of special tokens in a row."""
         if not self.settings.add_special_tokens:
             return 0
         return int(self.settings.tokenizer.num_special_tokens_to_add(pair=self.settings.text_pair_column is not None))
 
     def memory_of(self, table: pa.Table, rate: float) -> Sizes:
-        """The bytes that each row takes while it is mapped, where texts make `rate` tokens a byte."""
+        """Return the bytes that each row takes while it is mapped, if texts make `rate` tokens a byte."""
         texts, everything, ids = _weighed(table, self.settings)
         how, tokens = self.stage.how, texts * rate + self.special if ids is None else ids
         pieces = np.ones(len(tokens))
@@ -192,7 +191,7 @@ class Mapped:
         return made
 
     def tokens_per_byte(self, sample: pa.Table) -> float:
-        """From those rows of the sample that lost no token to a limit."""
+        """Return the tokens per byte of text, by those rows of the sample that lost no token to a limit."""
         texts, _, ids = _weighed(sample, self.settings)
         how = self.stage.how
         if ids is not None:
@@ -210,7 +209,7 @@ class Mapped:
         return float(np.clip(_MARGIN * (tokens - self.special).sum() / texts.sum(), 0.0, 1.0))
 
     def batch_size(self, rows: Any, memory: int) -> int:
-        r"""How many rows a batch may have, so that none takes more than `memory`; 1 where the longest row alone does.
+        r"""Return the number of rows with which no batch takes more than `memory`; 1 where the longest row alone does.
 
         Args:
             rows (`datasets.Dataset` or `datasets.IterableDataset`): of a stream its first rows are all that is known.
@@ -236,7 +235,7 @@ class Mapped:
 
 
 def _weighed(table: pa.Table, settings: Settings) -> tuple[Sizes, Sizes, Sizes | None]:
-    """For each row: the bytes of its texts and of everything; and how many ids came, where there are ids instead."""
+    """Return, for each row, the bytes of its texts and of everything, and the number of ids where ids came instead."""
     names = (settings.text_column, settings.text_pair_column, settings.text_target_column)
     sizes = {name: column_sizes(table[name]) for name in table.column_names}
     zeros = np.zeros(len(table))
@@ -252,7 +251,7 @@ def _weighed(table: pa.Table, settings: Settings) -> tuple[Sizes, Sizes, Sizes |
 
 
 def _spread(rows: Any, settings: Settings) -> pa.Table:
-    """A few rows from all over a data set; of long documents fewer."""
+    """Return a few rows from all over a data set, and fewer of long documents."""
     import pyarrow as pa
 
     arrow = rows.with_format("arrow")
@@ -267,7 +266,7 @@ def _spread(rows: Any, settings: Settings) -> pa.Table:
 
 
 def _parts(rows: Any) -> list[pa.Table]:
-    """All of the table behind a data set, or parts from all over it."""
+    """Return the table behind a data set, or parts from all over a long one."""
     table = rows.data.table
     if len(table) <= _STRETCHES * _STRETCH:
         return [table]
@@ -276,7 +275,7 @@ def _parts(rows: Any) -> list[pa.Table]:
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of a stream, without columns that Arrow cannot hold: pictures, for one, when they are decoded."""
+    """Return rows of a stream, without columns that Arrow cannot hold, such as decoded pictures."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}

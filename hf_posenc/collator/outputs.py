@@ -1,4 +1,4 @@
-"""Tokenised columns on their way out: to `datasets.map`, to Arrow, and what they are called there.
+"""Tokenised columns as results: for `datasets.map`, as Arrow tables, and their `datasets.Features`.
 
 Storage only: what the columns hold was decided when the texts were arranged.
 """
@@ -77,7 +77,7 @@ def to_columns(
 
 
 def _carried(pieces: Pieces, name: str) -> Column:
-    """A column that came: Arrow's own stay what they are."""
+    """Return a column that came, as Arrow where it is one of Arrow."""
     values: Any = pieces.columns[name]
     if not is_arrow(values):
         return pieces.column(name)
@@ -86,7 +86,7 @@ def _carried(pieces: Pieces, name: str) -> Column:
 
 
 def _embedded(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding) -> Ragged:
-    """All rows in one run without padding; on one thread, because torch's others do not survive a fork."""
+    """Embed all rows at once without padding, on one thread, because torch's others do not survive a fork."""
     threads, was_training = torch.get_num_threads(), embedder.training
     torch.set_num_threads(1)
     try:
@@ -143,7 +143,7 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
-    r"""Columns as an Arrow table: rows of different lengths become lists without a copy of each row.
+    r"""Return columns as an Arrow table: rows of different lengths become lists without a copy of each row.
 
     Example:
         >>> to_table({"input_ids": Ragged.from_rows([[1, 2], [3]])}).schema.field("input_ids").type
@@ -174,7 +174,7 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
 def features_of(
     columns: dict[str, Any], known: Mapping[str, Any], embedded: tuple[int | None, int, str] | None
 ) -> Features:
-    r"""The `datasets.Features` of tokenised columns.
+    r"""Return the `datasets.Features` of tokenised columns.
 
     Args:
         columns (`dict`): a few rows of them, without embeddings.
