@@ -360,7 +360,10 @@ def test_the_limits_in_force_can_be_read_and_what_was_asked_is_kept(word_level) 
 def test_padding_of_targets_never_goes_beyond_the_decoder(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)max_target_length must be a multiple of.*max_target_length=4$"):
         C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4)
-    C(word_level, model=SHORT_BART, pad_to_multiple_of=4)
+    bare = C(word_level, model=SHORT_BART, pad_to_multiple_of=4)
+    assert bare([{"input_ids": [5], "labels": [5, 6]}])["labels"].shape == (1, 4)
+    with pytest.raises(ValueError, match=r"(?s)targets of 5 tokens would be padded to 8, limit 6.*max_target_length=4"):
+        bare([{"input_ids": [5], "labels": [5, 6, 7, 8, 9]}])
     collate = C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4, max_target_length=4)
     assert collate([{"text": "a", "target": "a"}])["labels"].shape == (1, 4)
 
@@ -910,10 +913,96 @@ def test_pairs_go_to_hugging_face_as_its_own_collator_gives_them(unigram, name: 
     model = tiny(name)
     collate = C(unigram, model=model, text_target_column="target")
     batch = collate(PAIRS)
-    assert list(batch) == ["input_ids", "attention_mask", "labels"]
+    assert list(batch) == ["input_ids", "attention_mask", "labels", "decoder_input_ids"]
     rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
     theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)([dict(row) for row in rows])
     torch.testing.assert_close(model(**batch).loss, model(**theirs).loss, rtol=0, atol=1e-6)
+
+
+SEQ2SEQ = {
+    "bart": ("BartForConditionalGeneration", "BartConfig", NARROW | {"decoder_start_token_id": 2}),
+    "mbart": ("MBartForConditionalGeneration", "MBartConfig", NARROW),  # begins with the last token, its language
+    "plbart": ("PLBartForConditionalGeneration", "PLBartConfig", NARROW),
+    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", NARROW | {"decoder_start_token_id": 1}),
+    "marian": ("MarianMTModel", "MarianConfig", NARROW | {"decoder_start_token_id": 3}),
+    "led": ("LEDForConditionalGeneration", "LEDConfig", NARROW | {"attention_window": 8, "decoder_start_token_id": 2}),
+    "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", NARROW | {"decoder_start_token_id": 2}),
+    "blenderbot": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", NARROW | {"decoder_start_token_id": 0}),
+    "t5": MADE["t5"],
+    "prophetnet": (
+        "ProphetNetForConditionalGeneration",
+        "ProphetNetConfig",
+        {"hidden_size": 32, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_encoder_attention_heads": 2}
+        | {"num_decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+        | {"decoder_start_token_id": 0, "max_position_embeddings": 64},
+    ),
+}
+
+
+def _seq2seq(name: str) -> Any:
+    cls, config, facts = SEQ2SEQ[name]
+    known = {"vocab_size": 1200, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return getattr(transformers, cls)(getattr(transformers, config)(**(known | facts)))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_tokenised_rows_go_to_an_encoder_decoder_as_transformers_seq2seq_collator_gives_them(
+    unigram, name: str, side: str
+) -> None:
+    model = _seq2seq(name)
+    unigram.padding_side = side
+    rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
+    theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)([dict(row) for row in rows])
+    collate = C(unigram, model=dataclasses.replace(ModelSpec.of(model), left_padding_shifts=False))
+    for column in ("labels", "label"):
+        given = [{**{key: row[key] for key in ("input_ids", "attention_mask")}, column: row["labels"]} for row in rows]
+        batch = collate(given)
+        assert "decoder_input_ids" in batch
+        for key, want in theirs.items():
+            assert torch.equal(batch[key], want), key
+        columns = collate(datasets.Dataset.from_list(given)[:])
+        stored = collate([{key: values[row] for key, values in columns.items()} for row in range(2)])
+        arrays = collate.replace(return_tensors="np")(given)
+        for key, want in batch.items():
+            assert torch.equal(stored[key], want), key
+            np.testing.assert_array_equal(arrays[key], want.numpy())
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        assert "decoder_input_ids" in theirs
+
+
+@pytest.mark.parametrize("name", ["bart", "mbart", "t5", "m2m_100"])
+def test_smoothed_labels_of_an_encoder_decoder_are_those_of_transformers(unigram, tmp_path: Path, name: str) -> None:
+    model = _seq2seq(name).eval()
+    rows = [unigram(pair["text"], text_target=pair["target"], return_token_type_ids=False) for pair in PAIRS]
+    args = TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, report_to=[], use_cpu=True, disable_tqdm=True)
+
+    def loss(collate: Any) -> float:
+        trainer = Trainer(model=model, args=args, eval_dataset=[dict(row) for row in rows], data_collator=collate)
+        return trainer.evaluate()["eval_loss"]
+
+    theirs = transformers.DataCollatorForSeq2Seq(unigram, model=model)
+    if name == "m2m_100":  # transformers' collator makes no decoder_input_ids for it
+
+        def shifted(features: list[Any]) -> Any:
+            from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
+
+            batch = plain(features)
+            return {**batch, "decoder_input_ids": shift_tokens_right(batch["labels"], 1, 2)}
+
+        plain, theirs = theirs, shifted
+    assert loss(C(unigram, model=model)) == pytest.approx(loss(theirs), abs=1e-6)
+
+
+def test_labels_of_an_encoder_decoder_that_classifies_are_one_a_row(unigram) -> None:
+    _, config, facts = SEQ2SEQ["bart"]
+    known = {"vocab_size": 1200, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+    model = transformers.BartForSequenceClassification(getattr(transformers, config)(**(known | facts)))
+    batch = C(unigram, model=model)([{"text": "a", "label": 1}, {"text": "I ride", "label": 0}])
+    assert batch["labels"].tolist() == [1, 0]
+    assert "decoder_input_ids" not in batch
 
 
 @torch.no_grad()

@@ -130,13 +130,15 @@ def _with_targets(how: Arrangement, made: Pieces, given: Given, encoder: Encoder
         encoded = encoder.encode(given.targets)
         targets, _ = held(encoded.input_ids, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
         return replace(made, targets=targets.take(made.sample), targets_cut=encoded.cut)
-    if "labels" not in label_names(made.columns):
+    found = label_names(made.columns)
+    if len(found) != 1:
         return made
-    labels = ragged_labels(as_list(made.columns["labels"]))
+    (name,) = found
+    labels = ragged_labels(as_list(made.columns[name]))
     targets, cut = held(labels, how.target_limit, cuts=cuts, whose=how.targets_limited_by)
     if how.decoder_start is not None or how.known_ids is not None:  # a decoder looks them up as well
-        _check_ids(how, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), "labels")
-    columns = _without(made.columns, "labels")
+        _check_ids(how, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), name)
+    columns = _without(made.columns, name)
     return replace(made, targets=targets.take(made.sample), columns=columns, targets_cut=cut)
 
 

@@ -61,8 +61,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             takes; and what it would pass over in silence (a mask, labels, packing) raises here. Wrappers are opened.
             Afterwards the attribute holds a `ModelSpec`, and nothing of the model's numbers is kept.
         text_column, text_pair_column, text_target_column (`str`, *optional*): where texts stand in rows and columns. A
-            target becomes `labels`, and, unless `model` makes them from those itself, `decoder_input_ids` (the labels
-            one to the right) with `decoder_attention_mask`.
+            target becomes `labels`, and `decoder_input_ids`, the labels one to the right: those that `model` makes of
+            them, else with `decoder_attention_mask`. The labels of tokenised rows are targets too, if `model` is an
+            encoder-decoder that predicts tokens.
         is_split_into_words (`bool`, *optional*): texts come as lists of words.
         padding (*optional*, defaults to `True`): as transformers spells it; `True` is `"longest"`. `"max_length"` pads
             columns too.

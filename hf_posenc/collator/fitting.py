@@ -101,7 +101,7 @@ def wants_look_ahead(spec: ModelSpec | None, asked: bool | None) -> bool:
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The token that `decoder_input_ids` begin with; `None` where the model makes them from `labels` itself."""
+    """Return the first of `decoder_input_ids`; `None` if the model shifts `labels` itself, or reads no such ids."""
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
         if shifts or "decoder_input_ids" not in spec.accepts:
@@ -150,6 +150,12 @@ def fitted(batch: Batch, spec: ModelSpec) -> Batch:
     """
     if "document_ids" in batch and "attention_mask" not in batch and not takes_documents(spec):
         batch["attention_mask"] = _isolating(batch["document_ids"], spec)
+    labels = batch.get("labels")
+    if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
+        # As DataCollatorForSeq2Seq does: a loss that is made outside of the model, with smoothed labels, needs them.
+        made = spec.decoder_input_ids(torch.as_tensor(labels))
+        if made is not None:
+            batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
     for name in [name for name in batch if name not in spec.accepts]:
         del batch[name]
     if "inputs_embeds" in batch:

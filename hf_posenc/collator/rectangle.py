@@ -115,6 +115,14 @@ def _targets(how: Arrangement, targets: Ragged) -> Arrays:
     """Labels, and what a decoder reads while it learns them, where the model does not make that itself."""
     longest = how.target_limit if how.padding == "max_length" else None
     width = max(round_up(longest or targets.longest, how.multiple), 1)
+    if how.targets_limited_by is not None and how.target_limit is not None and width > how.target_limit:
+        raise ValueError(
+            explain(
+                f"targets of {targets.longest} tokens would be padded to {width}, limit {how.target_limit}",
+                got=f"pad_to_multiple_of={how.multiple}, and {how.targets_limited_by} takes no more",
+                fix=f"max_target_length={width - (how.multiple or 0)}",
+            )
+        )
     labels = targets.pad(IGNORED, width, side=how.side)
     if how.decoder_start is None:
         return {"labels": labels}

@@ -85,7 +85,8 @@ class Stage:
     def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
         spec, embeds = settings.model, table_rows is not None
         start, padding_position = numbering(spec, resolve_convention(settings.convention), embeds=embeds)
-        has_targets = settings.text_target_column is not None
+        writes = spec is not None and spec.is_encoder_decoder and spec.shifts_labels and settings.labels is None
+        has_targets = settings.text_target_column is not None or bool(writes)
         limit = limit_of(tokenizer, settings.max_length, spec)
         target_limit = target_limit_of(tokenizer, settings.max_target_length, spec)
         known = [rows for rows in (table_rows, spec and spec.num_embeddings) if rows is not None]
@@ -108,7 +109,7 @@ class Stage:
             look_ahead=wants_look_ahead(spec, settings.look_ahead),
             packing=settings.packing,
             labels=settings.labels,
-            shifts_labels=spec.shifts_labels if spec is not None and was_looked_at(spec) else None,
+            shifts_labels=bool(spec.shifts_labels) if spec is not None and was_looked_at(spec) else None,
             has_targets=has_targets,
             target_limit=target_limit,
             targets_limited_by=taken_by(spec, "max_target_length", target_limit),
@@ -149,12 +150,12 @@ class Stage:
         special = 0
         if settings.add_special_tokens:
             special = int(tokenizer.num_special_tokens_to_add(pair=settings.text_pair_column is not None))
-        _check_room(how, special)
+        _check_room(how, special, targets=settings.text_target_column is not None)
 
 
-def _check_room(how: Arrangement, special: int) -> None:
+def _check_room(how: Arrangement, special: int, *, targets: bool) -> None:
     """Raises, with the figures, where the limit on a row's length cannot be kept."""
-    decoder = how.target_limit if how.has_targets and how.targets_limited_by else None
+    decoder = how.target_limit if targets and how.targets_limited_by else None
     if decoder is not None and how.multiple is not None and decoder % how.multiple:
         raise ValueError(_no_multiple("max_target_length", decoder, how.multiple))
     if how.limit is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,9 +17,10 @@ from .._explain import one_of
 from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions
 from .finding import find_positions
 from .kinds import kinds_of
-from .probing import token_embeddings
+from .probing import Probe, token_embeddings
 from .square import isolates_by_positions, takes_square_masks
 from .tables import Findings
+from .untouched import untouched
 from .windows import Windows, own_windows
 
 
@@ -42,9 +43,11 @@ class ModelSpec:
         num_embeddings (`int`, *optional*): how many token ids it knows.
         is_causal (`bool`): whether a token's output depends on no later one, without a mask that says so.
         is_encoder_decoder (`bool`): whether it reads two sequences.
-        shifts_labels (`bool`): True if it moves `labels` by one itself: an encoder-decoder to make the decoder's input,
-            a causal language model to predict each token from those before it.
-        decoder_start_token_id (`int`, *optional*): what the decoder's input begins with.
+        shifts_labels (`bool`, `"start"` or `"last"`): True if it moves `labels` by one itself: an encoder-decoder to
+            make the decoder's input, a causal language model to predict each token from those before it. A decoder's
+            input begins with `decoder_start_token_id` if this is `"start"`, with the row's last token if `"last"`.
+        decoder_start_token_id, decoder_padding_token_id (`int`, *optional*): what the decoder's input begins with, and
+            what stands there for the label -100.
         left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where `attention_mask`
             comes without `position_ids`.
         takes_4d_mask (`bool`): whether an additive `attention_mask` `(B, 1, T, T)` does what it says.
@@ -71,8 +74,9 @@ class ModelSpec:
     num_embeddings: int | None = None
     is_causal: bool = False
     is_encoder_decoder: bool = False
-    shifts_labels: bool = False
+    shifts_labels: bool | Literal["start", "last"] = False
     decoder_start_token_id: int | None = None
+    decoder_padding_token_id: int | None = None
     left_padding_shifts: bool = False
     takes_4d_mask: bool = False
     window: int | None = None
@@ -117,7 +121,7 @@ class ModelSpec:
         found = find_positions(model)
         embeddings = token_embeddings(model)
         windows = own_windows(model, found) if takes_square_masks(model, found) else None
-        return cls(
+        spec = cls(
             name=type(model).__name__,
             accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
             positions=kinds_of(model, found.tables),
@@ -128,6 +132,7 @@ class ModelSpec:
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
             shifts_labels=_shifts_labels(model, found),
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
+            decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
             left_padding_shifts=found.left_padding_shifts,
             takes_4d_mask=windows is not None,
             window=(windows or Windows()).window,
@@ -137,6 +142,32 @@ class ModelSpec:
             first_position=found.first_position,
             padding_position=found.padding_position,
         )
+        return _with_label_shift(model, spec) if spec.is_encoder_decoder and spec.shifts_labels else spec
+
+    def decoder_input_ids(self, labels: torch.Tensor) -> torch.Tensor | None:
+        r"""Return what the model makes of `labels` for its decoder: one to the right, after the first token.
+
+        Args:
+            labels (`torch.Tensor` `(B, T)` int64): -100 where no token is to be predicted.
+
+        Returns:
+            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` if it is not known how the model does it.
+
+        Example:
+            >>> spec = ModelSpec(shifts_labels="start", decoder_start_token_id=2, decoder_padding_token_id=1)
+            >>> spec.decoder_input_ids(torch.tensor([[5, 6, 7], [8, -100, -100]]))
+            tensor([[2, 5, 6],
+                    [2, 8, 1]])
+        """
+        start, padding = self.decoder_start_token_id, self.decoder_padding_token_id
+        if padding is None or (start is None and self.shifts_labels != "last") or isinstance(self.shifts_labels, bool):
+            return None
+        ids = labels.masked_fill(labels == -100, padding)
+        if self.shifts_labels == "last":
+            first = ids.gather(1, ((ids != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0))
+        else:
+            first = torch.full_like(ids[:, :1], int(start or 0))
+        return torch.cat([first, ids[:, :-1]], dim=1)
 
     def to_dict(self) -> dict[str, Any]:
         r"""Every field as JSON holds it; `from_dict` is the way back."""
@@ -177,6 +208,32 @@ def _shifts_labels(model: Any, found: Findings) -> bool:
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     in_order = bool(model.config.is_encoder_decoder) or found.is_causal
     return in_order and predicts and "labels" in forward_names(model)
+
+
+def _with_label_shift(model: Any, spec: ModelSpec) -> ModelSpec:
+    """Return the spec with the way in which an encoder-decoder shifts labels, if it is one of the two known ones."""
+    probe = Probe(model)
+    ids = probe.ids(2, 4, seed=3).to(probe.device)
+    labels = ids.clone()
+    labels[0, 2:] = labels[1, 3:] = -100
+
+    def shifts_as(made: torch.Tensor) -> bool:
+        if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+            return torch.equal(model.prepare_decoder_input_ids_from_labels(labels=labels.clone()), made)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}  # it does so in its forward
+        alone = model(**inputs, labels=labels.clone()).loss
+        return torch.equal(alone, model(**inputs, labels=labels.clone(), decoder_input_ids=made).loss)
+
+    with untouched(model):
+        for shift in ("start", "last"):
+            known = dataclasses.replace(spec, shifts_labels=shift)
+            made = known.decoder_input_ids(labels)
+            try:
+                if made is not None and shifts_as(made):
+                    return known
+            except Exception:  # a head may ask for more than ids and labels
+                return spec
+    return spec
 
 
 def _dtype(model: nn.Module) -> str:
