@@ -89,12 +89,13 @@ class PositionCheck:
 
     Args:
         model (`str`): the model's class.
-        positions (`tuple` of `str`): the kinds: "learned", "sinusoidal", "rotary", "relative", "alibi"; empty for none.
-            Sinusoids count as such wherever they are kept.
+        positions (`tuple` of `str`): the kinds: "learned", "sinusoidal", "rotary", "relative", "alibi", "unknown";
+            empty for none. Sinusoids count as such wherever they are kept.
         tables (`tuple` of `CheckedTable`): every table of absolute positions.
         left_padding_shifts (`bool`, *optional*): whether left padding changes what real tokens get, with an attention
             mask alone; `None` where the model could not be run.
         takes_position_ids (`bool`, *optional*): whether `position_ids` have an effect; `None` likewise.
+        not_told (`tuple` of `str`): where unknown positions are kept.
         not_run (`str`): why the model could not be run on a few tokens, if it could not.
     """
 
@@ -103,10 +104,13 @@ class PositionCheck:
     tables: tuple[CheckedTable, ...]
     left_padding_shifts: bool | None
     takes_position_ids: bool | None
+    not_told: tuple[str, ...] = ()
     not_run: str = ""
 
     def __str__(self) -> str:
         kinds = f"{' and '.join(self.positions)} positions" if self.positions else "no positions of its own"
+        if self.positions == ("unknown",):
+            kinds = f"positions of which kind cannot be told, in {', '.join(self.not_told)}"
         lines = [f"{self.model}: {kinds}"]
         for table in self.tables:
             lines += [f"  {line}" for line in str(table).splitlines()]
@@ -174,7 +178,7 @@ def check(model: Any) -> PositionCheck:
     except ValueError as error:
         seen, not_run = None, str(error).partition("\n")[0]
     read = () if seen is None else seen.tables
-    kinds = kinds_of(inner, read)
+    kinds = kinds_of(inner, ()) if seen is None else seen.kinds
     # RoFormer turns its heads by a table of sinusoids. What turns all tokens alike does not move them.
     absolute = tuple(table for table in read if table.is_learned or "rotary" not in kinds)
     tables = tuple(_checked(table.name, table.tensor, table, table in absolute) for table in read)
@@ -188,6 +192,7 @@ def check(model: Any) -> PositionCheck:
         tables=tables,
         left_padding_shifts=shifts,
         takes_position_ids=None if seen is None else seen.takes_position_ids,
+        not_told=() if seen is None or "unknown" not in seen.kinds else seen.not_reached,
         not_run=not_run,
     )
 
@@ -249,7 +254,7 @@ def _others(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
     """Kinds as for a `ModelSpec`, but for what tables hold: that is seen in their numbers."""
-    others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal"))
+    others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}
-    return (*sorted(found), *others)
+    return (*sorted(found), *others) or tuple(kinds)

@@ -488,7 +488,11 @@ class OwnModel(transformers.PreTrainedModel):
         self.words = torch.nn.Embedding(VOCABULARY, WIDTH)
         self.query, self.key = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
         sizes = {"offsets": (2 * ROOM, 1), "distances": (ROOM, 1), "scalar gate": (ROOM, 1), "labels": (7, WIDTH)}
-        for name in config.reads:
+        for name in set(config.reads) & set(UNTOLD):
+            shape = {"three dimensions": (1, ROOM, WIDTH), "transposed": (WIDTH, ROOM)}.get(name, (ROOM, WIDTH))
+            self.register_buffer("pe", torch.randn(shape)) if name == "buffer" else None
+            self.table = torch.nn.Parameter(torch.zeros(shape) if name == "three dimensions" else torch.randn(shape))
+        for name in set(config.reads) - set(UNTOLD):
             rows, width = sizes.get(name, (ROOM, WIDTH))
             setattr(self, name.replace(" ", "_"), torch.nn.Embedding(rows, width))
         self.post_init()
@@ -514,6 +518,16 @@ class OwnModel(transformers.PreTrainedModel):
             x = x * torch.sigmoid(self.scalar_gate(steps).expand(-1, WIDTH))
         if "labels" in reads:
             x = x + torch.softmax(x @ self.labels(torch.arange(7)).T, dim=-1) @ self.labels(torch.arange(7))
+        untold = {
+            "three dimensions": lambda: self.table[:, :length],
+            "transposed": lambda: self.table[:, :length].T,
+            "strided": lambda: self.table[::2][:length],
+            "reversed": lambda: self.table[:length].flip(0),
+            "from the end": lambda: self.table[steps.flip(0)],
+            "buffer": lambda: self.pe[None][:, :length],
+        }
+        for name in set(reads) & set(UNTOLD):
+            x = x + untold[name]()
         every = torch.arange(x.shape[1])
         scores = self.query(x) @ self.key(x).mT
         if "offsets" in reads:
@@ -536,6 +550,7 @@ class OwnModel(transformers.PreTrainedModel):
         return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
 
 
+UNTOLD = ("three dimensions", "transposed", "strided", "reversed", "from the end", "buffer")
 DECOYS = (
     *("prompt", "labels", "gate", "scalar gate", "offsets", "distances", "row of offsets", "skewed"),
     "skewed from zero",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from families import UNTOLD, own_model
 from transformers import AutoModel
 
 from hf_posenc import use_sinusoidal_positions
@@ -160,6 +161,23 @@ def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -
         assert table.is_sinusoidal is (family == "RoFormer")
     words = f"{' and '.join(kinds)} positions" if kinds else "no positions of its own"
     assert str(found).startswith(f"{found.model}: {words}\n")
+
+
+@pytest.mark.parametrize("form", UNTOLD)
+def test_positions_that_cannot_be_told_are_named_and_not_called_none(form: str) -> None:
+    found = check(own_model(form))
+    assert found.positions == ("unknown",)
+    assert found.not_told == (("pe",) if form == "buffer" else ("table",))
+    assert f"positions of which kind cannot be told, in {found.not_told[0]}" in str(found)
+
+
+def test_reformers_positions_are_named() -> None:
+    sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
+    chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
+    axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
+    found = check(transformers.ReformerModel(transformers.ReformerConfig(vocab_size=97, **sizes, **chunks, **axes)))
+    assert found.positions == ("unknown",)
+    assert "cannot be told, in embeddings.position_embeddings.weights.0, " in str(found)
 
 
 def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None:

@@ -19,8 +19,10 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
+from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, own_model
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -450,7 +452,7 @@ def test_a_look_ahead_mask_that_a_model_would_pass_over_is_refused(wordpiece, mo
         C(wordpiece, look_ahead=True).replace(model=model)
 
 
-@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rotary", "relative", "alibi"])
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"])
 def test_embeddings_with_positions_for_a_model_that_has_its_own_are_refused(wordpiece, kind: str) -> None:
     model = spec("inputs_embeds", positions=(kind,))
     with pytest.raises(ValueError, match=f"(?s)Reader adds its own positions.*{kind}") as refused:
@@ -458,6 +460,20 @@ def test_embeddings_with_positions_for_a_model_that_has_its_own_are_refused(word
     assert ("use_sinusoidal_positions(model)" in str(refused.value)) is (kind == "learned")
     assert "leave embedding= out" in str(refused.value)
     assert "leave model= out" in str(refused.value)
+
+
+def test_a_models_own_token_table_is_refused_as_embedding_beside_a_model_with_any_positions(word_level) -> None:
+    """Its vectors would have positions twice."""
+    families = {name: each for name, each in FAMILIES.items() if name in ("bert", "roberta", "gpt2", "opt", "bart")}
+    families |= {name: each for name, (kind, each) in (REFUSED | MORE_REFUSED).items() if kind != "no"}
+    models = {name: each.build() for name, each in families.items()}
+    models |= {name: own_model(name) for name in (*UNTOLD, *DECOYS) if name not in ("prompt", "labels")}
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))
+    for model in models.values():
+        with pytest.raises(
+            ValueError, match=f"{type(model).__name__} adds its own positions: with those of embedding="
+        ):
+            C(raw, model=model, embedding=model.get_input_embeddings())
 
 
 def test_embeddings_that_a_forward_does_not_name_are_refused(wordpiece) -> None:

@@ -29,6 +29,7 @@ from families import (
     NAMED,
     REFUSED,
     ROOM,
+    UNTOLD,
     VOCABULARY,
     Family,
     outputs,
@@ -235,6 +236,31 @@ def test_an_additive_square_mask_is_said_not_to_work_where_it_does_not(name: str
 def test_a_table_that_is_not_read_one_row_a_token_limits_no_rows(decoy: str) -> None:
     assert ModelSpec.of(own_model(decoy)).max_length is None
     assert ModelSpec.of(own_model("positions", decoy)).max_length == ROOM
+
+
+@pytest.mark.parametrize("form", UNTOLD)
+def test_positions_in_another_form_than_rows_in_order_are_unknown_and_not_none(form: str) -> None:
+    model = own_model(form)
+    before = _everything(model)
+    spec = ModelSpec.of(model)
+    assert spec.positions == ("unknown",)
+    assert spec.counts_tokens
+    after = _everything(model)
+    assert all(torch.equal(each, after["numbers"][name]) for name, each in before.pop("numbers").items())
+    assert before == {name: value for name, value in after.items() if name != "numbers"}
+
+
+@pytest.mark.parametrize("kind", ["prompt", "labels"])
+def test_a_model_whose_tables_hold_no_positions_has_none(kind: str) -> None:
+    assert ModelSpec.of(own_model(kind)).positions == ()
+
+
+def test_the_axial_positions_of_reformer_are_unknown_and_not_none() -> None:
+    sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
+    chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
+    axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
+    config = transformers.ReformerConfig(vocab_size=VOCABULARY, **sizes, **chunks, **axes)
+    assert ModelSpec.of(transformers.ReformerModel(config)).positions == ("unknown",)
 
 
 # -------------------------------------------------------------------------------------------------------- two sequences

@@ -29,6 +29,7 @@ from families import (
     NAMED,
     REFUSED,
     ROOM,
+    UNTOLD,
     VOCABULARY,
     WIDTH,
     Family,
@@ -431,6 +432,16 @@ def test_tables_that_are_not_read_one_row_a_token_are_left_alone(decoy: str) -> 
     assert report.frozen == ("positions.weight",)
     assert report.tables[0].max_positions == ROOM
     assert torch.equal(getattr(beside, decoy.replace(" ", "_")).weight, before)
+
+
+@pytest.mark.parametrize("form", UNTOLD)
+def test_tables_of_other_forms_are_refused_by_name(form: str) -> None:
+    model = own_model(form)
+    before = _whole(model)
+    name = "pe" if form == "buffer" else "table"
+    with pytest.raises(ValueError, match=rf"does not read its positions one row a token.*\n  got: {name}\n"):
+        use_sinusoidal_positions(model)
+    _assert_same(before, _whole(model))
 
 
 @pytest.mark.parametrize(

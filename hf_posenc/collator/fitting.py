@@ -115,7 +115,7 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
 def padding_shifts_tokens(spec: ModelSpec, side: PaddingSide) -> bool:
     """Whether padding on this side changes what real tokens get, and no `position_ids` can tell the model better."""
     # Where only distances between tokens count, moving all of them changes nothing.
-    by_distance = bool(spec.positions) and not {"learned", "sinusoidal"} & set(spec.positions)
+    by_distance = bool(spec.positions) and not spec.counts_tokens
     return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
 
 

@@ -72,6 +72,8 @@ def _check_embedding(spec: ModelSpec) -> None:
             if "learned" in spec.positions
             else "leave embedding= out, since the model knows positions already"
         )
+        if "unknown" in spec.positions:
+            inside += ", or, if it has none, model=dataclasses.replace(ModelSpec.of(model), positions=())"
         raise ValueError(
             explain(
                 f"{spec.name} adds its own positions: with those of embedding= on top it would have them twice",
@@ -132,7 +134,7 @@ def _check_packing(spec: ModelSpec) -> None:
         why = "it reads two sequences"
     elif "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
         why = "it takes no attention_mask (B, 1, T, T), and no document_ids either"
-    elif {"learned", "sinusoidal"} & set(spec.positions) and "position_ids" not in spec.accepts:
+    elif spec.counts_tokens and "position_ids" not in spec.accepts:
         why = "it takes no position_ids, so positions would not begin again with each document"
     if why is not None:
         raise ValueError(

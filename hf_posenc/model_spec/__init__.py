@@ -1,10 +1,10 @@
 """What a Hugging Face model wants to be fed, and where its positions are: found by running it on a few tokens."""
 
 from .finding import find_positions, looks_at_positions
-from .kinds import Kind, kinds_of
+from .kinds import kinds_of
 from .probing import check_numbers, token_embeddings
 from .spec import ModelSpec
-from .tables import Findings, PositionTable
+from .tables import Findings, Kind, PositionTable
 from .windows import LayerMasks
 
 __all__ = [

@@ -16,6 +16,7 @@ from torch import nn
 
 from .._huggingface import only_length
 from ..ragged import round_up
+from .kinds import kinds_of
 from .probing import Look, Probe
 from .tables import Counted, Findings, PositionTable
 from .trial import Lengths, close, inputs_of, padded_inputs_of, same, tokens_for
@@ -49,9 +50,14 @@ def find_positions(model: nn.Module) -> Findings:
         is_read = any(table.offset is not None for table in tables)
         takes_position_ids = is_read or not same(plain_out, out, probe.is_half)
     before = slice(None, -lengths.padding)  # the tokens in which both rows agree
+    kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
+    if not kinds:
+        not_reached = _grows(probe, lengths, ids) or (not_reached if _tells_places_apart(probe, lengths, ids) else ())
+        kinds = ("unknown",) if not_reached else ()
     return Findings(
         tables=tables,
-        not_reached=_not_reached(probe.model, tables),
+        kinds=kinds,
+        not_reached=not_reached,
         is_causal=not probe.has_decoder and same(plain_out[0, before], plain_out[1, before], probe.is_half),
         left_padding_shifts=_left_padding_shifts(probe, lengths, ids, tables, padded_out, short_out),
         takes_position_ids=takes_position_ids,
@@ -245,7 +251,45 @@ def _offset(table: torch.Tensor, given: list[Look], positions: torch.Tensor) -> 
     return None
 
 
-_CALLED_POSITIONS = re.compile(r"(^|[._])(position|pos|wpe)", re.IGNORECASE)
+def _of_few_tokens(ids: dict[Counted, torch.Tensor], count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
+    """Sequences in which the same one token, or the same two in turn, come again and again; with masks of ones."""
+    few = {name: given[:1, [0, -1][:count]].repeat(1, given.shape[1]) for name, given in ids.items()}
+    return inputs_of({name: each[:, : ids[name].shape[1] - shorter] for name, each in few.items()})
+
+
+def _grows(probe: Probe, lengths: Lengths, ids: dict[Counted, torch.Tensor]) -> tuple[str, ...]:
+    """Return the parameters and buffers of which as many slices have an effect as there are tokens, all of them alike.
+
+    In whatever order they are read, and along whichever dimension: tables of three dimensions, transposed, strided or
+    reversed. Relative positions read twice as many slices, less one. Tables of tokens read two, for two tokens.
+    """
+    if only_length(probe.model.config) is not None:
+        return ()
+    try:
+        whole, less = probe.effects(_of_few_tokens(ids, 2)), probe.effects(_of_few_tokens(ids, 2, lengths.padding))
+    except ValueError:  # a model without gradients
+        return ()
+    long, short = lengths.input_ids, lengths.input_ids - lengths.padding
+    counts = {(long, short), (2 * long - 1, 2 * short - 1)}
+    return tuple(
+        name
+        for name, used in whole.items()
+        if any(pair in counts for pair in zip(_slices(used), _slices(less.get(name, used)), strict=True))
+    )
+
+
+def _slices(used: torch.Tensor) -> list[int]:
+    """Along each dimension, how many slices hold anything but zeros."""
+    return [int((used != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(used.dim())]
+
+
+def _tells_places_apart(probe: Probe, lengths: Lengths, ids: dict[Counted, torch.Tensor]) -> bool:
+    """Return True if outputs differ along a sequence of one token only."""
+    _, out = probe.run(_of_few_tokens(ids, 1))
+    return not same(out[:, 1:], out[:, :-1], probe.is_half)
+
+
+_CALLED_POSITIONS = re.compile(r"(^|[._])(position|pos(?!t)|wpe)", re.IGNORECASE)
 _CALLED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 

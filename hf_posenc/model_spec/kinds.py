@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Literal
 
 from torch import nn
 
 from .._huggingface import configurations
-from .tables import PositionTable
-
-Kind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi"]
+from .tables import Kind, PositionTable
 
 _SINUSOIDAL = re.compile(r"Sinusoid")
 _RELATIVE = re.compile(r"relative|rel_?attn|rel_?pos|rel_?embed|emb_rel_|r_kernel|distance_embedding", re.IGNORECASE)

@@ -28,6 +28,7 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_se
 # How vectors are joined with those of tokens, and how they are used otherwise: `+`, `torch.add`, `add_` are one.
 _ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concatenate", "stack")
 _MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
+_REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +109,23 @@ class Probe:
         Raises:
             ValueError: if the model does not run on them.
         """
+        with _Watch(self.tables) as watch, ExitStack() as hooks:
+            for table in tables:
+                hooks.callback(table.register_forward_hook(watch.returned).remove)
+            with torch.no_grad():
+                out = self._forward(inputs)
+        return [replace(look, is_added=watch.is_added(look)) for look in watch.looks], out.float().cpu()
+
+    def _forward(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the last hidden states (or logits) `(B, T, ·)`; the model is as it was afterwards."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         given: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         for name, value in {"use_cache": False, "return_dict": True}.items():
             if name in names:
                 given[name] = value
         try:
-            with untouched(self.model), _Watch(self.tables) as watch, ExitStack() as hooks:
-                for table in tables:
-                    hooks.callback(table.register_forward_hook(watch.returned).remove)
-                out = self.base(**given)
+            with untouched(self.model):
+                return _hidden(self.base(**given))
         except Exception as error:
             length = inputs["input_ids"].shape[1]
             raise ValueError(
@@ -128,7 +136,45 @@ class Probe:
                     fix=_GIVE_THE_PART,
                 )
             ) from error
-        return [replace(look, is_added=watch.is_added(look)) for look in watch.looks], _hidden(out)
+
+    def effects(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        r"""Differentiate the last hidden states by parameters, buffers and other tensors that may hold positions.
+
+        Args:
+            inputs (mapping): as in `run`.
+
+        Returns:
+            `dict` from names to gradients of at least two dimensions, of tensors that have an effect. Tables of tokens
+            and the matrices of linear and convolutional layers are left out.
+
+        Raises:
+            ValueError: if the model does not run on them, or cannot be differentiated.
+        """
+        layers = (nn.Linear, nn.modules.conv._ConvNd)
+        tensors = {
+            f"{path}.{name}".lstrip("."): tensor
+            for path, module in self.model.named_modules()
+            if not isinstance(module, layers)
+            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items()
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.is_leaf and tensor.dim() > 1
+        }
+        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not self.input_table}
+        if not tensors:
+            return {}
+        before = [(tensor, tensor.requires_grad) for tensor in tensors.values()]
+        try:
+            for tensor, _ in before:
+                tensor.requires_grad_(True)
+            with untouched(self.model), torch.enable_grad():
+                out = self._forward(inputs)
+                weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
+                found = torch.autograd.grad((out.float() * weights).sum(), list(tensors.values()), allow_unused=True)
+        except Exception as error:  # Reformer's own backward, for one, wants training mode
+            raise ValueError(str(error)) from error
+        finally:
+            for tensor, required in before:
+                tensor.requires_grad_(required)
+        return {name: grad for name, grad in zip(tensors, found, strict=True) if grad is not None}
 
 
 class _Watch(TorchFunctionMode):
@@ -178,7 +224,9 @@ class _Watch(TorchFunctionMode):
             return
         table, width, _ = self._made[id(carried)]
         others = [each for each in given if id(each) not in self._made and each.dim() > 2 and each.shape[-1] > 1]
-        if not any(each.is_floating_point() for each in others):
+        if func.__name__ in _REORDERS:
+            self._uses.setdefault(id(table), []).append(False)
+        elif not any(each.is_floating_point() for each in others):
             self._made[id(out)] = table, width, out
         elif func.__name__.strip("_") in _ADDS:
             scores = carried.shape[-2:] == (width, width) and table.shape[1] != width
@@ -198,7 +246,7 @@ def _hidden(out: Any) -> torch.Tensor:
     values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
-            return value.detach().float().cpu()
+            return value
     return torch.zeros(2, 0, 0, device="cpu")  # nothing to compare
 
 

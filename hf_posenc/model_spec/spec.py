@@ -16,7 +16,6 @@ from torch import nn
 from .._explain import one_of
 from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions
 from .finding import find_positions
-from .kinds import kinds_of
 from .probing import Probe, token_embeddings
 from .square import isolates_by_positions, takes_square_masks
 from .tables import Findings
@@ -35,7 +34,7 @@ class ModelSpec:
         name (`str`): the model's class.
         accepts (`tuple` of `str`): the names that its forward has; `**kwargs` does not count.
         positions (`tuple` of `str`): which kinds of positions it adds itself: "learned", "sinusoidal", "rotary",
-            "relative", "alibi"; empty for none.
+            "relative", "alibi", or "unknown" where there are some and their kind cannot be told; empty for none.
         first_position (`int`): what `position_ids` says of a row's first token: 0 in BERT, 2 in RoBERTa.
         padding_position (`int`, *optional*): what it says of padding, where the model has a number for that: 1 in
             RoBERTa.
@@ -124,7 +123,7 @@ class ModelSpec:
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
-            positions=kinds_of(model, found.tables),
+            positions=found.kinds,
             max_length=_length(model, found, "input_ids"),
             max_target_length=_length(model, found, "decoder_input_ids"),
             num_embeddings=None if embeddings is None else len(embeddings),
@@ -168,6 +167,11 @@ class ModelSpec:
         else:
             first = torch.full_like(ids[:, :1], int(start or 0))
         return torch.cat([first, ids[:, :-1]], dim=1)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True if the number of tokens before a token matters, and not only the distances between tokens."""
+        return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
         r"""Every field as JSON holds it; `from_dict` is the way back."""

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 Counted = Literal["input_ids", "decoder_input_ids"]
+# "unknown": positions that are seen to be there, and not in which form.
+Kind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,13 @@ class PositionTable:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    r"""What a few tokens said about a model.
+    r"""Positions of a model, found by running it on a few tokens.
 
     Args:
         tables (`tuple` of `PositionTable`): those that were read.
-        not_reached (`tuple` of `str`): tables that are called positions, and that these tokens did not read.
+        kinds (`tuple` of `str`): the kinds of positions, tables first; empty for none.
+        not_reached (`tuple` of `str`): parameters and buffers that hold positions, and that were not read one row a
+            token, one row after the other.
         is_causal (`bool`): whether a token's output is the same whatever comes later.
         left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where padding on the
             right does not; with an attention mask, and without position ids.
@@ -67,6 +71,7 @@ class Findings:
     """
 
     tables: tuple[PositionTable, ...]
+    kinds: tuple[Kind, ...]
     not_reached: tuple[str, ...]
     is_causal: bool
     left_padding_shifts: bool

@@ -24,7 +24,7 @@ _KEPT_IN_DICTS = ("_parameters", "_buffers", "_modules")
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    r"""Evaluation mode without gradient inside; afterwards the model and everything around it are as they were.
+    r"""Put a model into evaluation mode; afterwards the model and everything around it are as they were.
 
     Args:
         model (`nn.Module`): attributes, submodules and configuration are put back; numbers in place are not copied.
@@ -57,7 +57,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = False
             if "_compiled_call_impl" in vars(module):
                 module._compiled_call_impl = None  # a graph that is compiled for a probe helps nobody
-        with torch.no_grad(), torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices):
             yield
     finally:
         logger.setLevel(level)
