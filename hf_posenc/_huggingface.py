@@ -59,6 +59,28 @@ def _inside(model: Any) -> Any:
     return None
 
 
+def virtual_tokens(model: Any) -> tuple[int, int]:
+    r"""Return how many virtual tokens PEFT's prompt learning puts before a row, and before a row of a decoder.
+
+    Args:
+        model (`nn.Module`): wrapped, or not.
+
+    Returns:
+        Two `int`. Prompts are read by an encoder, if there is one; prefixes are a cache, which a decoder reads.
+    """
+    rows = targets = 0
+    while (inner := _inside(model)) is not None:
+        config: Any = getattr(model, "active_peft_config", None) if type(model).__module__.startswith("peft.") else None
+        if getattr(config, "is_prompt_learning", False):
+            is_prefix = getattr(config.peft_type, "value", config.peft_type) in ("PREFIX_TUNING", "CARTRIDGE")
+            if is_prefix and inner.config.is_encoder_decoder:
+                targets += config.num_virtual_tokens
+            else:
+                rows += config.num_virtual_tokens
+        model = inner
+    return rows, targets
+
+
 def is_hugging_face(model: Any) -> bool:
     """Whether this is a `PreTrainedModel`, told by its classes' names, so that transformers need not be loaded."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)

@@ -1109,6 +1109,22 @@ def test_wrappers_are_opened(unigram, way: str) -> None:
     assert want.model == ModelSpec.of(model)
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_rows_leave_room_for_virtual_tokens_of_peft_and_packing_is_refused(word_level) -> None:
+    peft = pytest.importorskip("peft")
+    small = {"vocab_size": len(word_level), "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 40}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**small, pad_token_id=0))
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=8)
+    wrapped = peft.get_peft_model(model, config)
+    collate = C(word_level, model=wrapped, labels="causal_lm")
+    with pytest.warns(UserWarning, match="1 of 2 texts were cut to 32 tokens, all that GPT2LMHeadModel takes"):
+        batch = collate(["a b c", "bike " * 60])
+    assert batch["input_ids"].shape == (2, 32)
+    assert torch.isfinite(wrapped(**batch).loss)
+    with pytest.raises(ValueError, match="packing=True lets documents share a row, and GPT2LMHeadModel cannot"):
+        C(word_level, model=wrapped, packing=True)
+
+
 def test_a_model_that_reads_no_positions_gets_none(unigram) -> None:
     assert list(C(unigram, model=tiny("mamba"))(TEXTS)) == ["input_ids", "attention_mask"]
     assert list(C(unigram, model=tiny("mamba"), labels="causal_lm")(TEXTS)) == ["input_ids", "attention_mask", "labels"]

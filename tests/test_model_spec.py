@@ -438,6 +438,42 @@ def test_adapters_are_opened() -> None:
     assert ModelSpec.of(wrapped) == ModelSpec.of(GPT2.build("LMHeadModel"))
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+@pytest.mark.parametrize("tuning", ["PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig"])
+@pytest.mark.parametrize(
+    ("name", "head", "task"),
+    [
+        ("gpt2", "LMHeadModel", "CAUSAL_LM"),
+        ("bert", "ForSequenceClassification", "SEQ_CLS"),
+        ("bart", "ForConditionalGeneration", "SEQ_2_SEQ_LM"),
+    ],
+)
+def test_virtual_tokens_of_peft_take_positions(name: str, head: str, task: str, tuning: str) -> None:
+    peft = pytest.importorskip("peft")
+    family = FAMILIES[name]
+    plain = ModelSpec.of(family.build(head))
+    wrapped = peft.get_peft_model(
+        family.build(head), getattr(peft, tuning)(task_type=task, num_virtual_tokens=8)
+    ).eval()
+    spec = ModelSpec.of(nn.DataParallel(wrapped))
+    prefix = name == "bart" and tuning == "PrefixTuningConfig"
+    assert spec.max_length == ROOM - (0 if prefix else 8)
+    assert spec.max_target_length == (None if name != "bart" else ROOM - 8 * prefix)
+    assert "position_ids" not in spec.accepts
+    assert set(plain.accepts) - {"position_ids"} == set(spec.accepts)
+    assert not spec.takes_4d_mask
+    assert not spec.isolates_by_position_ids
+    assert spec.left_padding_shifts
+    target = spec.max_target_length or 5
+    for longer in (0, 1):
+        inputs = tokens(family, spec.max_length + (0 if prefix else longer), target + (longer if prefix else 0))
+        if not longer:
+            wrapped(**inputs)
+        else:
+            with pytest.raises((RuntimeError, IndexError), match=r"index|size"):
+                wrapped(**inputs)
+
+
 def test_a_model_with_sinusoids_and_more_room_says_so() -> None:
     for name in ("bert", "roberta", "bart"):
         model = FAMILIES[name].build()

@@ -870,6 +870,20 @@ def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
     assert not base.transformer.wpe.weight.requires_grad  # as the adapters left it
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_the_report_names_adapters_of_the_positions_which_stay_trainable() -> None:
+    peft = pytest.importorskip("peft")
+    base = GPT2.build("LMHeadModel")
+    report = use_sinusoidal_positions(peft.get_peft_model(base, peft.LoraConfig(target_modules=["wpe", "wte"], r=2)))
+    assert report.frozen == ("transformer.wpe.base_layer.weight",)
+    assert torch.equal(base.transformer.wpe.base_layer.weight, _rows(0, ROOM, WIDTH))
+    adapters = tuple(f"transformer.wpe.lora_embedding_{each}.default" for each in "AB")
+    assert report.still_trained == adapters
+    assert f"adapters of the tables are trained, and change the positions: {', '.join(adapters)}" in str(report)
+    other = peft.get_peft_model(GPT2.build("LMHeadModel"), peft.LoraConfig(target_modules=["wte"], r=2))
+    assert "adapters" not in str(use_sinusoidal_positions(other))
+
+
 def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
     with torch.device("meta"):
         model = transformers.BertModel(BERT.config())

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .._explain import one_of
-from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions
+from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions, virtual_tokens
 from .finding import find_positions
 from .probing import Probe, token_embeddings
 from .square import isolates_by_positions, takes_square_masks
@@ -92,8 +92,9 @@ class ModelSpec:
         r"""Looks at a model: at its forward's names, and at what it does with a few tokens.
 
         Args:
-            model (`nn.Module` or `ModelSpec`): DDP, FSDP, PEFT and `torch.compile` are opened. A Hugging Face model is
-                run on up to seven tokens, on its device, and left as it was; of any other module only the names count.
+            model (`nn.Module` or `ModelSpec`): DDP, FSDP, PEFT and `torch.compile` are opened; virtual tokens of PEFT
+                count. A Hugging Face model is run on up to seven tokens, on its device, and left as it was; of any
+                other module only the names count.
 
         Returns:
             `ModelSpec`; one that is given, as it is.
@@ -114,6 +115,7 @@ class ModelSpec:
             return model
         if not isinstance(model, nn.Module):
             raise TypeError(no_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model))
+        virtual = virtual_tokens(model)
         model = opened(model)
         if not is_hugging_face(model):
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
@@ -141,7 +143,8 @@ class ModelSpec:
             first_position=found.first_position,
             padding_position=found.padding_position,
         )
-        return _with_label_shift(model, spec) if spec.is_encoder_decoder and spec.shifts_labels else spec
+        spec = _with_label_shift(model, spec) if spec.is_encoder_decoder and spec.shifts_labels else spec
+        return spec._behind(*virtual) if any(virtual) else spec
 
     def decoder_input_ids(self, labels: torch.Tensor) -> torch.Tensor | None:
         r"""Return what the model makes of `labels` for its decoder: one to the right, after the first token.
@@ -167,6 +170,23 @@ class ModelSpec:
         else:
             first = torch.full_like(ids[:, :1], int(start or 0))
         return torch.cat([first, ids[:, :-1]], dim=1)
+
+    def _behind(self, rows: int, targets: int) -> ModelSpec:
+        """The spec of a model whose rows begin with virtual tokens, as PEFT's prompt learning makes them.
+
+        They take positions, and PEFT ignores `position_ids` and takes no mask of four dimensions.
+        """
+        return dataclasses.replace(
+            self,
+            accepts=tuple(name for name in self.accepts if name != "position_ids"),
+            max_length=None if self.max_length is None else self.max_length - rows,
+            max_target_length=None if self.max_target_length is None else self.max_target_length - targets,
+            left_padding_shifts=self.left_padding_shifts or self.counts_tokens,
+            takes_4d_mask=False,
+            window=None,
+            layer_kinds=(),
+            isolates_by_position_ids=False,
+        )
 
     @property
     def counts_tokens(self) -> bool:
@@ -228,7 +248,7 @@ def _with_label_shift(model: Any, spec: ModelSpec) -> ModelSpec:
         alone = model(**inputs, labels=labels.clone()).loss
         return torch.equal(alone, model(**inputs, labels=labels.clone(), decoder_input_ids=made).loss)
 
-    with untouched(model):
+    with untouched(model), torch.no_grad():
         for shift in ("start", "last"):
             known = dataclasses.replace(spec, shifts_labels=shift)
             made = known.decoder_input_ids(labels)

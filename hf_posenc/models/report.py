@@ -52,6 +52,7 @@ class SinusoidalPositions:
         largest_difference (`float`, *optional*): between what the tables return and `sinusoidal_encoding`; `None` where
             nothing was verified.
         takes_position_ids (`bool`): whether the model lets the caller say positions.
+        still_trained (`tuple` of `str`): adapters of the tables, such as LoRA's, which stay trainable.
         spread (`float`, *optional*): standard deviation of the encoding, in parts of that of the token embeddings.
     """
 
@@ -63,6 +64,7 @@ class SinusoidalPositions:
     not_reached: tuple[str, ...]
     largest_difference: float | None
     takes_position_ids: bool
+    still_trained: tuple[str, ...]
     spread: float | None
     _kept: Kept | None = field(default=None)
 
@@ -106,6 +108,10 @@ class SinusoidalPositions:
         if self.largest_difference is not None:
             checked = f"verified, largest difference {self.largest_difference}"
         lines.append(f"frozen; {checked}")
+        if self.still_trained:
+            lines.append(
+                f"adapters of the tables are trained, and change the positions: {', '.join(self.still_trained)}"
+            )
         if self.left_padding_shifts:
             unless = " unless position_ids are given" if self.takes_position_ids else ": pad on the right"
             lines.append(f"left padding shifts positions{unless}")

@@ -126,6 +126,8 @@ def use_sinusoidal_positions(
         )
         for table, was in zip(tables, were, strict=True)
     ]
+    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
+    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
     return SinusoidalPositions(
         model=type(model).__name__,
         convention=chosen,
@@ -135,6 +137,9 @@ def use_sinusoidal_positions(
         not_reached=found.not_reached,
         largest_difference=difference,
         takes_position_ids=found.takes_position_ids,
+        still_trained=tuple(
+            name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
+        ),
         spread=_spread(model, parameters[tables[0].name]),
         _kept=None if recorded is not None and all(was.endswith("sinusoids") for was in were) else kept,
     )
