@@ -265,16 +265,14 @@ def _grows(probe: Probe, lengths: Lengths, ids: dict[Counted, torch.Tensor]) -> 
     """
     if only_length(probe.model.config) is not None:
         return ()
-    try:
-        whole, less = probe.effects(_of_few_tokens(ids, 2)), probe.effects(_of_few_tokens(ids, 2, lengths.padding))
-    except ValueError:  # a model without gradients
-        return ()
+    whole = probe.effects(_of_few_tokens(ids, 2))
+    less = probe.effects(_of_few_tokens(ids, 2, lengths.padding)) if whole else {}
     long, short = lengths.input_ids, lengths.input_ids - lengths.padding
     counts = {(long, short), (2 * long - 1, 2 * short - 1)}
     return tuple(
         name
         for name, used in whole.items()
-        if any(pair in counts for pair in zip(_slices(used), _slices(less.get(name, used)), strict=True))
+        if name in less and any(pair in counts for pair in zip(_slices(used), _slices(less[name]), strict=True))
     )
 
 
