@@ -116,6 +116,48 @@ def test_floats_that_the_model_names_are_float32_as_its_layers(wordpiece) -> Non
         C(wordpiece, model=spec("weight"))([*rows[:1], {"text": "b", "weight": 1e300}])
 
 
+@pytest.mark.parametrize(
+    ("values", "other"),
+    [
+        ({"sentiment": 1}, "sentiment"),
+        ({"target": 0.5}, "target"),
+        ({"labels_": [1, 0, 1]}, "labels_"),
+        ({"is_spam": True, "note": "x"}, "is_spam"),
+        ({"length_in_s": 2.5, "Label": 1, "idx": 7}, "Label"),
+        ({"class_label_id": 1, "id": 7}, "class_label_id"),
+    ],
+)
+def test_a_label_column_of_another_name_is_named_once(wordpiece, values: dict[str, Any], other: str) -> None:
+    rows = [{"input_ids": [2, 5, 3], **values}, {"input_ids": [2, 6, 3], **values}]
+    collate = C(wordpiece, model=BERT)
+    with pytest.warns(UserWarning, match=f"(?s)column '{other}' is not in .*rename_column.'{other}', 'labels'"):
+        assert "labels" not in collate(rows)
+    collate(rows)  # warnings are errors: no second one
+    with pytest.warns(UserWarning, match=f"column '{other}'"):
+        collate.replace(seed=1)([{"text": "a", **{k: v for k, v in values.items() if k != "labels_"}, other: 1}])
+
+
+def test_rows_whose_labels_are_known_or_not_wanted_name_no_other_column(wordpiece) -> None:
+    row = {"input_ids": [2, 5, 3], "idx": 4, "doc_id": 3, "__index_level_0__": 1, "token_type_ids": [0, 0, 0]}
+    C(wordpiece, model=BERT)([row])  # numbers of rows are no labels
+    C(wordpiece, model=BERT)([{**row, "sentiment": 1, "label": 0}])
+    C(wordpiece, model=BERT, labels="masked_lm")([{**row, "sentiment": 1}])
+    C(wordpiece, model=spec())([{**row, "sentiment": 1}])
+    assert C(wordpiece)([{**row, "sentiment": 1}])["sentiment"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("wanted", "came"), [("summary", "sumary"), ("target", "Targets"), ("text_de", "text-de")])
+def test_a_misspelt_target_column_is_named_once(wordpiece, wanted: str, came: str) -> None:
+    for given in ([{"text": "a", came: "b"}], {"text": ["a"], came: ["b"]}):
+        collate = C(wordpiece, text_target_column=wanted)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="columns .* are not in the batch")
+            with pytest.warns(UserWarning, match=f"column '{wanted}' is missing(?s:.*)text_target_column='{came}'"):
+                assert "labels" not in collate(given)
+            collate(given)
+    assert "labels" not in C(wordpiece, text_target_column="target")([{"text": "a"}])
+
+
 @pytest.mark.parametrize("look_ahead", [None, True, False])
 def test_the_look_ahead_mask_is_for_models_that_name_it_or_for_nobody_in_particular(wordpiece, look_ahead: Any) -> None:
     names_it = C(wordpiece, model=spec("look_ahead_mask"), look_ahead=look_ahead)

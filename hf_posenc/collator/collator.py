@@ -30,7 +30,7 @@ from .refusals import check_fit
 from .settings import Settings
 from .stage import Stage
 from .table import BROUGHT, Table, check_exchange
-from .warned import left_out, padding_shifts, snapshot, were_cut
+from .warned import label_missing, left_out, padding_shifts, snapshot, target_missing, were_cut
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -485,6 +485,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         if rows.targets_cut:
             whose = how.targets_limited_by
             self._warn_once("targets", were_cut("targets", rows.targets_cut, rows.count, how.target_limit, whose))
+        if meant := self._stage.target_meant(rows):
+            self._warn_once("target", target_missing(str(self.text_target_column), meant))
         return rows
 
     def _collate(self, given: Any) -> Batch:
@@ -503,6 +505,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         arrays = self._stage.arrays(rows)
         if left := self._stage.left_out(rows, arrays):
             self._warn_once(f"left out {left}", left_out(left, packed=self.packing))
+        if self.model is not None and (meant := self._stage.label_meant(rows, arrays)):
+            self._warn_once("label", label_missing(self.model.name, meant))
         count = len(arrays["input_ids"])
         once = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":

@@ -5,6 +5,8 @@ Puts the rooms of this folder together; tensors, embeddings and warnings are the
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import TYPE_CHECKING
 
 from .._explain import explain
@@ -13,6 +15,7 @@ from ..tokenization.encoding import Encoder
 from ..tokenization.loading import private_copy
 from .arrange import PER_TOKEN, Pieces, pieces
 from .arrangement import Arrangement
+from .columns import is_missing, numbers
 from .fitting import (
     decoder_start,
     limit_of,
@@ -23,13 +26,16 @@ from .fitting import (
     wants_look_ahead,
     was_looked_at,
 )
-from .inputs import TextColumns, read
-from .labels import IGNORED, LABEL_COLUMNS, Masking
+from .inputs import TextColumns, as_list, read
+from .labels import IGNORED, LABEL_COLUMNS, Masking, label_names
 from .rectangle import NO_TENSORS, Arrays, rectangle
 from .settings import Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Names of columns that number the rows.
+_NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
 
 class Stage:
@@ -80,6 +86,34 @@ class Stage:
         read = {*self.names, *NO_TENSORS, "inputs_embeds"}
         accepts = rows.columns if self.how.accepts is None else self.how.accepts
         return [name for name in rows.columns if name in accepts and name not in read and name not in arrays]
+
+    def target_meant(self, rows: Pieces) -> str | None:
+        """Return the column whose name is close to a missing `text_target_column`, if rows without targets have one."""
+        wanted = self.names.target
+        if wanted is None or rows.targets is not None or wanted in rows.columns or label_names(rows.columns):
+            return None
+        others = {name.lower(): name for name in rows.columns if name not in (self.names.text, self.names.pair)}
+        near = difflib.get_close_matches(wanted.lower(), others, n=1)
+        return others[near[0]] if near else None
+
+    def label_meant(self, rows: Pieces, arrays: Arrays) -> str | None:
+        """Return the likeliest label column of rows without labels, for a model that names labels: one of numbers."""
+        accepts = self.how.accepts or frozenset()
+        if "labels" not in accepts or "labels" in arrays or any(name in rows.columns for name in LABEL_COLUMNS):
+            return None
+        known = {*accepts, *self.names, *NO_TENSORS, "inputs_embeds", "overflow_to_sample_mapping"}
+        found = [
+            name
+            for name in rows.columns
+            if name not in known
+            and ("label" in name.lower() or not _NUMBERS_ROWS.fullmatch(name))
+            and _holds_numbers(rows, name)
+        ]
+
+        def likeness(name: str) -> float:
+            return max(difflib.SequenceMatcher(None, name.lower(), one).ratio() for one in ("labels", "target"))
+
+        return max(found, key=likeness, default=None)
 
     @staticmethod
     def _arrangement(settings: Settings, tokenizer: PreTrainedTokenizerBase, table_rows: int | None) -> Arrangement:
@@ -151,6 +185,16 @@ class Stage:
         if settings.add_special_tokens:
             special = int(tokenizer.num_special_tokens_to_add(pair=settings.text_pair_column is not None))
         _check_room(how, special, targets=settings.text_target_column is not None)
+
+
+def _holds_numbers(rows: Pieces, name: str) -> bool:
+    """Return True if the first value of a column that is not None is a number, or a list of numbers."""
+    value = next((value for value in as_list(rows.columns[name]) if not is_missing(value)), None)
+    try:
+        array = None if value is None else numbers(value, 0, name)
+    except (TypeError, ValueError):
+        return False
+    return array is not None and array.ndim < 2
 
 
 def _check_room(how: Arrangement, special: int, *, targets: bool) -> None:

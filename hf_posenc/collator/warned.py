@@ -43,6 +43,24 @@ def left_out(names: list[str], *, packed: bool) -> str:
     )
 
 
+def target_missing(wanted: str, meant: str) -> str:
+    """Return the warning for rows without the column of targets that have one of nearly the same name."""
+    return explain(
+        f"column '{wanted}' is missing, so this batch has no labels",
+        got=f"column '{meant}'",
+        fix=f"text_target_column='{meant}', if that is the target",
+    )
+
+
+def label_missing(whose: str, meant: str) -> str:
+    """Return the warning for rows without labels, and with a column of numbers that the model does not take."""
+    return explain(
+        f"{whose} takes labels and these rows bring none: column '{meant}' is not in the batch",
+        got="no column 'label', 'label_ids' or 'labels'",
+        fix=f"dataset.rename_column('{meant}', 'labels') if it holds them, else dataset.remove_columns('{meant}')",
+    )
+
+
 def snapshot() -> str:
     """A table that trains was embedded without gradient."""
     return explain(
