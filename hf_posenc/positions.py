@@ -209,6 +209,27 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     return numbers
 
 
+def by_document(
+    documents: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return the order that brings the tokens of each document together, the documents' lengths, and their rows.
+
+    Args:
+        documents (`np.ndarray` `(N,)`): the document of each token, one row after the other.
+        lengths (`np.ndarray` `(B,)` int64): how many tokens each row has.
+
+    Example:
+        >>> by_document(np.array([0, 0, 1, 4, 5, 4]), np.array([3, 3]))
+        (array([0, 1, 2, 3, 5, 4]), array([2, 1, 2, 1]), array([0, 0, 1, 1]))
+    """
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((documents, rows))  # tokens of equal numbers stay in their order
+    ends = np.ones(len(order) + 1, dtype=np.bool_)
+    ends[1:-1] = (np.diff(rows[order]) != 0) | (np.diff(documents[order]) != 0)
+    starts = np.flatnonzero(ends)
+    return order, np.diff(starts), rows[order][starts[:-1]]
+
+
 def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:
     """Lengths as a flat array, each a whole number of at least 0."""
     array = np.asarray(_on_cpu(values))

@@ -607,6 +607,28 @@ def test_padding_inside_documents_and_documents_without_tokens_take_no_room() ->
     assert packed["position_ids"][:] == [[0, 1, 0]]
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("column", ["position_ids", "document_ids"])
+def test_rows_that_are_packed_again_keep_their_documents_apart(column: str, streams: bool) -> None:
+    documents = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14], [15, 16, 17, 18, 19], [20, 21]]
+    once = pack_dataset(datasets.Dataset.from_dict({"input_ids": documents}), 8, document_ids=True)
+    other = {"position_ids": "document_ids", "document_ids": "position_ids"}[column]
+    stored = once.remove_columns(other)
+    if streams:
+        stored = stored.to_iterable_dataset()
+    found = []
+    for row in pack_dataset(stored, 5, document_ids=True):
+        for number in set(row["document_ids"]) - {-1}:
+            at = [index for index, own in enumerate(row["document_ids"]) if own == number]
+            found.append([row["input_ids"][index] for index in at])
+            assert [row["position_ids"][index] for index in at] == list(range(len(at)))
+            assert [row["labels"][index] for index in at] == [-100, *found[-1][1:]]
+    padding = [[0]] * sum(ids.count(0) for ids in found)  # without document_ids padding is a document of one token
+    assert sorted(found) == sorted(documents + padding)
+    with pytest.raises(ValueError, match=r"(?s)document \d has 5 tokens, a row holds 4"):
+        list(pack_dataset(stored, 4))
+
+
 def test_rows_that_were_selected_and_shuffled_are_the_ones_that_are_packed() -> None:
     rows = documents().shuffle(seed=0).select(range(50, 120))
     assert sorted(by_hand(pack_dataset(rows, 64), 64)) == sorted(rows["input_ids"])

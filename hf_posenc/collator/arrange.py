@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from ..positions import documents_by_positions
+from ..positions import by_document, documents_by_positions
 from ..ragged import Ragged
 from ..tokenization.encoded import windows
 from ..tokenization.encoding import Encoder
@@ -76,7 +76,11 @@ class Pieces:
         numbers, positions = self.per_token.get("document_ids"), self.per_token.get("position_ids")
         if numbers is not None:
             tokens = numbers.where(numbers.values >= 0)
-            return numbers if len(by_document(tokens)[1]) > np.count_nonzero(tokens.lengths) else None
+            return (
+                numbers
+                if len(by_document(tokens.values, tokens.lengths)[1]) > np.count_nonzero(tokens.lengths)
+                else None
+            )
         if positions is None:
             return None
         real = np.ones(len(self.ids.values), dtype=np.bool_) if self.real is None else self.real
@@ -96,7 +100,7 @@ class Pieces:
         elif self.documents is None:
             values = self.ids.counters(start).values
         else:
-            order, lengths = by_document(self.documents)
+            order, lengths, _ = by_document(self.documents.values, self.documents.lengths)
             values = np.empty_like(order)
             values[order] = Ragged(order, lengths).counters(start).values
         if padding is not None and self.real is not None:
@@ -156,20 +160,6 @@ def _from_texts(given: Given, encoder: Encoder) -> Pieces:
         from_texts=True,
         cut=encoded.cut,
     )
-
-
-def by_document(documents: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the order `(N,)` that brings the tokens of each document together, row by row, and their number in each.
-
-    Example:
-        >>> by_document(Ragged.from_rows([[0, 0, 1], [4, 5, 4]]))
-        (array([0, 1, 2, 3, 5, 4]), array([2, 1, 2, 1]))
-    """
-    rows = np.repeat(np.arange(len(documents)), documents.lengths)
-    order = np.lexsort((documents.values, rows))  # tokens of equal numbers stay in their order
-    begins = np.ones(len(order) + 1, dtype=np.bool_)
-    begins[1:-1] = (np.diff(rows[order]) != 0) | (np.diff(documents.values[order]) != 0)
-    return order, np.diff(np.flatnonzero(begins))
 
 
 def _from_ids(how: Arrangement, given: Given) -> Pieces:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..packing import pack
-from ..positions import position_ids_from_mask
+from ..positions import by_document, position_ids_from_mask
 from ..ragged import Ragged, round_up
-from .arrange import Pieces, by_document
+from .arrange import Pieces
 from .arrangement import Arrangement
 from .columns import as_array, numbers, to_float32
 from .labels import IGNORED, LABEL_COLUMNS, Masking, copies, given_labels, label_names
@@ -187,7 +187,7 @@ def _packed(how: Arrangement, pieces: Pieces, ids: Ragged, labels: NDArray[Any] 
         columns = {name: column.where(pieces.real) for name, column in columns.items()}
         documents = None if documents is None else documents.where(pieces.real)
     if documents is not None:  # rows that came packed: each of their documents finds a place of its own
-        order, lengths = by_document(documents)
+        order, lengths, _ = by_document(documents.values, documents.lengths)
         columns = {name: Ragged(column.values[order], lengths) for name, column in columns.items()}
     ids = columns["input_ids"]
     if labels is not None and _are_next_tokens(how, ids, columns["labels"]):

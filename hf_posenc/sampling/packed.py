@@ -14,7 +14,7 @@ from ..packing.checks import whole_number
 from .lengths import is_arrow, lengths_of
 from .window import COLUMNS, TooLong, packed_window, tell_long
 
-_FORMAT = 1  # of the rows; a part of what `datasets` caches by, which does not look into installed packages
+_FORMAT = 2  # of the rows; a part of what `datasets` caches by, which does not look into installed packages
 
 
 def pack_dataset(
@@ -41,8 +41,9 @@ def pack_dataset(
     `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
 
     Args:
-        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one document a row, tokenised. Padding inside (0 in
-            `attention_mask`) takes no room, and neither does a row without tokens.
+        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one document a row, tokenised; or several, with
+            `document_ids` or with `position_ids` that restart. Padding inside (0 in `attention_mask`) takes no room,
+            and neither does a row without tokens.
         capacity (`int`): tokens of a row.
         column (`str`, *optional*, defaults to `"input_ids"`): the column that holds the tokens.
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): a document longer than
@@ -97,8 +98,9 @@ def pack_dataset(
     }
     more: dict[str, Any] = {}
     if is_arrow(dataset):
-        _check_lengths(dataset, names, settings)
-        settings["known"] = True
+        if not {"document_ids", "position_ids"} & set(names):  # else rows may hold several documents
+            _check_lengths(dataset, names, settings)
+            settings["known"] = True
         more["remove_columns"] = names  # a stream takes the rows that are made in place of those that came
     if num_proc is not None:
         more["num_proc"] = num_proc

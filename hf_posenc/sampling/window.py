@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..packing import pack, split_long
+from ..positions import by_document, documents_by_positions
 from .lengths import list_lengths
 
 TooLong = Literal["error", "truncate", "split"]
@@ -46,7 +47,7 @@ def packed_window(
     Returns:
         `pyarrow.Table` of the rows.
     """
-    columns, lengths = _documents(table, column, indices, with_labels=shifted)
+    columns, lengths, indices = _documents(table, column, indices, with_labels=shifted)
     if not known and int(lengths.max(initial=0)) > capacity:
         tell_long(lengths, capacity, too_long, indices, counted=False)
     # Which run of tokens each piece is: a document, or a part of one.
@@ -72,11 +73,11 @@ def packed_window(
 
 def _documents(
     table: Any, column: str, indices: Sequence[int], *, with_labels: bool
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
-    """The columns of a window with one value a token, flat and without padding, and the documents' lengths."""
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64], Sequence[int]]:
+    """Return columns with one value a token, flat and without padding; the documents' lengths; the row of each."""
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": _flat(table, column)}
-    for name in ("labels", "token_type_ids", "attention_mask"):
+    for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
         if name not in table.column_names:
             continue
         if name == "labels":
@@ -94,13 +95,21 @@ def _documents(
         columns[name] = _flat(table, name)
     if with_labels:
         columns.setdefault("labels", columns["input_ids"])
-    real = columns.pop("attention_mask", np.ones(0)) != 0
+    real = columns.pop("attention_mask", np.ones(1)) != 0
+    if "document_ids" in columns:
+        real = real & (columns["document_ids"] >= 0)
     if not real.all():  # padding takes no room
         before = np.concatenate([[0], np.cumsum(real)])
         ends = np.cumsum(lengths)
         lengths = before[ends] - before[ends - lengths]
         columns = {name: values[real] for name, values in columns.items()}
-    return columns, lengths
+    positions, documents = columns.pop("position_ids", None), columns.pop("document_ids", None)
+    if documents is None and positions is not None:
+        documents = documents_by_positions(positions, lengths)
+    if documents is None:
+        return columns, lengths, indices
+    order, lengths, rows = by_document(documents, lengths)  # rows that came packed
+    return {name: values[order] for name, values in columns.items()}, lengths, np.asarray(indices)[rows].tolist()
 
 
 def _rows(
