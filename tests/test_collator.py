@@ -622,12 +622,57 @@ def test_a_matrix_in_every_row_is_a_tensor_whether_lists_or_arrays(wordpiece) ->
 
 
 def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
-    collate = C(word_level, max_length=3)
+    word_level.model_max_length = 3
+    collate = C(word_level)
     texts = ["a a a a"] * 12 + ["a"] * 52
     with pytest.warns(UserWarning, match="12 of 64 texts were cut to 3 tokens"):
         collate(texts)
     collate(texts)
     collate({"text": texts})  # said once, also through the other socket
+
+
+def test_texts_cut_to_a_length_that_was_asked_for_are_no_news(word_level, wordpiece) -> None:
+    C(word_level, max_length=3)(["a a a a"])
+    C(word_level, max_length=3)({"text": ["a a a a"]})
+    rows = [{"text": "a", "target": "a a a a"}]
+    C(word_level, text_target_column="target", max_target_length=3)(rows)
+    with pytest.warns(UserWarning, match="max_length=1000 is beyond the tokenizer's own limit, so 512 is in force"):
+        asked = C(wordpiece, max_length=1000)
+    asked(["a " * 600])  # said when the collator was made
+    with pytest.warns(UserWarning, match=r"1 of 1 texts were cut to 512 tokens(?s:.*)max_length=512 asks for it"):
+        C(wordpiece)(["a " * 600])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_cut_texts_are_reported_once_however_many_workers_epochs_and_loaders(word_level, start: str) -> None:
+    word_level.model_max_length = {"fork": 3, "spawn": 4}[start]  # a limit is named once in the process of all tests
+    collate = C(word_level)
+    texts = ["a"] * 8 + ["a a a a a"] * 8
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        for _ in range(2):
+            loader = torch.utils.data.DataLoader(
+                texts, 4, num_workers=2, collate_fn=collate, multiprocessing_context=start
+            )
+            assert [len(list(loader)) for _ in range(2)] == [4, 4]
+    assert len([each for each in said if "4 of 4 texts were cut to" in str(each.message)]) == len(said) == 1
+
+
+def test_a_warning_of_a_worker_whose_batch_is_never_sent_is_given_there() -> None:
+    script = """
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from hf_posenc import DataCollatorWithPositionalEncoding
+raw = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 1}, unk_token="a"))
+raw.pre_tokenizer = pre_tokenizers.Whitespace()
+words = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", model_max_length=3)
+collate = DataCollatorWithPositionalEncoding(words)
+loader = torch.utils.data.DataLoader(["a a a a"] * 4, 2, num_workers=1, collate_fn=lambda rows: dict(collate(rows)))
+print(len(list(loader)))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stderr.count("2 of 2 texts were cut to 3 tokens") == 1
 
 
 def test_without_truncation_a_long_row_is_refused_with_both_numbers(word_level) -> None:
@@ -650,8 +695,7 @@ def test_one_limit_is_in_force_the_smaller_of_two(wordpiece, word_level) -> None
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_ids_that_come_tokenised_are_held_to_the_limit(word_level, side: str) -> None:
     word_level.truncation_side = side
-    with pytest.warns(UserWarning, match="1 of 2 texts were cut to 3 tokens"):
-        batch = C(word_level, max_length=3)([[1, 2, 3, 4, 5], [6]])
+    batch = C(word_level, max_length=3)([[1, 2, 3, 4, 5], [6]])
     assert batch["input_ids"].tolist() == [[1, 2, 3] if side == "right" else [3, 4, 5], [6, 0, 0]]
     pieces = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1)([[1, 2, 3, 4, 5], [6]])
     assert sorted(pieces["input_ids"].tolist()) == sorted([[1, 2, 3], [3, 4, 5], [6, 0, 0]])

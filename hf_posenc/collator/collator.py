@@ -150,6 +150,7 @@ class DataCollatorWithPositionalEncoding(Settings):
     _table: Table
     _stage: Stage
     _said: set[str]
+    _notes: dict[str, str]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,7 +165,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             warnings.warn(message, stacklevel=4)
         self._settle(tokenizer=mine, model=spec, **limits, **table.brought_settings())
         asked = {name: None if given[name] is None else limit for name, limit in limits.items()}
-        self._settle(_asked={**self.settings(), **asked}, _table=table, _said=set())
+        self._settle(_asked={**self.settings(), **asked}, _table=table, _said=set(), _notes={})
         self._settle(_stage=Stage(self, mine, table.rows))
 
     def _settle(self, **values: Any) -> None:
@@ -251,6 +252,9 @@ class DataCollatorWithPositionalEncoding(Settings):
             self._warn_once("size", self._table.size_of_stored(len(rows.ids.values)))
         joined = mapping.joins_columns(given)  # map adds the columns that came itself
         columns = to_columns(self._stage.how, rows, module, carried=not joined or rows.is_split)
+        for message in self._notes.values():  # of a worker; columns cannot carry them
+            warnings.warn(message, stacklevel=3)
+        self._notes.clear()
         if is_table(given):
             return to_table(columns)
         made = to_mapping(columns)
@@ -479,12 +483,17 @@ class DataCollatorWithPositionalEncoding(Settings):
         """Tokenises what has to be, cuts what is too long, and reports what was lost."""
         rows = self._stage.pieces(given)
         how = self._stage.how
-        if rows.cut:
+        if rows.cut and self._asked["max_length"] is None:
             more = below_model(self.model, self.tokenizer, how.limit)
-            self._warn_once("texts", were_cut("texts", rows.cut, rows.count, how.limit, how.limited_by, more))
-        if rows.targets_cut:
+            self._warn_once(
+                f"texts {how.limit}", were_cut("texts", rows.cut, rows.count, how.limit, how.limited_by, more)
+            )
+        if rows.targets_cut and self._asked["max_target_length"] is None:
             whose = how.targets_limited_by
-            self._warn_once("targets", were_cut("targets", rows.targets_cut, rows.count, how.target_limit, whose))
+            self._warn_once(
+                f"targets {how.target_limit}",
+                were_cut("targets", rows.targets_cut, rows.count, how.target_limit, whose),
+            )
         if meant := self._stage.target_meant(rows):
             self._warn_once("target", target_missing(str(self.text_target_column), meant))
         return rows
@@ -520,20 +529,27 @@ class DataCollatorWithPositionalEncoding(Settings):
         return batch
 
     def _fitted(self, batch: Batch) -> Batch:
-        """What the model reads of it; all of it where there is no model."""
-        if self.model is None:
-            return batch
-        if self._stage.shifts and "attention_mask" in batch and not batch["attention_mask"].all():
-            self._warn_once("left padding", padding_shifts(self.model.name))
-        return fitted(batch, self.model)
+        """Return what the model reads of a batch, or all of it if there is no model; with the warnings to send."""
+        if self.model is not None:
+            if self._stage.shifts and "attention_mask" in batch and not batch["attention_mask"].all():
+                self._warn_once("left padding", padding_shifts(self.model.name))
+            batch = fitted(batch, self.model)
+        batch.unsaid.update(self._notes)
+        self._notes.clear()
+        return batch
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         return tokens_of(self.tokenizer, list(ids))
 
     def _warn_once(self, what: str, message: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        """Warn; in a worker of a `DataLoader`, note the warning for the batch, which takes it to the main process."""
+        if what in self._said:
+            return
+        self._said.add(what)
+        if torch.utils.data.get_worker_info() is None:
             warnings.warn(message, stacklevel=4)
+        else:
+            self._notes[what] = message
 
 
 def _shown(value: Any) -> str:

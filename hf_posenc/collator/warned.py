@@ -26,9 +26,10 @@ def were_cut(what: str, cut: int, count: int, limit: int | None, whose: str | No
     return explain(
         f"{cut} of {count} {what} were cut to {limit} tokens"
         + (f", all that {whose} takes" if whose else by_tokenizer),
-        got="said once; further ones are cut without a word",
+        got="the limit is not one that was asked for; this warning is given once",
         fix=(f"tokenizer.model_max_length = {more}, then make the collator; " if more else "")
-        + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead",
+        + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead; "
+        + f"{'max_target_length' if what == 'targets' else 'max_length'}={limit} asks for it",
     )
 
 
