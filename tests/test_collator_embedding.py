@@ -6,8 +6,10 @@ import math
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -186,6 +188,22 @@ def test_a_learned_encoding_is_live_in_embed(wordpiece) -> None:
     assert (module.encoding.weight.grad[longest:] == 0).all()
     with pytest.warns(UserWarning, match="without gradient"):
         assert not collate(TEXTS)["inputs_embeds"].requires_grad
+
+
+def test_storing_embeddings_leaves_the_mode_of_every_module_and_the_number_of_threads(wordpiece) -> None:
+    module = PositionalEmbedding(_frozen(), dropout=0.5).train()
+    module.encoding.eval()
+    modes = [each.training for each in module.modules()]
+    assert set(modes) == {True, False}
+    threads = torch.get_num_threads()
+    with warnings.catch_warnings(action="ignore"):
+        collate = C(wordpiece, embedding=module, store_embeddings=True)
+        want = collate({"text": TEXTS})["inputs_embeds"]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: collate({"text": TEXTS})["inputs_embeds"], range(40)))
+    assert all(np.array_equal(one, other) for each in found for one, other in zip(each, want, strict=True))
+    assert [each.training for each in module.modules()] == modes
+    assert torch.get_num_threads() == threads
 
 
 def test_rows_are_held_to_the_positions_that_an_encoding_has(wordpiece) -> None:

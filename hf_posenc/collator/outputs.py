@@ -5,6 +5,9 @@ Storage only: what the columns hold was decided when the texts were arranged.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from ..embedding import PositionalEmbedding
     from .arrange import Pieces
 from .arrangement import Arrangement
+
+_one_at_a_time = threading.Lock()  # modes of modules and the number of threads are everybody's
+_IMPORTED_IN = os.getpid()
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
@@ -87,17 +93,20 @@ def _carried(pieces: Pieces, name: str) -> Column:
 
 def _embedded(how: Arrangement, pieces: Pieces, embedder: PositionalEmbedding) -> Ragged:
     """Embed all rows at once without padding, on one thread, because torch's others do not survive a fork."""
-    threads, was_training = torch.get_num_threads(), embedder.training
-    torch.set_num_threads(1)
-    try:
-        device = embedder.embedding.weight.device
-        ids = torch.from_numpy(pieces.ids.values[None]).to(device)  # (1, N)
-        positions = torch.from_numpy(pieces.positions(how.start).values[None]).to(device)
-        with torch.no_grad():
-            flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
-    finally:
-        embedder.train(was_training)
-        torch.set_num_threads(threads)
+    device = embedder.embedding.weight.device
+    ids = torch.from_numpy(pieces.ids.values[None]).to(device)  # (1, N)
+    positions = torch.from_numpy(pieces.positions(how.start).values[None]).to(device)
+    # A forked process has one thread, and the lock may have been held in another one when it was forked.
+    with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
+        threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
+        torch.set_num_threads(1)
+        try:
+            with torch.no_grad():
+                flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
+        finally:
+            for module, was_training in modes:
+                module.training = was_training
+            torch.set_num_threads(threads)
     if flat.dtype == torch.bfloat16:  # neither NumPy nor Arrow has it
         flat = flat.float()
     return Ragged(flat.numpy(), pieces.ids.lengths)
