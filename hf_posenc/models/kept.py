@@ -28,13 +28,19 @@ class Kept:
         self._before.append(("attribute", thing, name, before))
         _set(thing, name, value)
 
-    def write(self, parameter: nn.Parameter, rows: torch.Tensor) -> None:
-        """Writes numbers into a parameter in place, and freezes it."""
+    def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
+        """Write numbers into a parameter in place; freeze it, or make it trainable."""
         self._before.append(("numbers", parameter, "", (parameter.detach().clone(), parameter.requires_grad)))
         with torch.no_grad():
             parameter.copy_(rows)
-        parameter.requires_grad_(False)
+        parameter.requires_grad_(not freeze)
         parameter.grad = None
+
+    def multiply(self, parameter: torch.Tensor, factor: float) -> None:
+        """Multiply a parameter in place; undone by a division, so that a trained table stays trained."""
+        self._before.append(("factor", parameter, "", factor))
+        with torch.no_grad():
+            parameter.mul_(factor)
 
     def put_back(self) -> bool:
         """Undoes every change, on the device and in the dtype that the model has now; whether there was any.
@@ -54,6 +60,10 @@ class Kept:
             )
         while self._before:
             kind, thing, name, before = self._before.pop()
+            if kind == "factor":
+                with torch.no_grad():
+                    thing.div_(before)
+                continue
             if kind == "numbers":
                 numbers, requires_grad = before
                 with torch.no_grad():

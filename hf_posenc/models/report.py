@@ -1,4 +1,4 @@
-"""What `use_sinusoidal_positions` did to a model, in words, and the way back.
+"""The report of `use_sinusoidal_positions`: the changes to a model in words, and the way back.
 
 It holds the rows that were there before, and nothing of the model's other numbers.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._explain import explain
-from ..sinusoid import Convention
 from .formula import Formula
 from .kept import Kept
 
@@ -44,8 +43,11 @@ class SinusoidalPositions:
 
     Args:
         model (`str`): the model's class.
-        convention (`Convention`), base (`float`, *optional*): what was written.
-        tables (`tuple` of `Written`): where. All of them are frozen.
+        recipe (`str`): "matched" or "paper".
+        formula (`Formula`): convention, base and scale of the rows.
+        frozen (`tuple` of `str`): the parameters that are not trained from now on; empty for `freeze=False`.
+        token_factor (`float`): factor of the token embeddings, 1 if they were left alone.
+        tables (`tuple` of `Written`): the tables that were written.
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
         not_reached (`tuple` of `str`): tables that are called positions, and that a plain sequence of tokens does not
             read; they are left as they were.
@@ -57,8 +59,10 @@ class SinusoidalPositions:
     """
 
     model: str
-    convention: Convention
-    base: float | None
+    recipe: str
+    formula: Formula
+    frozen: tuple[str, ...]
+    token_factor: float
     tables: tuple[Written, ...]
     kept_positions: tuple[str, ...]
     not_reached: tuple[str, ...]
@@ -69,17 +73,14 @@ class SinusoidalPositions:
     _kept: Kept | None = field(default=None)
 
     @property
-    def frozen(self) -> tuple[str, ...]:
-        """The parameters that get no gradient from now on."""
-        return tuple(table.name for table in self.tables)
-
-    @property
     def left_padding_shifts(self) -> bool:
-        """Whether padding on the left moves real tokens to later positions, unless `position_ids` say otherwise."""
+        """True if padding on the left moves real tokens to later positions, unless `position_ids` say otherwise."""
         return any(table.left_padding_shifts for table in self.tables)
 
     def remove(self) -> None:
-        r"""Puts the model back bit for bit: rows, gradients, lengths, buffers and configuration.
+        r"""Put the model back: rows, gradients, lengths, buffers and configuration as they were, bit for bit.
+
+        Token embeddings are divided by their factor, so that what they have learned since stays.
 
         Raises:
             RuntimeError: if the learned rows are gone, because the model was saved and reloaded with sinusoids in it,
@@ -97,17 +98,19 @@ class SinusoidalPositions:
             raise RuntimeError(explain("the model was put back already", fix="use_sinusoidal_positions(model) again"))
 
     def __repr__(self) -> str:
-        lines = [f"{self.model}: sinusoidal positions ({Formula(self.convention, self.base)})"]
+        lines = [f"{self.model}: sinusoidal positions ({self.formula})"]
         for table in self.tables:
             whose = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(
                 f"{table.name}: {table.max_positions} positions of width {table.d_model} from row "
                 f"{table.first_row}{whose}, were {table.was}"
             )
+        if self.token_factor != 1:
+            lines.append(f"token embeddings multiplied by {self.token_factor:g}")
         checked = "not verified"
         if self.largest_difference is not None:
             checked = f"verified, largest difference {self.largest_difference}"
-        lines.append(f"frozen; {checked}")
+        lines.append(f"{'frozen' if self.frozen else 'trainable'}; {checked}")
         if self.still_trained:
             lines.append(
                 f"adapters of the tables are trained, and change the positions: {', '.join(self.still_trained)}"
@@ -119,10 +122,10 @@ class SinusoidalPositions:
             lines.append(f"{kind} positions stay beside them")
         for name in self.not_reached:
             lines.append(f"not reached by a plain sequence of tokens, and left as it was: {name}")
-        if self.spread is not None and self.spread > _DROWNED:
-            lines.append(f"positions are {self.spread:.0f} times as large as token embeddings; see the README on scale")
+        if self.spread is not None and self.spread > DROWNED:
+            lines.append(f"positions are {self.spread:.0f} times as large as token embeddings")
         return "\n  ".join(lines)
 
 
 # At this ratio one part in 26 of a vector's variance is the token's; see `PositionalEmbedding`.
-_DROWNED = 5.0
+DROWNED = 5.0

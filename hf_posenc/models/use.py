@@ -5,53 +5,79 @@ Rows are written into the table that the model reads anyway: no hook, no cost, a
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from .._explain import explain, shorten
+from .._explain import explain, one_of, shorten
 from .._huggingface import is_hugging_face, no_model, opened
-from ..model_spec import Findings, find_positions, kinds_of, token_embeddings
+from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
 from ..sinusoid import Convention, resolve_convention
+from ..sinusoid.checks import USUAL_BASE
 from ..sinusoid.settings import check_length
 from .formula import Formula
-from .held import held_by
+from .held import held_by, holds
 from .kept import Kept
 from .lengthen import lengthen
-from .report import SinusoidalPositions, Written
+from .report import DROWNED, SinusoidalPositions, Written
 from .verify import largest_difference
 
 # The attribute of a model's configuration that says what was done to it; it is saved with the model.
 CONFIG_KEY = "sinusoidal_positions"
 
+# Tables of 512 and more rows are mostly read in short rows, by models that are not causal. Causal ones see the order of
+# short rows by their mask alone, and are trained on rows as long as the table.
+_LARGEST_BASE = 30
+
 
 def use_sinusoidal_positions(
     model: Any,
     *,
+    recipe: Literal["matched", "paper"] = "matched",
     convention: str | Convention = "vaswani",
     base: float | None = None,
+    freeze: bool = True,
     max_positions: int | None = None,
     replace_trained: bool = False,
     verify: bool = True,
 ) -> SinusoidalPositions:
-    r"""Writes exact sinusoids into every learned position table of a Hugging Face model, and freezes them.
+    r"""Write exact sinusoids into every learned position table of a Hugging Face model, and freeze them.
 
-    For training from scratch: under `Trainer` the model then adds them to this very step's token embeddings, on its
-    device, in one process or many. The model stays what it was in every other respect; a saved checkpoint loads in the
-    stock class, without this package, with the same outputs. After `from_pretrained` the rows are trainable again:
-    call this once more, which changes no number and freezes them.
+    For training from scratch: the model then adds them to the token embeddings of the current step, on its device, in
+    one process or many. A saved checkpoint loads in the stock class, without this package, with the same outputs. After
+    `from_pretrained` the rows are trainable again: call this once more, which changes no number and freezes them.
 
-    Which tables there are, and which row a first token reads, is found by running the model on a few tokens; it is
-    left as it was. Row r holds position `r - first_row + convention.first_position`; rows before the first, which only
-    padding reads, are zero. Call it before the model is wrapped for several processes, and before the optimizer is
-    made.
+    Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71; beside them tokens
+    are learned late or never. The recipe `"matched"` therefore chooses
+
+    - a base such that the slowest column makes half a turn over the table, at most 30 unless the model is causal (its
+      rows are mostly much shorter than its table): with 10000, most columns hardly change within a row of text;
+    - a factor for the token embeddings: the largest power of two that keeps their standard deviation within
+      1 / sqrt(D), and at least 1. Small embeddings grow quickly in training, and frozen positions could not follow.
+      Embeddings that are frozen, or belong to a model whose positions were trained, are left alone;
+    - a scale for the sinusoids: the power of two nearest to the size of the token embeddings. A power of two changes no
+      digit, so every row stays exact.
+
+    The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and leaves token
+    embeddings alone. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
+    with defaults keeps the sinusoids that are recorded there.
+
+    Row r holds position `r - first_row + convention.first_position`; rows before the first, which only padding reads,
+    are zero. The tables and their first rows are found by running the model on a few tokens. Call it before the model
+    is wrapped for several processes, and before the optimizer is made.
 
     Args:
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
             and their relatives. Changed in place.
+        recipe (`"matched"` or `"paper"`, *optional*, defaults to `"matched"`): see above.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
-        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`; a smaller one suits short rows.
+        base (number, *optional*): see `sinusoidal_encoding`; by default, the recipe's.
+        freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. `False` makes them a start that
+            is trained further.
         max_positions (`int`, *optional*): lengthens the tables, with the configuration and the model's buffers, so that
             a row may have so many tokens. A second model is built for a moment to see what depends on the length. A
             tokenizer's own limit stays in force: `tokenizer.model_max_length = max_positions`.
@@ -61,7 +87,8 @@ def use_sinusoidal_positions(
             unpadded and padded on either side, with `sinusoidal_encoding`.
 
     Returns:
-        `SinusoidalPositions`, a report that prints well; its `remove()` puts the model back bit for bit.
+        `SinusoidalPositions`, a report that prints well. Its `remove()` restores rows and configuration bit for bit,
+        and divides the token embeddings by their factor again.
 
     Raises:
         TypeError: if `model` is no Hugging Face model; the message shows the two lines for a module of your own.
@@ -70,22 +97,25 @@ def use_sinusoidal_positions(
             convention.
 
     Source:
-        Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.5, and section 3.4 for the size of embeddings.
+        arXiv:1706.03762.
 
     Example:
         >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+        >>> model = BertModel(BertConfig(vocab_size=90, hidden_size=64, num_hidden_layers=1, num_attention_heads=2))
         >>> report = use_sinusoidal_positions(model)
         >>> model.embeddings.position_embeddings.weight[1, :2]
-        tensor([0.8415, 0.5403])
+        tensor([0.1052, 0.0675])
         >>> print(report)
-        BertModel: sinusoidal positions (vaswani)
-          embeddings.position_embeddings.weight: 512 positions of width 8 from row 0, were random
+        BertModel: sinusoidal positions (vaswani, base 30, times 0.125)
+          embeddings.position_embeddings.weight: 512 positions of width 64 from row 0, were random
+          token embeddings multiplied by 4
           frozen; verified, largest difference 0.0
           left padding shifts positions unless position_ids are given
-          positions are ... times as large as token embeddings; see the README on scale
         >>> report.remove()
     """
+    if recipe not in ("matched", "paper"):
+        raise ValueError(one_of("recipe", recipe, ("matched", "paper")))
     chosen = resolve_convention(convention)
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
@@ -96,9 +126,23 @@ def use_sinusoidal_positions(
         raise ValueError(_no_table(model, found))
     for table in tables:
         chosen.check_fit(table.tensor.shape[1], base)
-    formula = Formula(chosen, base)
-    recorded = _recorded(model)
+    tokens = _token_tables(model)
+    recorded, factor_before = _recorded(model, tables)
+    formula, factor = Formula(chosen, base), 1.0
+    if recorded is not None and recipe == "matched" and convention == "vaswani" and base is None:
+        formula, factor = recorded, factor_before
+    elif recipe == "matched":
+        if base is None and chosen == replace(chosen, base=USUAL_BASE, bases=None, wavelengths=None):
+            longest = max([max_positions or 0, *(table.max_length for table in tables)])
+            base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
+        size = (_size(model, tokens) or float(tables[0].tensor.detach().float().std())) / factor_before
+        if any(each.requires_grad for each in tokens.values()):
+            factor = max(1.0, 2.0 ** math.floor(math.log2(tables[0].tensor.shape[1] ** -0.5 / size)))
+        formula = Formula(chosen, base, _scale(size * factor))
     were = [held_by(model, table, formula, recorded, replace_trained) for table in tables]
+    if recorded is None and recipe == "matched" and not {"trained", "other sinusoids"}.isdisjoint(were):
+        factor = 1.0  # the tokens of a trained model are trained, too
+        formula = replace(formula, scale=_scale(size))
     kept = Kept(model)
     try:
         if max_positions is not None:
@@ -106,9 +150,10 @@ def use_sinusoidal_positions(
         parameters = dict(model.named_parameters())
         for table in tables:
             parameter = parameters[table.name]
-            kept.write(parameter, rows_of(parameter, table.first_row, formula))
-        noted = {"convention": chosen.to_dict(), "base": base, "tables": [each.name for each in tables]}
-        kept.set(model.config, CONFIG_KEY, noted)
+            kept.write(parameter, rows_of(parameter, table.first_row, formula), freeze=freeze)
+        for name in tokens if factor != factor_before else ():
+            kept.multiply(parameters[name], factor / factor_before)
+        kept.set(model.config, CONFIG_KEY, _note(recipe, formula, factor, tables))
         difference = largest_difference(model, tables, formula) if verify else None
     except BaseException:
         kept.put_back()
@@ -126,12 +171,23 @@ def use_sinusoidal_positions(
         )
         for table, was in zip(tables, were, strict=True)
     ]
+    spread = None
+    if size := _size(model, tokens):
+        spread = float(parameters[tables[0].name].detach().float().std() / size)
+        if recipe == "paper" and spread > DROWNED and "random" in were:
+            warnings.warn(
+                f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
+                "embeddings, so that it may learn late or nothing: use_sinusoidal_positions(model, recipe='matched')",
+                stacklevel=2,
+            )
     suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
     adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
     return SinusoidalPositions(
         model=type(model).__name__,
-        convention=chosen,
-        base=base,
+        recipe=recipe,
+        formula=formula,
+        frozen=tuple(each.name for each in tables) if freeze else (),
+        token_factor=factor,
         tables=tuple(written),
         kept_positions=tuple(kind for kind in kinds_of(model, found.tables) if kind != "learned"),
         not_reached=found.not_reached,
@@ -140,13 +196,13 @@ def use_sinusoidal_positions(
         still_trained=tuple(
             name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
         ),
-        spread=_spread(model, parameters[tables[0].name]),
+        spread=spread,
         _kept=None if recorded is not None and all(was.endswith("sinusoids") for was in were) else kept,
     )
 
 
 def rows_of(parameter: torch.Tensor, first_row: int, formula: Formula) -> torch.Tensor:
-    r"""What belongs into a table: zeros before the first row, then the encoding of one position after the other.
+    r"""Return the rows of a table: zeros before the first row, then the encoding of one position after the other.
 
     Example:
         >>> rows_of(torch.empty(3, 2), 1, Formula(Convention("vaswani")))
@@ -178,24 +234,48 @@ def _opened(model: Any) -> Any:
     return inner
 
 
-def _recorded(model: Any) -> Formula | None:
-    """The formula that an earlier call noted in the configuration."""
-    noted = getattr(model.config, CONFIG_KEY, None)
+def _scale(size: float) -> float:
+    """Return the power of two that brings sinusoids, of root mean square 1 / sqrt(2), nearest to a size."""
+    return 2.0 ** round(math.log2(size * math.sqrt(2)))
+
+
+def _note(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
+    """Return the record for a model's configuration, of values that JSON can hold."""
+    return {
+        "recipe": recipe,
+        "convention": formula.convention.to_dict(),
+        "base": formula.base,
+        "scale": formula.scale,
+        "token_factor": factor,
+        "tables": [each.name for each in tables],
+    }
+
+
+def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
+    """Return the formula that the configuration records, if the tables hold it, and the factor of token embeddings."""
+    noted: Any = getattr(model.config, CONFIG_KEY, None)
     try:
-        return Formula(Convention.from_dict(noted["convention"]), noted.get("base")) if noted else None
-    except (KeyError, TypeError, ValueError):
-        return None
+        formula = Formula(Convention.from_dict(noted["convention"]), noted.get("base"), noted.get("scale", 1.0))
+        if all(holds(table.tensor[table.first_row :], formula) for table in tables):
+            return formula, float(noted.get("token_factor", 1.0))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # nothing is recorded, or nothing that can be read
+    return None, 1.0
 
 
-def _spread(model: Any, rows: torch.Tensor) -> float | None:
-    """How large positions are, in parts of the token embeddings' size."""
-    tokens = token_embeddings(model)
-    if tokens is None or not tokens.numel():
-        return None
-    # BART's family may multiply what it looks up by sqrt(d).
-    scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0))
-    size = tokens.detach()[:4096].float().std() * scale
-    return float(rows.detach().float().std() / size.clamp_min(1e-12))
+def _token_tables(model: Any) -> dict[str, torch.Tensor]:
+    """Return the tables of token embeddings by name: one, or those of encoder and decoder."""
+    parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
+    found = [token_embeddings(part) for part in parts if part is not None]
+    return {name: each for name, each in model.named_parameters() if any(each is weight for weight in found)}
+
+
+def _size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
+    """Return the standard deviation of token embeddings as they are added to positions; 0 if it is not known."""
+    first = next(iter(tokens.values()), torch.zeros(1))
+    # BART's family may multiply embeddings by sqrt(D).
+    scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
+    return float(first.detach()[:4096].float().std(correction=0)) * scale
 
 
 def _no_table(model: Any, found: Findings) -> str:
