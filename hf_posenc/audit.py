@@ -155,10 +155,10 @@ def check(model: Any) -> PositionCheck:
         BertModel: sinusoidal positions
           embeddings.position_embeddings.weight: input_ids read it from row 0; frozen
             sinusoids: 512 rows of width 8, float32
-              formula        sines and cosines side by side, of p / 10000^(2i/D)
+              formula        sines and cosines side by side, of p / 30^(2i/D)
               rows           row 0 holds position 0
-              largest error  2.98e-08 (row ..., column ...): exact, rounded once to float32
-              used by        vaswani, DistilBERT, XLM, FlauBERT, VideoMAE
+              amplitude      0.5
+              largest error  1.49e-08 (row ..., column ...): exact, rounded once to float32
           left padding: shifts the positions of input_ids, with an attention mask alone; give position_ids
     """
     inner = opened(model)

@@ -6,14 +6,17 @@ What is expected comes from `families`, `sinusoidal_encoding` and transformers' 
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import logging
+import math
 import pickle
 import random
 import re
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,10 @@ from hf_posenc.models.held import looks_trained
 from hf_posenc.models.kept import Kept
 from hf_posenc.sinusoid import CONVENTIONS, resolve_convention
 
+# Most of these tests are about tables; which sinusoids are written is easiest to see with the paper's.
+use_paper = functools.partial(use_sinusoidal_positions, recipe="paper")
+pytestmark = pytest.mark.filterwarnings("ignore:the positions written into")
+
 every_family = pytest.mark.parametrize("family", [pytest.param(each, id=name) for name, each in FAMILIES.items()])
 FAMILIES_WITH_HEADS = [  # of the families beyond the issue's list when asked for
     pytest.param(each, head, id=f"{name}-{head}", marks=() if name in NAMED else pytest.mark.slow)
@@ -70,10 +77,12 @@ def _one_thread() -> Iterator[None]:
 # -------------------------------------------------------------------------------------------------------------- helpers
 
 
-def _rows(first_row: int, rows: int, width: int, convention: Any = "vaswani") -> torch.Tensor:
-    """What a table must hold: zeros, then the encoding of one position after the other."""
+def _rows(
+    first_row: int, rows: int, width: int, convention: Any = "vaswani", base: float | None = None, scale: float = 1.0
+) -> torch.Tensor:
+    """Return the rows that a table must hold: zeros, then the encoding of one position after the other."""
     start = resolve_convention(convention).first_position
-    exact = sinusoidal_encoding(torch.arange(rows - first_row) + start, width, convention=convention)
+    exact = sinusoidal_encoding(torch.arange(rows - first_row) + start, width, convention=convention, base=base) * scale
     return torch.cat([torch.zeros(first_row, width), exact])
 
 
@@ -180,7 +189,7 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
     assert len(expected) == len(family.tables)
     before, traces = _whole(model), _traces(model)
 
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
 
     after = _whole(model)
     for name, first in expected.items():
@@ -218,12 +227,56 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
 
 
 @every_family
+def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoids_to_theirs(
+    family: Family, tmp_path: Path
+) -> None:
+    model, inputs = family.build(), tokens(family)
+    expected, before, learned = _expected(family, model), _whole(model), outputs(model, inputs)
+
+    report = use_sinusoidal_positions(model)
+
+    noted, after = model.config.sinusoidal_positions, _whole(model)
+    assert noted["recipe"] == report.recipe == "matched"
+    for factor in (noted["token_factor"], noted["scale"]):
+        assert math.log2(factor).is_integer()  # no digit of a row changes
+    for name, first in expected.items():
+        table = model.get_parameter(name)
+        rows = len(table) - first - family.ahead * ("decoder" in name)
+        if len(expected) == 1:
+            longest = round(rows / math.pi)
+            assert noted["base"] in (max(2, longest), max(2, min(longest, 30)))
+        assert torch.equal(table, _rows(first, *table.shape, base=noted["base"], scale=noted["scale"])), name
+        assert not table.requires_grad
+    tables = {id(each): name for name, each in model.named_parameters()}
+    name = tables.get(id(getattr(model.get_input_embeddings(), "weight", None))) if family.prefix != "Canine" else None
+    if name is not None and name not in expected:
+        was, now = before["state"][name], after["state"][name]
+        assert torch.equal(now, was * noted["token_factor"])
+        scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0))
+        width = model.get_parameter(next(iter(expected))).shape[1]
+        factor = noted["token_factor"]
+        assert factor == 1 or float(now.std()) * scale <= 1.01 / math.sqrt(width)
+        assert 2 * float(now.std()) * scale > 0.99 / math.sqrt(width)
+        assert 0.7 < noted["scale"] / math.sqrt(2) / (float(now.std()) * scale) < 1.42
+
+    again = _reloaded(model, tmp_path)
+    assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
+    reloaded = _whole(again)
+    same = use_sinusoidal_positions(again)
+    assert (same.convention, same.base, same.scale) == (report.convention, report.base, report.scale)
+    _assert_same(reloaded | {"trains": {}}, _whole(again) | {"trains": {}})
+    report.remove()
+    _assert_same(before, _whole(model))
+    assert _same_outputs(outputs(model, inputs), learned)
+
+
+@every_family
 def test_a_saved_family_gives_the_same_outputs_in_its_stock_class_and_a_second_call_freezes_again(
     family: Family, tmp_path: Path
 ) -> None:
     model, inputs = family.build(), tokens(family)
     learned = outputs(model, inputs)
-    use_sinusoidal_positions(model)
+    use_paper(model)
     ours = outputs(model, inputs)
     assert not _same_outputs(learned, ours)
 
@@ -234,7 +287,7 @@ def test_a_saved_family_gives_the_same_outputs_in_its_stock_class_and_a_second_c
     names = _expected(family, again)
     assert all(again.get_parameter(name).requires_grad for name in names)
     before = _whole(again)
-    report = use_sinusoidal_positions(again)
+    report = use_paper(again)
     after = _whole(again)
     assert not any(after["trains"].pop(name) for name in names)
     assert all(before["trains"].pop(name) for name in names)
@@ -251,7 +304,7 @@ def test_remove_puts_a_family_back_bit_for_bit(family: Family) -> None:
     model.get_parameter(next(iter(family.tables))).requires_grad_(False)  # that one was not trained before either
     before, learned = _whole(model), outputs(model, inputs)
     traces = _traces(model)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     report.remove()
     _assert_same(before, _whole(model))
     assert _traces(model) == traces
@@ -273,7 +326,7 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
     inputs = _for_head(model, tokens(family))
     before = _whole(model)
 
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
 
     assert {table.name: table.first_row for table in report.tables} == expected
     for name, first in expected.items():
@@ -282,7 +335,7 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
         assert not table.requires_grad
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    use_sinusoidal_positions(again, verify=False)
+    use_paper(again, verify=False)
     assert not any(again.get_parameter(name).requires_grad for name in expected)
     report.remove()
     _assert_same(before, _whole(model))
@@ -308,10 +361,10 @@ def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_r
 ) -> None:
     model, inputs = family.build(), tokens(family)
     before = _whole(model)
-    use_sinusoidal_positions(model).remove()
+    use_paper(model).remove()
     short = outputs(model, inputs)
     wanted = ROOM + 24
-    report = use_sinusoidal_positions(model, max_positions=wanted)
+    report = use_paper(model, max_positions=wanted)
 
     for name, first in _expected(family, model).items():
         table = model.get_parameter(name)
@@ -339,11 +392,11 @@ def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_ma
     with pytest.raises(
         ValueError, match=f"max_positions lengthens a table, and this one is longer\n.*{ROOM - 1}.*{ROOM}"
     ):
-        use_sinusoidal_positions(model, max_positions=ROOM - 1)
+        use_paper(model, max_positions=ROOM - 1)
     _assert_same(before, _whole(model))
-    report = use_sinusoidal_positions(model, max_positions=ROOM)
+    report = use_paper(model, max_positions=ROOM)
     assert report.tables[0].rows == ROOM
-    longer = use_sinusoidal_positions(model, max_positions=ROOM + 1)
+    longer = use_paper(model, max_positions=ROOM + 1)
     assert longer.tables[0].rows == ROOM + 1
     assert model.config.max_position_embeddings == ROOM + 1
     assert model.embeddings.position_ids.shape == (1, ROOM + 1)
@@ -351,12 +404,12 @@ def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_ma
 
 def test_max_positions_may_be_a_number_of_numpy() -> None:
     model = BERT.build()
-    report = use_sinusoidal_positions(model, max_positions=np.int64(ROOM + 8))
+    report = use_paper(model, max_positions=np.int64(ROOM + 8))
     assert report.tables[0].max_positions == ROOM + 8
     assert type(model.config.max_position_embeddings) is int
     json.dumps(model.config.to_dict())
     with pytest.raises(TypeError, match="max_positions must be a whole number"):
-        use_sinusoidal_positions(model, max_positions=np.float64(ROOM + 8))
+        use_paper(model, max_positions=np.float64(ROOM + 8))
 
 
 def test_lengthening_is_refused_where_the_configuration_says_something_else_by_the_same_number() -> None:
@@ -367,7 +420,7 @@ def test_lengthening_is_refused_where_the_configuration_says_something_else_by_t
             with pytest.raises(
                 ValueError, match=f"the configuration of {type(model).__name__} cannot say that it has 64"
             ):
-                use_sinusoidal_positions(model, max_positions=64)
+                use_paper(model, max_positions=64)
             _assert_same(before, _whole(model))
             assert name in {"canine", "deberta", "deberta-v2"}
 
@@ -376,7 +429,7 @@ def test_a_lengthened_model_can_still_be_trained_and_its_new_rows_are_the_parame
     None
 ):
     model = FAMILIES["gpt2"].build("LMHeadModel")
-    use_sinusoidal_positions(model, max_positions=ROOM + 8)
+    use_paper(model, max_positions=ROOM + 8)
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
     inputs = tokens(GPT2, ROOM + 8)
     before = model.transformer.wte.weight.detach().clone()
@@ -399,7 +452,7 @@ def test_a_model_without_a_learned_table_is_refused_saying_which_positions_it_ha
     model = family.build().train()
     before, traces = _whole(model), _traces(model)
     with pytest.raises(ValueError, match=r".+\n  got: .+\n  fix: ") as raised:
-        use_sinusoidal_positions(model)
+        use_paper(model)
     said = str(raised.value)
     rule, got, fix = said.split("\n")
     assert rule.startswith(f"ValueError: {type(model).__name__} has ") or rule.startswith(
@@ -424,11 +477,11 @@ def test_tables_that_are_not_read_one_row_a_token_are_left_alone(decoy: str) -> 
     alone = own_model(decoy)
     before = _whole(alone)
     with pytest.raises(ValueError, match=r"no table of|does not read its positions"):
-        use_sinusoidal_positions(alone)
+        use_paper(alone)
     _assert_same(before, _whole(alone))
     beside = own_model("positions", decoy)
     before = getattr(beside, decoy.replace(" ", "_")).weight.detach().clone()
-    report = use_sinusoidal_positions(beside)
+    report = use_paper(beside)
     assert report.frozen == ("positions.weight",)
     assert report.tables[0].max_positions == ROOM
     assert torch.equal(getattr(beside, decoy.replace(" ", "_")).weight, before)
@@ -440,7 +493,7 @@ def test_tables_of_other_forms_are_refused_by_name(form: str) -> None:
     before = _whole(model)
     name = "pe" if form == "buffer" else "table"
     with pytest.raises(ValueError, match=rf"does not read its positions one row a token.*\n  got: {name}\n"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
     _assert_same(before, _whole(model))
 
 
@@ -450,7 +503,7 @@ def test_tables_of_other_forms_are_refused_by_name(form: str) -> None:
 )
 def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, room: int) -> None:
     model = own_model(reads)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     assert report.frozen == (f"{name}.weight",)
     assert report.tables[0].max_positions == room
     assert torch.equal(getattr(model, name).weight, _rows(0, ROOM, WIDTH))
@@ -460,7 +513,7 @@ def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, roo
 def test_a_model_that_pads_rows_to_a_window_wider_than_they_are_is_read_all_the_same(name: str) -> None:
     wide = {"attention_window": 16} if name in ("longformer", "led") else {"block_size": 16}
     model = FAMILIES[name].build(**wide)
-    assert {each.name: each.first_row for each in use_sinusoidal_positions(model).tables} == FAMILIES[name].tables
+    assert {each.name: each.first_row for each in use_paper(model).tables} == FAMILIES[name].tables
 
 
 def _reformer() -> Any:
@@ -509,7 +562,7 @@ def test_a_model_that_reads_more_than_text_is_refused_in_words(build: Any, says:
     model = build().eval()
     before, traces = _whole(model), _traces(model)
     with pytest.raises(ValueError, match=says) as raised:
-        use_sinusoidal_positions(model)
+        use_paper(model)
     assert "fix: give the part that reads text alone, e.g. model.text_model" in str(raised.value)
     _assert_same(before, _whole(model))
     assert _traces(model) == traces
@@ -521,7 +574,7 @@ def test_the_part_of_a_larger_model_that_reads_text_can_be_given() -> None:
         (clip.text_model, "embeddings.position_embedding.weight", 0),
         (whisper.get_decoder(), "embed_positions.weight", 0),
     ]:
-        use_sinusoidal_positions(part)
+        use_paper(part)
         assert torch.equal(part.get_parameter(name), _rows(first, ROOM, WIDTH))
 
 
@@ -539,7 +592,7 @@ def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_t
     with pytest.raises(
         TypeError, match=r"a Hugging Face model\n  got: '.*Reader'\n  fix: in a module of your own"
     ) as said:
-        use_sinusoidal_positions(wrap(Reader()))
+        use_paper(wrap(Reader()))
     init, forward = (line.partition("#")[0].strip() for line in str(said.value).splitlines()[-2:])
     assert init == "self.positions = SinusoidalPositionalEncoding(d_model)"
     assert forward == "x = self.positions(x, position_ids)"
@@ -559,7 +612,7 @@ def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_t
 @pytest.mark.parametrize("wrong", ["bert-base-uncased", None, BERT.config()])
 def test_what_is_no_model_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="takes the Hugging Face model itself"):
-        use_sinusoidal_positions(wrong)
+        use_paper(wrong)
 
 
 def test_a_name_is_refused_with_the_line_that_makes_a_model_to_train_from_scratch() -> None:
@@ -575,12 +628,12 @@ def test_a_wrong_keyword_convention_or_length_raises_before_anything_is_changed(
     model = BERT.build()
     before = _whole(model)
     with pytest.raises(ValueError, match="sinusoids"):
-        use_sinusoidal_positions(model, convention="sinusoids")
+        use_paper(model, convention="sinusoids")
     with pytest.raises(ValueError, match="3 fixed bases make 6 columns"):
-        use_sinusoidal_positions(model, convention=fixed_bases(4, 5, 7))
+        use_paper(model, convention=fixed_bases(4, 5, 7))
     for wrong in (0, -1, 2.5, "64", True):
         with pytest.raises((ValueError, TypeError), match="max_positions"):
-            use_sinusoidal_positions(model, max_positions=wrong)  # type: ignore[arg-type]
+            use_paper(model, max_positions=wrong)  # type: ignore[arg-type]
     _assert_same(before, _whole(model))
 
 
@@ -593,15 +646,15 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
     with pytest.raises(
         ValueError, match=r"this replaces 512 trained positions of embeddings\.position_embeddings"
     ) as said:
-        use_sinusoidal_positions(model)
+        use_paper(model)
     assert "mean cosine of 0.85" in str(said.value)
     assert "replace_trained=True" in str(said.value)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
-        use_sinusoidal_positions(model, max_positions=600)
+        use_paper(model, max_positions=600)
     _assert_same(before, _whole(model))
     assert _traces(model) == traces
 
-    report = use_sinusoidal_positions(model, replace_trained=True)
+    report = use_paper(model, replace_trained=True)
     assert report.tables[0].was == "trained"
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, 512, 384))
     report.remove()
@@ -612,7 +665,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
 def test_a_trained_table_in_half_precision_is_seen_too(bert_folder: Path, dtype: torch.dtype) -> None:
     model = transformers.AutoModel.from_pretrained(bert_folder, dtype=dtype)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
 
 
 def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_never_does() -> None:
@@ -627,15 +680,15 @@ def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_neve
         optimizer.step()
         optimizer.zero_grad()
     with pytest.raises(ValueError, match=f"this replaces {ROOM} trained positions"):
-        use_sinusoidal_positions(model)
-    assert use_sinusoidal_positions(model, replace_trained=True).tables[0].was == "trained"
+        use_paper(model)
+    assert use_paper(model, replace_trained=True).tables[0].was == "trained"
 
     model = BERT.build()
     table = model.embeddings.position_embeddings.weight
     for seed in range(500):
         table.data.normal_(std=0.02, generator=torch.Generator().manual_seed(seed))
         if seed % 50 == 0:
-            report = use_sinusoidal_positions(model, verify=False)
+            report = use_paper(model, verify=False)
             assert report.tables[0].was == "random"
             report.remove()
         else:
@@ -654,7 +707,7 @@ def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> Non
         optimizer.zero_grad()
     before = _whole(model)
     with pytest.raises(ValueError, match=r"this replaces 1024 trained positions.*\n  got: the first 32 of 1024: rows"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
     _assert_same(before, _whole(model))
 
 
@@ -682,7 +735,7 @@ def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: t
     with torch.no_grad():
         _short_rows(change, model.embeddings.position_embeddings.weight)
     with pytest.raises(ValueError, match="this replaces 2048 trained positions"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
 
 
 @every_family
@@ -723,13 +776,13 @@ def test_a_table_as_its_models_own_initialiser_draws_it_is_random_and_one_that_m
         model = Own(BERT.config(max_position_embeddings=512))
     table = model.embeddings.position_embeddings.weight
     model._init_weights(model.embeddings.position_embeddings)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     assert report.tables[0].was == "random"
     report.remove()
     with torch.no_grad():
         table[:32] *= 52
     with pytest.raises(ValueError, match="this replaces 512 trained positions"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -741,7 +794,7 @@ def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is
     model = family.build().to(dtype)
     model.config.dtype = str(dtype).removeprefix("torch.")
     before = _whole(model)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     for table, first in _expected(family, model).items():
         written = model.get_parameter(table)
         positions = torch.arange(len(written) - first)
@@ -749,11 +802,11 @@ def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is
         assert torch.equal(written[first:], sinusoidal_encoding(positions, WIDTH, dtype=dtype))
     again = _reloaded(model, tmp_path)
     assert next(again.parameters()).dtype == dtype
-    assert use_sinusoidal_positions(again).tables[0].was == "vaswani sinusoids"
+    assert use_paper(again).tables[0].was == "vaswani sinusoids"
     # written in float32, read back in half precision: the same rows
     full = family.build()
-    use_sinusoidal_positions(full)
-    assert use_sinusoidal_positions(full.to(dtype)).tables[0].was == "vaswani sinusoids"
+    use_paper(full)
+    assert use_paper(full.to(dtype)).tables[0].was == "vaswani sinusoids"
     for table in _expected(family, model):
         assert torch.equal(full.get_parameter(table), model.get_parameter(table))
     report.remove()
@@ -770,13 +823,13 @@ def test_every_convention_is_written_from_its_first_position_and_known_again(
 ) -> None:
     family = FAMILIES[name]
     model, inputs = family.build(), tokens(family)
-    report = use_sinusoidal_positions(model, convention=convention)
+    report = use_paper(model, convention=convention)
     assert report.convention == resolve_convention(convention)
     for table, first in _expected(family, model).items():
         assert torch.equal(model.get_parameter(table), _rows(first, ROOM + first, WIDTH, convention))
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    repeated = use_sinusoidal_positions(again, convention=convention)
+    repeated = use_paper(again, convention=convention)
     assert {table.was for table in repeated.tables} == {f"{resolve_convention(convention).name} sinusoids"}
     with pytest.raises(RuntimeError, match="learned rows are gone"):
         repeated.remove()
@@ -786,26 +839,26 @@ def test_another_convention_than_the_recorded_one_may_follow_and_one_of_unknown_
     tmp_path: Path,
 ) -> None:
     model = BERT.build()
-    use_sinusoidal_positions(model)
-    report = use_sinusoidal_positions(model, convention="tensor2tensor")
+    use_paper(model)
+    report = use_paper(model, convention="tensor2tensor")
     assert report.tables[0].was == "vaswani sinusoids"
     assert model.config.sinusoidal_positions["convention"]["name"] == "tensor2tensor"
     other = BERT.build()
     with torch.no_grad():
         other.embeddings.position_embeddings.weight.copy_(_rows(0, ROOM, WIDTH, "tensor2tensor"))
     with pytest.raises(ValueError, match="holds sinusoids already, of another formula") as said:
-        use_sinusoidal_positions(other)
+        use_paper(other)
     assert re.search(r"convention='vaswani'.*tensor2tensor", str(said.value))
-    assert use_sinusoidal_positions(other, convention="tensor2tensor").tables[0].was == "tensor2tensor sinusoids"
+    assert use_paper(other, convention="tensor2tensor").tables[0].was == "tensor2tensor sinusoids"
 
 
 @pytest.mark.parametrize(("width", "heads"), [(1, 1), (2, 1), (3, 1), (9, 3), (15, 5)])
 def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> None:
     model = BERT.build(hidden_size=width, num_attention_heads=heads)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, width))
     assert report.tables[0].d_model == width
-    assert use_sinusoidal_positions(_reloaded(model, tmp_path)).tables[0].was == "vaswani sinusoids"
+    assert use_paper(_reloaded(model, tmp_path)).tables[0].was == "vaswani sinusoids"
 
 
 # -------------------------------------------------------------------------------------------- wrapped and shared models
@@ -815,7 +868,7 @@ def test_small_and_odd_widths_work(width: int, heads: int, tmp_path: Path) -> No
 def test_a_model_may_be_wrapped_in_data_parallel_or_compiled() -> None:
     for wrap in (nn.DataParallel, torch.compile, lambda model: nn.DataParallel(nn.DataParallel(model))):
         model = BERT.build()
-        report = use_sinusoidal_positions(wrap(model))
+        report = use_paper(wrap(model))
         assert report.model == "BertModel"
         assert report.tables[0].name == "embeddings.position_embeddings.weight"
         assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
@@ -828,11 +881,11 @@ def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
     try:
         for family in (BERT, BART):
             model = family.build()
-            report = use_sinusoidal_positions(nn.parallel.DistributedDataParallel(model))
+            report = use_paper(nn.parallel.DistributedDataParallel(model))
             for name, first in family.tables.items():
                 assert torch.equal(model.get_parameter(name), _rows(first, ROOM + first, WIDTH))
             report.remove()
-            use_sinusoidal_positions(model)
+            use_paper(model)
             wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
             inputs = tokens(family)
             wrapped(**inputs).last_hidden_state.sum().backward()
@@ -851,7 +904,7 @@ def test_a_model_that_was_sharded_is_refused_in_words(tmp_path: Path) -> None:
         with pytest.raises(
             ValueError, match=r"its numbers are not at hand\n.*sharded over processes\n.*before the model is"
         ):
-            use_sinusoidal_positions(model)
+            use_paper(model)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -862,7 +915,7 @@ def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
     base = FAMILIES["gpt2"].build("LMHeadModel")
     wrapped = peft.get_peft_model(base, peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True))
     trains = {name for name, each in wrapped.named_parameters() if each.requires_grad}
-    report = use_sinusoidal_positions(wrapped)
+    report = use_paper(wrapped)
     assert report.model == "GPT2LMHeadModel"
     assert torch.equal(base.transformer.wpe.weight, _rows(0, ROOM, WIDTH))
     assert {name for name, each in wrapped.named_parameters() if each.requires_grad} == trains
@@ -874,14 +927,14 @@ def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
 def test_the_report_names_adapters_of_the_positions_which_stay_trainable() -> None:
     peft = pytest.importorskip("peft")
     base = GPT2.build("LMHeadModel")
-    report = use_sinusoidal_positions(peft.get_peft_model(base, peft.LoraConfig(target_modules=["wpe", "wte"], r=2)))
+    report = use_paper(peft.get_peft_model(base, peft.LoraConfig(target_modules=["wpe", "wte"], r=2)))
     assert report.frozen == ("transformer.wpe.base_layer.weight",)
     assert torch.equal(base.transformer.wpe.base_layer.weight, _rows(0, ROOM, WIDTH))
     adapters = tuple(f"transformer.wpe.lora_embedding_{each}.default" for each in "AB")
     assert report.still_trained == adapters
     assert f"adapters of the tables are trained, and change the positions: {', '.join(adapters)}" in str(report)
     other = peft.get_peft_model(GPT2.build("LMHeadModel"), peft.LoraConfig(target_modules=["wte"], r=2))
-    assert "adapters" not in str(use_sinusoidal_positions(other))
+    assert "adapters" not in str(use_paper(other))
 
 
 def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
@@ -890,7 +943,7 @@ def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
     with pytest.raises(
         ValueError, match=r"its numbers are not at hand\n  got: .* is on the meta device\n  fix: .*after its"
     ):
-        use_sinusoidal_positions(model)
+        use_paper(model)
     assert not hasattr(model.config, "sinusoidal_positions")
 
 
@@ -902,7 +955,7 @@ def test_an_encoder_decoder_of_two_models_gets_both_tables_each_from_its_own_fir
         pad_token_id=1,
     )
     model = transformers.EncoderDecoderModel(config).eval()
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     assert {(table.name, table.first_row, table.counts) for table in report.tables} == {
         ("encoder.embeddings.position_embeddings.weight", 2, "input_ids"),
         ("decoder.bert.embeddings.position_embeddings.weight", 0, "decoder_input_ids"),
@@ -910,19 +963,19 @@ def test_an_encoder_decoder_of_two_models_gets_both_tables_each_from_its_own_fir
     inputs = tokens(BART)
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
-    assert not [table for table in use_sinusoidal_positions(again).tables if table.was != "vaswani sinusoids"]
+    assert not [table for table in use_paper(again).tables if table.was != "vaswani sinusoids"]
 
 
 def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_put_back() -> None:
     model = BART.build()
     model.decoder.embed_positions.weight = model.encoder.embed_positions.weight
     before = _whole(model)
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     assert [table.name for table in report.tables] == ["encoder.embed_positions.weight"]
     assert torch.equal(model.decoder.embed_positions.weight, _rows(2, ROOM + 2, WIDTH))
     report.remove()
     _assert_same(before, _whole(model))
-    report = use_sinusoidal_positions(model, max_positions=ROOM + 8)
+    report = use_paper(model, max_positions=ROOM + 8)
     assert model.decoder.embed_positions.weight is model.encoder.embed_positions.weight
     assert torch.equal(model.decoder.embed_positions.weight, _rows(2, ROOM + 10, WIDTH))
     report.remove()
@@ -933,7 +986,7 @@ def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_put_back() 
 def test_the_decoder_half_of_an_encoder_decoder_alone_works(tmp_path: Path) -> None:
     for name, first in [("bart", 2), ("mbart", 2), ("blenderbot", 0), ("prophetnet", 1)]:
         model = FAMILIES[name].build("ForCausalLM")
-        report = use_sinusoidal_positions(model)
+        report = use_paper(model)
         (table,) = report.tables
         assert table.first_row == first
         assert torch.equal(model.get_parameter(table.name), _rows(first, table.rows, WIDTH))
@@ -959,14 +1012,14 @@ def test_verification_sees_a_table_that_returns_something_else_and_the_model_is_
         model.embeddings.position_embeddings.__class__ = corrupt
         before, traces = _whole(model), _traces(model)
         with pytest.raises(ValueError, match=r"does not return what was written into it\n  got: a difference of \d"):
-            use_sinusoidal_positions(model)
+            use_paper(model)
         _assert_same(before, _whole(model))
         assert _traces(model) == traces
         with pytest.raises(ValueError, match="does not return what was written"):
-            use_sinusoidal_positions(model, max_positions=ROOM + 5)
+            use_paper(model, max_positions=ROOM + 5)
         _assert_same(before, _whole(model))
         assert model.embeddings.position_ids.shape == (1, ROOM)
-        report = use_sinusoidal_positions(model, verify=False)
+        report = use_paper(model, verify=False)
         assert report.largest_difference is None
         assert "not verified" in str(report)
 
@@ -975,8 +1028,8 @@ def test_verification_sees_numbers_that_did_not_arrive(monkeypatch: pytest.Monke
     """A write that rounds wrongly in one place of the second table."""
     real = Kept.write
 
-    def careless(self: Any, parameter: nn.Parameter, rows: torch.Tensor) -> None:
-        real(self, parameter, rows)
+    def careless(self: Any, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
+        real(self, parameter, rows, freeze=freeze)
         with torch.no_grad():
             parameter[4, 1] += 1e-7
 
@@ -984,7 +1037,7 @@ def test_verification_sees_numbers_that_did_not_arrive(monkeypatch: pytest.Monke
     before = _whole(model)
     monkeypatch.setattr(Kept, "write", careless)
     with pytest.raises(ValueError, match="does not return what was written into it"):
-        use_sinusoidal_positions(model)
+        use_paper(model)
     _assert_same(before, _whole(model))
 
 
@@ -996,7 +1049,7 @@ def test_training_moves_everything_but_the_positions_and_remove_leaves_what_was_
     family = FAMILIES[name]
     model = family.build(family.heads[0]).train()
     learned = {table: model.get_parameter(table).detach().clone() for table in _expected(family, model)}
-    report = use_sinusoidal_positions(model)
+    report = use_paper(model)
     exact = {table: model.get_parameter(table).detach().clone() for table in learned}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
     inputs = tokens(family)
@@ -1018,7 +1071,7 @@ def test_a_gradient_from_before_the_call_cannot_move_the_rows() -> None:
     model = BERT.build().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model(**tokens(BERT)).last_hidden_state.sum().backward()
-    use_sinusoidal_positions(model)
+    use_paper(model)
     optimizer.step()
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
 
@@ -1026,7 +1079,7 @@ def test_a_gradient_from_before_the_call_cannot_move_the_rows() -> None:
 def test_remove_follows_a_model_that_was_moved_to_another_dtype() -> None:
     model = ROBERTA.build()
     learned = model.embeddings.position_embeddings.weight.detach().clone()
-    report = use_sinusoidal_positions(model, max_positions=ROOM + 6)
+    report = use_paper(model, max_positions=ROOM + 6)
     model.to(torch.bfloat16)
     report.remove()
     assert torch.equal(model.embeddings.position_embeddings.weight, learned.bfloat16())
@@ -1045,7 +1098,7 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
     }
     inputs, expected = {}, {}
     for name, model in built.items():
-        use_sinusoidal_positions(model, max_positions=ROOM + 7)
+        use_paper(model, max_positions=ROOM + 7)
         model.save_pretrained(tmp_path / name)
         inputs[name] = tokens(FAMILIES[name], ROOM + 7)
         with torch.no_grad():
@@ -1081,44 +1134,130 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
 
 
 def test_the_report_reads_as_it_does_in_the_documentation() -> None:
-    assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines() == [
+    assert str(use_paper(FAMILIES["luke"].build())).splitlines() == [
         "LukeModel: sinusoidal positions (vaswani)",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
         "  frozen; verified, largest difference 0.0",
         "  not reached by a plain sequence of tokens, and left as it was: entity_embeddings.position_embeddings.weight",
-        "  positions are 30 times as large as token embeddings; see the README on scale",
+        "  positions are 30 times as large as token embeddings",
     ]
-    lines = str(use_sinusoidal_positions(BART.build())).splitlines()
+    assert str(use_sinusoidal_positions(FAMILIES["luke"].build())).splitlines()[:4] == [
+        "LukeModel: sinusoidal positions (vaswani, base 13, times 0.25)",
+        f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
+        "  token embeddings multiplied by 8",
+        "  frozen; verified, largest difference 0.0",
+    ]
+    lines = str(use_paper(BART.build())).splitlines()
     assert any(line.strip().startswith("decoder.embed_positions") and "of the decoder" in line for line in lines)
     assert "  left padding shifts positions: pad on the right" in lines
-    assert (
-        "  left padding shifts positions unless position_ids are given"
-        in str(use_sinusoidal_positions(BERT.build())).splitlines()
-    )
+    assert "  left padding shifts positions unless position_ids are given" in str(use_paper(BERT.build())).splitlines()
 
 
-def test_the_report_says_when_positions_drown_tokens_and_is_quiet_otherwise() -> None:
+def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
     model = BERT.build()
     model.embeddings.word_embeddings.weight.data.normal_(std=1.0)
-    assert "times as large" not in str(use_sinusoidal_positions(model))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "times as large" not in str(use_sinusoidal_positions(model, recipe="paper"))
     model = BERT.build()
-    spread = use_sinusoidal_positions(model).spread
+    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, recipe='matched')")):
+        spread = use_sinusoidal_positions(model, recipe="paper").spread
     table, words = (getattr(model.embeddings, f"{each}_embeddings").weight.detach() for each in ("position", "word"))
-    assert spread == pytest.approx(float(table.std() / words.std()), rel=1e-5)
+    assert spread == pytest.approx(float(table.std() / words.std()), rel=1e-2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        use_sinusoidal_positions(model, recipe="paper")
+
+
+def test_an_unknown_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"(?s)recipe must be.*'mached'.*matched"):
+        use_sinusoidal_positions(BERT.build(), recipe="mached")  # type: ignore[arg-type]
+
+
+def test_rows_that_are_not_frozen_are_trained_further() -> None:
+    model = BERT.build()
+    report = use_sinusoidal_positions(model, freeze=False)
+    table = model.embeddings.position_embeddings.weight
+    assert table.requires_grad
+    assert report.frozen == ()
+    assert "trainable; verified" in str(report)
+    model(input_ids=torch.tensor([[5, 6, 7]])).last_hidden_state.square().sum().backward()
+    assert bool(table.grad[:3].any())
+
+
+def test_the_matched_recipe_leaves_token_embeddings_that_are_frozen_large_or_trained() -> None:
+    model = BERT.build()
+    words = model.embeddings.word_embeddings.weight.requires_grad_(False)
+    before = words.detach().clone()
+    assert use_sinusoidal_positions(model).token_factor == 1
+    assert torch.equal(words, before)
+    model = BERT.build()
+    model.embeddings.word_embeddings.weight.data.normal_(std=1.0)
+    report = use_sinusoidal_positions(model)
+    assert (report.token_factor, report.scale) == (1, 1)
+    model = BERT.build()
+    with torch.no_grad():
+        model.embeddings.position_embeddings.weight[:] = torch.linspace(-1, 1, ROOM)[:, None]
+    assert use_sinusoidal_positions(model, replace_trained=True).token_factor == 1
+
+
+def test_a_causal_model_gets_a_base_that_suits_its_whole_table_and_others_at_most_30() -> None:
+    sizes = {"vocab_size": 90, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    made = [
+        transformers.BertModel(transformers.BertConfig(**sizes, intermediate_size=32, max_position_embeddings=512)),
+        transformers.GPT2Model(transformers.GPT2Config(**sizes, n_positions=512)),
+    ]
+    assert [use_sinusoidal_positions(model).base for model in made] == [30, 163]
+
+
+def test_a_call_with_defaults_keeps_recorded_sinusoids_also_those_of_the_paper(tmp_path: Path) -> None:
+    model = BERT.build()
+    use_sinusoidal_positions(model, recipe="paper", convention="marian")
+    again = _reloaded(model, tmp_path)
+    before = _whole(again)
+    report = use_sinusoidal_positions(again)
+    assert (report.convention.name, report.base, report.scale) == ("marian", None, 1)
+    _assert_same(before | {"trains": {}, "config": {}}, _whole(again) | {"trains": {}, "config": {}})
+    fresh = BERT.build()
+    fresh.config.sinusoidal_positions = model.config.sinusoidal_positions  # as where a saved configuration is used anew
+    assert use_sinusoidal_positions(fresh).scale == 0.25
+
+
+def test_other_sinusoids_asked_for_later_leave_token_embeddings_and_the_first_report_puts_all_back() -> None:
+    model = BERT.build()
+    before = _whole(model)
+    first = use_sinusoidal_positions(model)
+    words = model.embeddings.word_embeddings.weight.detach().clone()
+    use_sinusoidal_positions(model, base=100)
+    use_sinusoidal_positions(model, recipe="paper")
+    assert torch.equal(model.embeddings.word_embeddings.weight, words)
+    first.remove()
+    _assert_same(before, _whole(model))
+
+
+def test_remove_after_training_divides_the_token_embeddings_that_were_learned() -> None:
+    model = BERT.build()
+    report = use_sinusoidal_positions(model)
+    words = model.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        words.add_(0.5)
+    learned = words.detach().clone()
+    report.remove()
+    assert torch.equal(words, learned / report.token_factor)
 
 
 def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it_cannot() -> None:
     model = BERT.build()
     before = _whole(model)
-    first = use_sinusoidal_positions(model)
-    second = use_sinusoidal_positions(model, convention="tensor2tensor")
+    first = use_paper(model)
+    second = use_paper(model, convention="tensor2tensor")
     with pytest.raises(RuntimeError, match="learned rows are gone"):
         second.remove()
     first.remove()
     _assert_same(before, _whole(model))
 
-    first = use_sinusoidal_positions(model)
-    use_sinusoidal_positions(model, max_positions=ROOM + 4)
+    first = use_paper(model)
+    use_paper(model, max_positions=ROOM + 4)
     with pytest.raises(RuntimeError, match="other tables now than those that were written"):
         first.remove()
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM + 4, WIDTH))
@@ -1131,7 +1270,7 @@ def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it
 def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: Path) -> None:
     model = BERT.build()
     name, table = next((name, each) for name, each in model.named_parameters() if "position_embeddings" in name)
-    report = use_sinusoidal_positions(model, base=100)
+    report = use_paper(model, base=100)
     rows = sinusoidal_encoding(torch.arange(len(table)), table.shape[1], base=100)
     assert torch.equal(table, rows)
     assert "vaswani, base 100" in str(report)
@@ -1139,13 +1278,13 @@ def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: P
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path)
     assert again.config.sinusoidal_positions["base"] == 100
-    second = use_sinusoidal_positions(again, base=100)
+    second = use_paper(again, base=100)
     assert second.tables[0].was == "vaswani, base 100 sinusoids"
     assert torch.equal(dict(again.named_parameters())[name], rows)
-    other = use_sinusoidal_positions(again)
+    other = use_paper(again)
     assert other.tables[0].was == "vaswani, base 100 sinusoids"  # ours, so another formula may take their place
     with pytest.raises(ValueError, match="base must be finite and larger than 1"):
-        use_sinusoidal_positions(BERT.build(), base=0)
+        use_paper(BERT.build(), base=0)
 
 
 def test_a_table_of_zeros_is_seen_to_be_read_at_the_position_ids() -> None:
@@ -1154,4 +1293,4 @@ def test_a_table_of_zeros_is_seen_to_be_read_at_the_position_ids() -> None:
     )
     model = transformers.BertModel(config)
     torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
-    assert "unless position_ids are given" in str(use_sinusoidal_positions(model))
+    assert "unless position_ids are given" in str(use_paper(model))

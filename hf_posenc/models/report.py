@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._explain import explain
+from ..sinusoid import Convention
 from .formula import Formula
 from .kept import Kept
 
@@ -44,7 +45,8 @@ class SinusoidalPositions:
     Args:
         model (`str`): the model's class.
         recipe (`str`): "matched" or "paper".
-        formula (`Formula`): convention, base and scale of the rows.
+        convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the rows; a base of `None` is
+            the convention's own.
         frozen (`tuple` of `str`): the parameters that are not trained from now on; empty for `freeze=False`.
         token_factor (`float`): factor of the token embeddings, 1 if they were left alone.
         tables (`tuple` of `Written`): the tables that were written.
@@ -60,7 +62,9 @@ class SinusoidalPositions:
 
     model: str
     recipe: str
-    formula: Formula
+    convention: Convention
+    base: float | None
+    scale: float
     frozen: tuple[str, ...]
     token_factor: float
     tables: tuple[Written, ...]
@@ -98,7 +102,7 @@ class SinusoidalPositions:
             raise RuntimeError(explain("the model was put back already", fix="use_sinusoidal_positions(model) again"))
 
     def __repr__(self) -> str:
-        lines = [f"{self.model}: sinusoidal positions ({self.formula})"]
+        lines = [f"{self.model}: sinusoidal positions ({Formula(self.convention, self.base, self.scale)})"]
         for table in self.tables:
             whose = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(

@@ -127,21 +127,21 @@ def use_sinusoidal_positions(
     for table in tables:
         chosen.check_fit(table.tensor.shape[1], base)
     tokens = _token_tables(model)
-    recorded, factor_before = _recorded(model, tables)
-    formula, factor = Formula(chosen, base), 1.0
+    recorded, factor = _recorded(model, tables)
+    formula, multiply = Formula(chosen, base), 1.0
     if recorded is not None and recipe == "matched" and convention == "vaswani" and base is None:
-        formula, factor = recorded, factor_before
+        formula = recorded
     elif recipe == "matched":
         if base is None and chosen == replace(chosen, base=USUAL_BASE, bases=None, wavelengths=None):
             longest = max([max_positions or 0, *(table.max_length for table in tables)])
             base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
-        size = (_size(model, tokens) or float(tables[0].tensor.detach().float().std())) / factor_before
-        if any(each.requires_grad for each in tokens.values()):
-            factor = max(1.0, 2.0 ** math.floor(math.log2(tables[0].tensor.shape[1] ** -0.5 / size)))
-        formula = Formula(chosen, base, _scale(size * factor))
+        size = _size(model, tokens) or float(tables[0].tensor.detach().float().std())
+        if recorded is None and any(each.requires_grad for each in tokens.values()):
+            multiply = max(1.0, 2.0 ** math.floor(math.log2(tables[0].tensor.shape[1] ** -0.5 / size)))
+        formula = Formula(chosen, base, _scale(size * multiply))
     were = [held_by(model, table, formula, recorded, replace_trained) for table in tables]
-    if recorded is None and recipe == "matched" and not {"trained", "other sinusoids"}.isdisjoint(were):
-        factor = 1.0  # the tokens of a trained model are trained, too
+    if multiply != 1 and not {"trained", "other sinusoids"}.isdisjoint(were):
+        multiply = 1.0  # the tokens of a trained model are trained, too
         formula = replace(formula, scale=_scale(size))
     kept = Kept(model)
     try:
@@ -151,9 +151,9 @@ def use_sinusoidal_positions(
         for table in tables:
             parameter = parameters[table.name]
             kept.write(parameter, rows_of(parameter, table.first_row, formula), freeze=freeze)
-        for name in tokens if factor != factor_before else ():
-            kept.multiply(parameters[name], factor / factor_before)
-        kept.set(model.config, CONFIG_KEY, _note(recipe, formula, factor, tables))
+        for name in tokens if multiply != 1 else ():
+            kept.multiply(parameters[name], multiply)
+        kept.set(model.config, CONFIG_KEY, _note(recipe, formula, factor * multiply, tables))
         difference = largest_difference(model, tables, formula) if verify else None
     except BaseException:
         kept.put_back()
@@ -172,8 +172,8 @@ def use_sinusoidal_positions(
         for table, was in zip(tables, were, strict=True)
     ]
     spread = None
-    if size := _size(model, tokens):
-        spread = float(parameters[tables[0].name].detach().float().std() / size)
+    if now := _size(model, tokens):
+        spread = float(parameters[tables[0].name].detach().float().std() / now)
         if recipe == "paper" and spread > DROWNED and "random" in were:
             warnings.warn(
                 f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
@@ -185,9 +185,11 @@ def use_sinusoidal_positions(
     return SinusoidalPositions(
         model=type(model).__name__,
         recipe=recipe,
-        formula=formula,
+        convention=formula.convention,
+        base=formula.base,
+        scale=formula.scale,
         frozen=tuple(each.name for each in tables) if freeze else (),
-        token_factor=factor,
+        token_factor=factor * multiply,
         tables=tuple(written),
         kept_positions=tuple(kind for kind in kinds_of(model, found.tables) if kind != "learned"),
         not_reached=found.not_reached,

@@ -146,10 +146,11 @@ def as_complex(values: torch.Tensor, formula: Convention) -> torch.Tensor:
 
 
 def _amplitude(values: torch.Tensor, expected: torch.Tensor, precision: Precision) -> float:
-    """What the formula is multiplied by: the median of the rows, of which a few may have been changed."""
+    """Return the factor of the formula, the median over rows, as a few may have been changed; powers of two exactly."""
     rows = (values * expected).sum(1) / expected.square().sum(1).clamp_min(1e-300)
     found = float(rows.median())
-    return 1.0 if abs(found - 1) <= max(precision.half, 1e-6) else found
+    power = 2.0 ** round(math.log2(abs(found) or 1.0))
+    return power if abs(found / power - 1) <= max(precision.half, 1e-6) else found
 
 
 def _first_position(start: torch.Tensor, rates: torch.Tensor, near: float, is_thorough: bool) -> int:
