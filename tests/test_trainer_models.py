@@ -41,6 +41,8 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 from hf_posenc import DataCollatorWithPositionalEncoding, use_sinusoidal_positions
 
+pytestmark = pytest.mark.filterwarnings("ignore:the positions written into")  # the paper's are easiest to compare
+
 C = DataCollatorWithPositionalEncoding
 TOKENIZERS = {"bert": "wordpiece", "roberta": "unigram", "gpt2": "byte_bpe", "bart": "wordpiece"}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -76,7 +78,7 @@ def tokenizer(request: pytest.FixtureRequest, family: str) -> Any:
 def model(tokenizer: Any, family: str) -> Any:
     """With sinusoids."""
     model = build(family, tokenizer)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     return model
 
 
@@ -197,7 +199,7 @@ def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
     collate = fitted("bert", tokenizer, model)
     raw = run(tmp_path, "bert", model, collate)
     again = build("bert", tokenizer)
-    use_sinusoidal_positions(again)
+    use_sinusoidal_positions(again, recipe="paper")
     settings = arguments(tmp_path)
     assert settings.remove_unused_columns
     mapped = Watched(model=again, args=settings, train_dataset=rows().map(collate, batched=True), data_collator=collate)
@@ -270,7 +272,7 @@ def test_checkpoints_hold_everything_and_the_best_model_comes_back_frozen(
     with torch.no_grad():
         assert torch.equal(stock(**batch).logits, model(**batch).logits)
     assert_tables_exact_and_trainable_again(stock)
-    use_sinusoidal_positions(stock)
+    use_sinusoidal_positions(stock, recipe="paper")
     assert_still_exact(stock, "bert")
     evaluated = Trainer(model=stock, args=arguments(tmp_path), data_collator=collate)
     told = evaluated.predict(trainer.eval_dataset)
@@ -306,7 +308,7 @@ def test_model_init_makes_a_model_with_sinusoids_for_every_run(tmp_path: Path, t
 
     def model_init() -> Any:
         made.append(build("bert", tokenizer))
-        use_sinusoidal_positions(made[-1])
+        use_sinusoidal_positions(made[-1], recipe="paper")
         return made[-1]
 
     trainer = Watched(
@@ -336,7 +338,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
         resumed.accepts_loss_kwargs = False
     else:
         resumed = build("bert", tokenizer)
-    use_sinusoidal_positions(resumed)
+    use_sinusoidal_positions(resumed, recipe="paper")
     trainer = Watched(
         model=resumed,
         args=arguments(tmp_path, remove_unused_columns=False),
@@ -357,7 +359,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
 def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family: str, tokenizer: Any) -> None:
     # Large weights: a fresh model repeats one token whatever it is fed, and would prove nothing.
     model = build(family, tokenizer, **{"init_std" if family == "bart" else "initializer_range": 0.7})
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     run(tmp_path, family, model, fitted(family, tokenizer, model), learning_rate=1e-3)
     model.eval()
     side = "left" if family == "gpt2" else "right"
@@ -376,7 +378,7 @@ def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family
 
 def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) -> None:
     model = build("bart", wordpiece)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     collate = fitted("bart", wordpiece, model)
     given = arguments(tmp_path, remove_unused_columns=False).to_dict()
     settings = Seq2SeqTrainingArguments(
@@ -413,7 +415,7 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
 @pytest.mark.parametrize("family", TOKENIZERS)
 def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, family: str, tokenizer: Any, model: Any) -> None:
     other = build(family, tokenizer)
-    use_sinusoidal_positions(other)
+    use_sinusoidal_positions(other, recipe="paper")
     collate = fitted(family, tokenizer, model)
     plain = run(tmp_path, family, model, collate)
     checkpointed = run(tmp_path, family, other, collate, activation_checkpointing=True)
@@ -448,7 +450,7 @@ def test_a_model_in_bf16_trains_on_positions_rounded_once(tmp_path: Path, tokeni
     for cast_first in (True, False):
         model = build("bert", tokenizer)
         model = model.bfloat16() if cast_first else model
-        use_sinusoidal_positions(model)
+        use_sinusoidal_positions(model, recipe="paper")
         model = model.bfloat16()
         trainer = run(tmp_path, "bert", model, fitted("bert", tokenizer, model))
         assert all(math.isfinite(loss) for loss in trainer.losses)
@@ -492,7 +494,7 @@ def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows
 @pytest.mark.usefixtures("compiling")
 def test_trainer_compiles_the_model_and_its_losses_stay(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     other = build("bert", tokenizer)
-    use_sinusoidal_positions(other)
+    use_sinusoidal_positions(other, recipe="paper")
     collate = fitted("bert", tokenizer, model)
     plain = run(tmp_path, "bert", model, collate)
     torch._dynamo.utils.counters.clear()
@@ -616,7 +618,7 @@ def test_training_and_collating_on_the_cpu_never_ask_for_cuda(
 
     monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
     model = build("bert", tokenizer)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     collate = fitted("bert", tokenizer, model)
     assert {tensor.device.type for tensor in collate(TEXTS).values()} == {"cpu"}
     for workers in (0, 2):
@@ -647,7 +649,7 @@ def test_attention_never_gets_a_mask_together_with_is_causal(
 def test_what_a_causal_model_predicts_does_not_depend_on_later_tokens(tmp_path: Path, byte_bpe: Any) -> None:
     """Through Trainer.predict, with padding on the right: rows that share a beginning share its predictions."""
     model = build("gpt2", byte_bpe)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     collate = fitted("gpt2", byte_bpe, model)
     texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a"]})
     trainer = Trainer(model=model, args=arguments(tmp_path, remove_unused_columns=False), data_collator=collate)

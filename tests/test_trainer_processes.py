@@ -40,7 +40,7 @@ LONGEST = 32  # tokens: more than any document has
 def train(folder: Path, tokenizer: Any, data: Any, collate: Any = None, **settings: Any) -> Watched:
     """A run of a BERT with sinusoids, on whatever data."""
     model = build("bert", tokenizer)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     trainer = Watched(
         model=model,
         args=arguments(folder, **settings),
@@ -156,7 +156,7 @@ def _train_one(
     folder: Path, tokenizer: Any, *, data: Any, collate: Any = None, family: str = "bert", **settings: Any
 ) -> dict[str, Any]:
     model = build(family, tokenizer)
-    use_sinusoidal_positions(model)
+    use_sinusoidal_positions(model, recipe="paper")
     steps = AfterEachStep()
     fresh: list[bool] = []
     if collate is None:

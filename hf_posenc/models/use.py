@@ -62,6 +62,9 @@ def use_sinusoidal_positions(
     - a scale for the sinusoids: the power of two nearest to the size of the token embeddings. A power of two changes no
       digit, so every row stays exact.
 
+    In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are left alone and
+    the sinusoids are twice as large as they are.
+
     The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and leaves token
     embeddings alone. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
     with defaults keeps the sinusoids that are recorded there.
@@ -132,17 +135,14 @@ def use_sinusoidal_positions(
     if recorded is not None and recipe == "matched" and convention == "vaswani" and base is None:
         formula = recorded
     elif recipe == "matched":
-        if base is None and chosen == replace(chosen, base=USUAL_BASE, bases=None, wavelengths=None):
-            longest = max([max_positions or 0, *(table.max_length for table in tables)])
-            base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
+        longest = max([max_positions or 0, *(table.max_length for table in tables)])
         size = _size(model, tokens) or float(tables[0].tensor.detach().float().std())
-        if recorded is None and any(each.requires_grad for each in tokens.values()):
-            multiply = max(1.0, 2.0 ** math.floor(math.log2(tables[0].tensor.shape[1] ** -0.5 / size)))
-        formula = Formula(chosen, base, _scale(size * multiply))
+        formula, multiply = _matched(formula, found, longest, size)
+        if recorded is not None or not any(each.requires_grad for each in tokens.values()):
+            formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
     were = [held_by(model, table, formula, recorded, replace_trained) for table in tables]
-    if multiply != 1 and not {"trained", "other sinusoids"}.isdisjoint(were):
-        multiply = 1.0  # the tokens of a trained model are trained, too
-        formula = replace(formula, scale=_scale(size))
+    if not {"trained", "other sinusoids"}.isdisjoint(were):  # the tokens of a trained model are trained, too
+        formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
     kept = Kept(model)
     try:
         if max_positions is not None:
@@ -236,9 +236,17 @@ def _opened(model: Any) -> Any:
     return inner
 
 
-def _scale(size: float) -> float:
-    """Return the power of two that brings sinusoids, of root mean square 1 / sqrt(2), nearest to a size."""
-    return 2.0 ** round(math.log2(size * math.sqrt(2)))
+def _matched(formula: Formula, found: Findings, longest: int, size: float) -> tuple[Formula, float]:
+    """Return the formula with the recipe's base and scale, and the factor of token embeddings of that size."""
+    base, convention, multiply = formula.base, formula.convention, 1.0
+    if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
+        base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
+    if any(table.counts == "decoder_input_ids" for table in found.tables):
+        size *= 2
+    else:
+        multiply = max(1.0, 2.0 ** math.floor(math.log2(found.tables[0].tensor.shape[1] ** -0.5 / size)))
+    # Sines and cosines have a root mean square of 1 / sqrt(2).
+    return Formula(convention, base, 2.0 ** round(math.log2(size * multiply * math.sqrt(2)))), multiply
 
 
 def _note(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
