@@ -226,6 +226,46 @@ def check_version(repo: Path) -> list[str]:
     return wrong
 
 
+def sought(tree: ast.Module, inside: Path) -> Iterator[tuple[str, int]]:
+    """Every library that a module imports or looks for by name, with the line."""
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node, _ in imports(tree):
+        yield from ((dotted.split(".")[0], node.lineno) for dotted in imported(node, inside))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"find_spec", "import_module"}:
+            name = next(iter(node.args), None)
+            value = constants.get(name.id) if isinstance(name, ast.Name) else getattr(name, "value", None)
+            if isinstance(value, str) and value[:1] != ".":
+                yield value.split(".")[0], node.lineno
+
+
+def check_declared(repo: Path) -> list[str]:
+    """What the package imports or looks for is a dependency, or in an extra for users; all that is declared is used."""
+    project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
+    extras = {name: needs for name, needs in project["optional-dependencies"].items() if name != "test"}
+    declared = {
+        canonicalize_name(Requirement(line).name)
+        for line in (*project["dependencies"], *(line for needs in extras.values() for line in needs))
+    } - {project["name"]}
+    homes = importlib.metadata.packages_distributions()
+    wrong, used = [], set()
+    for inside, _, tree in modules(repo / "hf_posenc"):
+        for name, line in sought(tree, inside):
+            if name in sys.stdlib_module_names or name == "hf_posenc":
+                continue
+            brought_by = {canonicalize_name(home) for home in homes.get(name, [name])}
+            used |= brought_by
+            if not brought_by & declared:
+                wrong.append(f"{inside}:{line}: {name} is looked for, and only the test extra may bring it")
+    return wrong + [f"pyproject.toml: {name} is declared and never imported" for name in sorted(declared - used)]
+
+
 def check_constraints(repo: Path) -> list[str]:
     """Whatever `.[test]` brings, and what builds the package, has its exact version in constraints.txt."""
     lines = [line for line in (repo / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
@@ -238,13 +278,16 @@ def check_constraints(repo: Path) -> list[str]:
     settings = tomllib.loads((repo / "pyproject.toml").read_text())
     project = settings["project"]
     extras = project["optional-dependencies"]
-    todo = [*settings["build-system"]["requires"], *project["dependencies"], *extras["plots"], *extras["test"]]
+    todo = [*settings["build-system"]["requires"], *project["dependencies"], *extras["test"]]
     seen: set[tuple[str, str]] = set()
     while todo:
         need = Requirement(todo.pop())
         name = canonicalize_name(need.name)
+        if name == project["name"]:
+            todo += [line for extra in need.extras for line in extras[extra]]
+            continue
         for extra in ("", *need.extras):
-            if name == project["name"] or (name, extra) in seen:
+            if (name, extra) in seen:
                 continue
             seen.add((name, extra))
             if name not in pinned:
@@ -383,6 +426,10 @@ def test_the_version_is_written_once() -> None:
     assert hf_posenc.__version__ == tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
 
 
+def test_what_is_imported_or_looked_for_is_declared_for_users_and_nothing_else_is() -> None:
+    assert check_declared(REPO) == []
+
+
 def test_constraints_pin_everything_the_test_extra_installs() -> None:
     assert check_constraints(REPO) == []
 
@@ -487,6 +534,19 @@ def test_meta_a_second_place_for_the_version_is_seen(copy: Path) -> None:
     assert check_version(copy) == [line for line in check_version(copy) if "masks.py" in line]
     (copy / "CHANGELOG.md").write_text("")
     assert any("no entry" in line for line in check_version(copy))
+
+
+def test_meta_a_library_that_nothing_declares_or_nobody_imports_is_seen(copy: Path) -> None:
+    assert check_declared(copy) == []
+    add(copy / "hf_posenc" / "positions.py", "def f():\n    import fsspec.utils")
+    add(copy / "hf_posenc" / "audit.py", "_WRAPPER = 'peft'\nimport importlib.util\nimportlib.util.find_spec(_WRAPPER)")
+    settings = (copy / "pyproject.toml").read_text()
+    (copy / "pyproject.toml").write_text(settings.replace("dependencies = [", 'dependencies = [\n  "orjson>=3",', 1))
+    found = "\n".join(check_declared(copy))
+    assert len(check_declared(copy)) == 3
+    assert re.search(r"positions.py:\d+: fsspec is looked for", found)
+    assert re.search(r"audit.py:\d+: peft is looked for", found)
+    assert "orjson is declared and never imported" in found
 
 
 def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
