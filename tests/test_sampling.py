@@ -16,8 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from accelerate.data_loader import BatchSamplerShard
-from accelerate.state import PartialState
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -354,10 +352,11 @@ def test_a_sampler_travels_to_another_process() -> None:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lets accelerate believe that it has so many processes."""
+    """Let accelerate believe that it has so many processes."""
+    state = pytest.importorskip("accelerate.state", reason="needs accelerate: pip install 'hf-posenc[test]'")
 
     def set_number(number: int) -> None:
-        monkeypatch.setattr(PartialState, "_shared_state", {"num_processes": number})
+        monkeypatch.setattr(state.PartialState, "_shared_state", {"num_processes": number})
 
     return set_number
 
@@ -365,6 +364,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("number", [2, 3, 8])
 def test_accelerate_deals_every_batch_of_the_global_plan_out_once(processes: Any, number: int, even: bool) -> None:
+    from accelerate.data_loader import BatchSamplerShard
+
     processes(number)
     sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET)
     assert sampler.plan.world_size == number
@@ -379,6 +380,8 @@ def test_accelerate_deals_every_batch_of_the_global_plan_out_once(processes: Any
 
 
 def test_a_sampler_made_before_accelerate_plans_for_its_processes(processes: Any) -> None:
+    from accelerate.data_loader import BatchSamplerShard
+
     sampler = TokenBudgetBatchSampler(LENGTHS, BUDGET, shapes=3)
     assert sampler.plan.world_size == 1
     processes(8)
@@ -390,6 +393,8 @@ def test_a_sampler_made_before_accelerate_plans_for_its_processes(processes: Any
 def test_the_plan_of_one_rank_is_refused_under_accelerate_which_would_lose_most_documents(
     processes: Any, from_plan: bool
 ) -> None:
+    from accelerate.data_loader import BatchSamplerShard
+
     plan = plan_batches(LENGTHS, BUDGET, world_size=2, rank=1)
     sampler = (
         TokenBudgetBatchSampler(plan) if from_plan else TokenBudgetBatchSampler(LENGTHS, BUDGET, world_size=2, rank=1)
@@ -405,6 +410,8 @@ def test_the_plan_of_one_rank_is_refused_under_accelerate_which_would_lose_most_
 
 
 def test_a_plan_whose_batches_do_not_divide_is_refused_under_accelerate_which_would_repeat_some(processes: Any) -> None:
+    from accelerate.data_loader import BatchSamplerShard
+
     plan = plan_batches(LENGTHS, BUDGET)
     number = next(number for number in range(2, 9) if len(plan) % number)
     processes(number)

@@ -111,7 +111,9 @@ class ArrowFile(InputFile):
             return Offered(self.name, self._opened(source).schema)
 
     def size(self) -> int | None:
-        """Bytes of the columns that are read, all batches taken to be like some of them."""
+        """Estimate the bytes of the columns that are read from some of the batches."""
+        import pyarrow.dataset
+
         names = self.reading.wanted.names
         with closing(self._mapped()) as source:
             opened = self._opened(source)
@@ -121,7 +123,8 @@ class ArrowFile(InputFile):
                 held += int(row_sizes(batch.select([name for name in names if name in batch.schema.names])).sum())
                 rows += batch.num_rows
             if isinstance(opened, pa.RecordBatchFileReader):
-                return held * int(opened.count_rows()) // max(rows, 1)
+                # Counted in the metadata of batches; a reader itself has `count_rows` in the newest pyarrow alone.
+                return held * int(pyarrow.dataset.dataset(self.path, format="ipc").count_rows()) // max(rows, 1)
             whole, seen = int(source.size()) - begins, int(source.tell()) - begins
             return held * whole // max(seen, 1)
 
