@@ -163,6 +163,14 @@ def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_pat
     assert all(0.2 < float(each) < 0.35 for each in found["none"])  # what knowing the tokens of the row is worth
 
 
+def test_10_trains_a_module_of_your_own_together_with_its_table(tmp_path: Path) -> None:
+    out = run("10_own_module.py", tmp_path)
+    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)$", out, re.MULTILINE)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] - 1
+    assert "the table has a gradient: True" in out
+
+
 def test_the_pictures_of_the_readme_are_drawn_where_one_says(tmp_path: Path) -> None:
     out = run("figures.py", tmp_path, str(tmp_path))
     for name in ("batch.png", "masks.png", "positions.png"):
