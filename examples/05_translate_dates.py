@@ -125,7 +125,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, d_model: int = 128) -> BartFor
             decoder_ffn_dim=2 * d_model,
             max_position_embeddings=64,
             dropout=0.0,  # a date in one of nineteen spellings seldom comes twice: nothing to learn by heart
-            # A sinusoid's entries are about 0.7 in size. Tokens start at 1/√d times √d, and are not drowned by them.
+            # As in the paper: tokens start at 1/√d and are multiplied by √d, so sinusoids are written as they are.
             init_std=d_model**-0.5,
             scale_embedding=True,
             pad_token_id=tokenizer.pad_token_id,
@@ -207,7 +207,7 @@ def main(short: bool) -> None:
     tokenizer = train_bpe([re.sub(r"\d", " ", text) for text in train["text"]], vocab_size=400, progress=False)
     set_seed(SEED)
     model = new_model(tokenizer)
-    print(use_sinusoidal_positions(model))
+    print(use_sinusoidal_positions(model, recipe="paper"))
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, model=model, text_column="text", text_target_column="iso", max_target_length=TARGET_LENGTH
     )

@@ -71,7 +71,6 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
         n_embd=128,
         n_layer=2,
         n_head=4,
-        initializer_range=0.1,  # so that sinusoids, with entries up to 1, do not drown the tokens
         use_cache=False,
         loss_type="ForCausalLM",
         bos_token_id=tokenizer.bos_token_id,

@@ -1,7 +1,7 @@
 """A language model of your own in a training loop of your own: the collator makes its masks and its vectors.
 
-`collate.embed(texts)` looks tokens up in the model's own table, multiplies them by √d and adds positions, with gradient,
-so that the table is trained with the rest. `nn.TransformerEncoder` adds no positions, so they are there once.
+`collate.embed(texts)` looks tokens up in the model's own table, multiplies them by √d and adds positions, with
+gradient, so that the table is trained with the rest. `nn.TransformerEncoder` adds no positions, so they are added once.
 
 Run it with `python examples/10_own_module.py`: ten seconds on a CPU, and nothing is downloaded.
 """
@@ -25,7 +25,7 @@ class LanguageModel(nn.Module):
         self.table = nn.Embedding(vocab_size, D_MODEL)
         nn.init.normal_(self.table.weight, std=D_MODEL**-0.5)  # times √d it is about as large as the positions
         layer = nn.TransformerEncoderLayer(D_MODEL, nhead=4, dropout=0.0, batch_first=True, norm_first=True)
-        self.encoder = nn.TransformerEncoder(layer, num_layers=2, norm=nn.LayerNorm(D_MODEL), enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(D_MODEL), enable_nested_tensor=False)
 
     def forward(self, batch: Batch) -> torch.Tensor:
         masks = AttentionMask.from_batch(batch, look_ahead=True).for_transformer_encoder()
