@@ -1173,6 +1173,16 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         use_sinusoidal_positions(model, recipe="paper")
 
 
+def test_frozen_positions_of_an_encoder_decoder_give_a_warning_that_names_the_line_that_helps() -> None:
+    with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, freeze=False)")):
+        use_sinusoidal_positions(BART.build())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        use_sinusoidal_positions(BART.build(), freeze=False)
+        for family in (BERT, ROBERTA, GPT2):
+            use_sinusoidal_positions(family.build())
+
+
 def test_an_unknown_recipe_is_refused() -> None:
     with pytest.raises(ValueError, match=r"(?s)recipe must be.*'mached'.*matched"):
         use_sinusoidal_positions(BERT.build(), recipe="mached")  # type: ignore[arg-type]
@@ -1196,7 +1206,7 @@ def test_the_matched_recipe_leaves_token_embeddings_that_are_frozen_large_or_tra
     assert use_sinusoidal_positions(model).token_factor == 1
     assert torch.equal(words, before)
     model = BERT.build()
-    model.embeddings.word_embeddings.weight.data.normal_(std=1.0)
+    model.embeddings.word_embeddings.weight.data.normal_(std=0.8)
     report = use_sinusoidal_positions(model)
     assert (report.token_factor, report.scale) == (1, 1)
     model = BERT.build()

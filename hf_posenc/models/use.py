@@ -63,7 +63,8 @@ def use_sinusoidal_positions(
       digit, so every row stays exact.
 
     In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are left alone and
-    the sinusoids are twice as large as they are.
+    the sinusoids are twice as large as they are. Such models still learn to copy later than with learned positions, and
+    a warning names `freeze=False`.
 
     The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and leaves token
     embeddings alone. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
@@ -171,15 +172,10 @@ def use_sinusoidal_positions(
         )
         for table, was in zip(tables, were, strict=True)
     ]
-    spread = None
-    if now := _size(model, tokens):
-        spread = float(parameters[tables[0].name].detach().float().std() / now)
-        if recipe == "paper" and spread > DROWNED and "random" in were:
-            warnings.warn(
-                f"the positions written into {type(model).__name__} are {spread:.0f} times as large as its token "
-                "embeddings, so that it may learn late or nothing: use_sinusoidal_positions(model, recipe='matched')",
-                stacklevel=2,
-            )
+    now = _size(model, tokens)
+    spread = float(parameters[tables[0].name].detach().float().std() / now) if now else None
+    if "random" in were and (remark := _remark(model, tables, recipe, freeze, spread)):
+        warnings.warn(remark, stacklevel=2)
     suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
     adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
     return SinusoidalPositions(
@@ -247,6 +243,24 @@ def _matched(formula: Formula, found: Findings, longest: int, size: float) -> tu
         multiply = max(1.0, 2.0 ** math.floor(math.log2(found.tables[0].tensor.shape[1] ** -0.5 / size)))
     # Sines and cosines have a root mean square of 1 / sqrt(2).
     return Formula(convention, base, 2.0 ** round(math.log2(size * multiply * math.sqrt(2)))), multiply
+
+
+def _remark(
+    model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
+) -> str | None:
+    """Return a warning where training is known to go worse than with learned positions, with the line that helps."""
+    name = type(model).__name__
+    if recipe == "paper" and spread is not None and spread > DROWNED:
+        return (
+            f"the positions written into {name} are {spread:.0f} times as large as its token embeddings, so that it "
+            "may learn late or nothing: use_sinusoidal_positions(model, recipe='matched')"
+        )
+    if freeze and any(table.counts == "decoder_input_ids" for table in tables):
+        return (
+            f"the positions written into {name} are frozen, and encoder-decoders learn to copy and align later with "
+            "frozen positions than with learned ones: use_sinusoidal_positions(model, freeze=False)"
+        )
+    return None
 
 
 def _note(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
