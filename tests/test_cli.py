@@ -294,7 +294,7 @@ def test_check_prints_what_the_audit_finds(model_folder: Path, capsys: pytest.Ca
     assert err == ""
     assert "BertModel: sinusoidal positions" in out
     assert "exact, rounded once to float32" in out
-    assert "used by        vaswani" in out
+    assert "of p / 13^(2i/D)" in out  # the base that suits 40 positions
 
 
 def test_check_says_what_the_checkpoint_lacks(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,8 +63,8 @@ def use_sinusoidal_positions(
       digit, so every row stays exact.
 
     In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are left alone and
-    the sinusoids are twice as large as they are. Such models still learn to copy later than with learned positions, and
-    a warning names `freeze=False`.
+    the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
+    positions, and a warning names `freeze=False`.
 
     The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and leaves token
     embeddings alone. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
@@ -238,7 +238,7 @@ def _matched(formula: Formula, found: Findings, longest: int, size: float) -> tu
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
         base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
     if any(table.counts == "decoder_input_ids" for table in found.tables):
-        size *= 2
+        size *= 1.75
     else:
         multiply = max(1.0, 2.0 ** math.floor(math.log2(found.tables[0].tensor.shape[1] ** -0.5 / size)))
     # Sines and cosines have a root mean square of 1 / sqrt(2).
