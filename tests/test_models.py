@@ -778,9 +778,9 @@ def test_a_table_as_its_models_own_initialiser_draws_it_is_random_and_one_that_m
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         model = Own(BERT.config(max_position_embeddings=512))
-    table = model.embeddings.position_embeddings.weight
-    model._init_weights(model.embeddings.position_embeddings)
-    report = use_paper(model)
+        table = model.embeddings.position_embeddings.weight
+        model._init_weights(model.embeddings.position_embeddings)
+        report = use_paper(model)
     assert report.tables[0].was == "random"
     report.remove()
     with torch.no_grad():

@@ -70,7 +70,8 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): as in `signs_of_training`.
         drawn (`torch.Tensor` `(N, D)`, *optional*): rows that the model's own initialiser draws. Signs that these have
-            too, as where all numbers are positive, count only as far as those of `rows` are clearer.
+            too, as where all numbers are positive, count only if those of `rows` are twice as clear, because one draw
+            differs from the next.
 
     Returns:
         `str`.
@@ -85,7 +86,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
     """
     own = {} if drawn is None else signs_of_training(drawn)
     clear = {
-        sign: (apart - (theirs if (theirs := own.get(sign, (0.0, 0.0))[1]) > _SURE else 0.0), value)
+        sign: (apart - (2 * theirs if (theirs := own.get(sign, (0.0, 0.0))[1]) > _SURE else 0.0), value)
         for sign, (value, apart) in signs_of_training(rows).items()
     }
     if not clear or max(clear.values())[0] <= _SURE:
