@@ -1231,6 +1231,7 @@ def test_a_call_with_defaults_keeps_recorded_sinusoids_also_those_of_the_paper(t
     before = _whole(again)
     report = use_sinusoidal_positions(again)
     assert (report.convention.name, report.base, report.scale) == ("marian", None, 1)
+    assert report.recipe == again.config.sinusoidal_positions["recipe"] == "paper"
     _assert_same(before | {"trains": {}, "config": {}}, _whole(again) | {"trains": {}, "config": {}})
     fresh = BERT.build()
     fresh.config.sinusoidal_positions = model.config.sinusoidal_positions  # as where a saved configuration is used anew

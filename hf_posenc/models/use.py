@@ -134,7 +134,7 @@ def use_sinusoidal_positions(
     recorded, factor = _recorded(model, tables)
     formula, multiply = Formula(chosen, base), 1.0
     if recorded is not None and recipe == "matched" and convention == "vaswani" and base is None:
-        formula = recorded
+        formula, recipe = recorded, getattr(model.config, CONFIG_KEY).get("recipe", "paper")
     elif recipe == "matched":
         longest = max([max_positions or 0, *(table.max_length for table in tables)])
         size = _size(model, tokens) or float(tables[0].tensor.detach().float().std())
