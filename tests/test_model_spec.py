@@ -474,6 +474,7 @@ def test_virtual_tokens_of_peft_take_positions(name: str, head: str, task: str, 
                 wrapped(**inputs)
 
 
+@pytest.mark.filterwarnings("ignore:the positions written into Bart")
 def test_a_model_with_sinusoids_and_more_room_says_so() -> None:
     for name in ("bert", "roberta", "bart"):
         model = FAMILIES[name].build()
