@@ -1,0 +1,46 @@
+# The public names, each written here and nowhere else: `__init__.py` reads this file and loads a name on first use.
+
+from . import audit as audit
+from . import jobs as jobs
+from . import plots as plots
+from . import testing as testing
+from .batch import Batch as Batch
+from .collator import DataCollatorWithPositionalEncoding as DataCollatorWithPositionalEncoding
+from .embedding import PositionalEmbedding as PositionalEmbedding
+from .encodings import ExponentialPositionalEncoding as ExponentialPositionalEncoding
+from .encodings import FourierPositionalEncoding as FourierPositionalEncoding
+from .encodings import LearnedPositionalEncoding as LearnedPositionalEncoding
+from .encodings import NoPositionalEncoding as NoPositionalEncoding
+from .encodings import ScaledSinusoidalPositionalEncoding as ScaledSinusoidalPositionalEncoding
+from .encodings import positional_encoding as positional_encoding
+from .masks import AttentionMask as AttentionMask
+from .masks import additive_mask as additive_mask
+from .masks import look_ahead_mask as look_ahead_mask
+from .masks import padding_mask as padding_mask
+from .masks import padding_mask_from_ids as padding_mask_from_ids
+from .model_spec import ModelSpec as ModelSpec
+from .models import use_sinusoidal_positions as use_sinusoidal_positions
+from .packing import BatchPlan as BatchPlan
+from .packing import PackingPlan as PackingPlan
+from .packing import best_shapes as best_shapes
+from .packing import pack as pack
+from .packing import plan_batches as plan_batches
+from .packing import split_long as split_long
+from .positions import position_ids_from_documents as position_ids_from_documents
+from .positions import position_ids_from_lengths as position_ids_from_lengths
+from .positions import position_ids_from_mask as position_ids_from_mask
+from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
+from .sampling import TokenBudgetMixin as TokenBudgetMixin
+from .sampling import lengths_of as lengths_of
+from .sampling import pack_dataset as pack_dataset
+from .sinusoid import Convention as Convention
+from .sinusoid import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
+from .sinusoid import convert as convert
+from .sinusoid import fixed_bases as fixed_bases
+from .sinusoid import frequencies as frequencies
+from .sinusoid import sinusoidal_encoding as sinusoidal_encoding
+from .tokenization import bpe_merges as bpe_merges
+from .tokenization import train_bpe as train_bpe
+
+__version__: str
+__all__: list[str]
