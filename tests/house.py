@@ -1,0 +1,103 @@
+"""Print the size and the shape of the package: `python -m tests.house [FOLDER]`, for instance of two checkouts.
+
+Counted are lines and modules of `hf_posenc`, modules of fewer than 60 lines, private functions with one caller,
+docstrings that open with a free relative ("What ...", "Whether ...") instead of a noun or a verb, module names that
+occur twice, and the modules inside a room that the tests import instead of the room or a public name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+FREE_RELATIVE = re.compile(r"(What|Whether|How|Where|Who|Whose|Which|When|Of|As|That)\b")
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+
+
+def trees(folder: Path) -> Iterator[tuple[Path, str, ast.Module]]:
+    """Yield path, source and syntax tree of every module below a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        yield path.relative_to(folder), source, ast.parse(source)
+
+
+def free_relatives(package: Path) -> list[str]:
+    """Return the docstrings that open with a free relative, as "module:line: first line"."""
+    found = []
+    for path, _, tree in trees(package):
+        for node in ast.walk(tree):
+            doc = ast.get_docstring(node) if isinstance(node, _DEFINITIONS) else None
+            if doc and FREE_RELATIVE.match(doc):
+                found.append(f"{path}:{getattr(node, 'lineno', 1)}: {doc.splitlines()[0]}")
+    return found
+
+
+def internal_imports(tests: Path, package: Path) -> dict[str, list[str]]:
+    """Return the modules inside rooms that tests import, each with the files that do."""
+    found: dict[str, list[str]] = {}
+    for path, _, tree in trees(tests):
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for name in names:
+                parts = name.split(".")
+                inside = package.joinpath(*parts[1:])
+                is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
+                if parts[0] == "hf_posenc" and len(parts) > 2 and is_module and str(path) not in found.get(name, []):
+                    found.setdefault(name, []).append(str(path))
+    return found
+
+
+def single_callers(package: Path) -> int:
+    """Return the number of private functions that are named once outside of their definition."""
+    uses: Counter[str] = Counter()
+    private = []
+    for _, _, tree in trees(package):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and re.match(r"_[a-z]", node.name):
+                private.append(node.name)
+            elif isinstance(node, ast.Name):
+                uses[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                uses[node.attr] += 1
+    return sum(uses[name] == 1 for name in private)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--list", action="store_true", help="also list what is counted last")
+    given = parser.parse_args()
+    package, tests = given.folder / "hf_posenc", given.folder / "tests"
+    sizes = {path: source.count("\n") for path, source, _ in trees(package)}
+    names = Counter(path.stem for path in sizes if path.stem not in ("__init__", "__main__"))
+    internal, openings = internal_imports(tests, package), free_relatives(package)
+    rooms = Counter[str]()
+    for path, lines in sizes.items():
+        rooms[path.parts[0].removesuffix(".py")] += lines
+    for label, value in {
+        "lines": sum(sizes.values()),
+        "modules": len(sizes),
+        "modules of fewer than 60 lines": sum(lines < 60 for path, lines in sizes.items() if path.stem != "__init__"),
+        "private functions with one caller": single_callers(package),
+        "docstrings that open with a free relative": len(openings),
+        "module names that occur twice": sum(count > 1 for count in names.values()),
+        "internal modules that tests import": len(internal),
+        "lines of tests": sum(source.count("\n") for _, source, _ in trees(tests)),
+    }.items():
+        print(f"{value:7,}  {label}")
+    print("lines by room:", ", ".join(f"{room} {lines:,}" for room, lines in rooms.most_common()))
+    if given.list:
+        print(*openings, *(f"{name}: {', '.join(files)}" for name, files in internal.items()), sep="\n")
+        print(*(name for name, count in names.items() if count > 1))
+
+
+if __name__ == "__main__":
+    main()
