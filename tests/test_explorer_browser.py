@@ -32,6 +32,7 @@ ARTEFACTS = Path(__file__).resolve().parent / "artefacts"
 PATIENCE = 60_000  # milliseconds, for a machine that has other things to do
 
 pytestmark = [
+    pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
 ]
 
