@@ -91,7 +91,6 @@ def test_every_option_reaches_the_job_under_its_keyword(stand_in: Callable[..., 
         "add_special_tokens": (["--no-special-tokens"], False),
         "pack": (["--pack", "2048"], 2048),
         "labels": (["--labels", "causal_lm"], "causal_lm"),
-        "embeddings": (["--embeddings", "384"], 384),
         "on_bad_row": (["--on-bad-row", "skip"], "skip"),
         "workers": (["--workers", "3"], 3),
         "engine": (["--engine", "ray"], "ray"),
@@ -104,8 +103,8 @@ def test_every_option_reaches_the_job_under_its_keyword(stand_in: Callable[..., 
     assert (first.pop("tokenizer"), first.pop("output")) == ("bert", Path("out"))
     assert isinstance(first.pop("progress"), Bar)
     assert first == {name: value for name, (_, value) in options.items()}
-    assert run(*command, "--embeddings", "./model", "--no-columns", "--special-tokens") == 0
-    assert (job.given["embeddings"], job.given["columns"], job.given["add_special_tokens"]) == ("./model", [], True)
+    assert run(*command, "--no-columns", "--special-tokens") == 0
+    assert (job.given["columns"], job.given["add_special_tokens"]) == ([], True)
 
 
 def test_the_options_are_the_keywords_of_the_job_and_mean_nothing_else_where_not_given(
@@ -209,7 +208,7 @@ def test_what_a_job_refuses_is_said_in_options_and_a_fault_of_ours_keeps_its_tra
 
 
 def work(progress: Any) -> None:
-    progress.say("embeddings take 1.2 TB")
+    progress.say("rows have at most 512 tokens")
     progress.start(bytes_total=1_000, bytes_done=400, shards_done=1)
     progress.tick(600, 30_000)
     progress.shard({**RECORD, "rejected": 2})
@@ -226,7 +225,7 @@ def test_where_nobody_looks_only_what_stays_is_said(
         out, err = capsys.readouterr()
         assert err == ""
         lines = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in out.splitlines()]
-        assert lines[0] == "embeddings take 1.2 TB"
+        assert lines[0] == "rows have at most 512 tokens"
         facts = {line[:11].strip(): line[11:] for line in lines[1:]}
         assert [*facts] == ["documents", "rows", "tokens", "shards", "read back"]
         assert (facts["documents"], facts["rows"]) == ("2,000", "1,800")
@@ -393,7 +392,7 @@ import sys, time
 from types import SimpleNamespace
 from hf_posenc.cli import main
 def encode(*_, progress, **__):
-    progress.say("embeddings take 1.2 TB")
+    progress.say("rows have at most 512 tokens")
     progress.start(bytes_total=1_000_000, bytes_done=0, shards_done=0)
     for step in range(2):
         time.sleep(0.6)
@@ -427,7 +426,7 @@ def test_on_a_terminal_a_line_renews_itself_below_what_is_said_and_is_gone_at_th
     lines = watched(_WATCHED)
     drawn = [part for line in lines for part in line.split("\r\x1b[2K")]
     assert any(re.fullmatch(r"█+·+  50%  [\d.]+k tokens/s  0:0\d left  0 shards", part) for part in drawn), drawn
-    assert lines[0].endswith("embeddings take 1.2 TB")
+    assert lines[0].endswith("rows have at most 512 tokens")
     assert sum(line.endswith("a library says so") for line in lines) == 2
     assert "\x1b[?25h" in "".join(lines)  # the cursor is there again
     end = next(number for number, line in enumerate(lines) if "documents" in line)
@@ -437,7 +436,7 @@ def test_on_a_terminal_a_line_renews_itself_below_what_is_said_and_is_gone_at_th
 def test_a_dumb_terminal_gets_no_codes() -> None:
     lines = watched(_WATCHED, TERM="dumb")
     assert "\x1b" not in "".join(lines)
-    assert lines[0] == "embeddings take 1.2 TB"
+    assert lines[0] == "rows have at most 512 tokens"
     assert not any("%" in line for line in lines)
 
 
@@ -545,22 +544,21 @@ def test_refusals_of_the_real_job_are_said_in_options(
 # ------------------------------------------------------------------------------------------------------------- starting
 
 
-def test_ids_are_made_without_torch_and_embeddings_with_it(bert_folder: Path, tmp_path: Path) -> None:
+def test_a_corpus_is_encoded_without_torch(bert_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("I ride\n")
     said = """
 import sys
 from hf_posenc.cli import main
-for arguments in ([], ["--embeddings", "4"]):
-    try:
-        main(["encode", "a.txt", "-t", sys.argv[1], "-o", "out" + "".join(arguments), "--workers", "1", *arguments])
-    except SystemExit as ended:
-        assert not ended.code
-    print("torch" in sys.modules, "torch._C" in sys.modules)
+try:
+    main(["encode", "a.txt", "-t", sys.argv[1], "-o", "out", "--workers", "1"])
+except SystemExit as ended:
+    assert not ended.code
+print("torch" in sys.modules, "torch._C" in sys.modules)
 """
     ran = subprocess.run(
         [sys.executable, "-c", said, bert_folder], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    assert re.findall(r"^(?:True|False) (?:True|False)$", ran.stdout, re.MULTILINE) == ["False False", "True True"]
+    assert re.findall(r"^(?:True|False) (?:True|False)$", ran.stdout, re.MULTILINE) == ["False False"]
 
 
 USES = {  # how a library that is imported is used first

@@ -136,7 +136,7 @@ def test_versions_are_those_of_what_is_installed(tmp_path: Path) -> None:
     }
 
 
-def test_torch_has_a_say_where_there_are_embeddings_and_transformers_where_a_tokenizer_travels_as_its_files(
+def test_the_version_of_transformers_counts_for_a_tokenizer_that_is_sent_as_its_files(
     tmp_path: Path,
 ) -> None:
     from tokenizers import Tokenizer, models
@@ -146,11 +146,8 @@ def test_torch_has_a_say_where_there_are_embeddings_and_transformers_where_a_tok
 
     alone = Travelling.of(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>"))))
     job = Job(tmp_path, alone, text_column="text", text_pair_column=None, carried=pa.schema([]), max_length=8)
-    embeds, files_too = {"vectors": object()}, {"tokenizer": Travelling((object, {}), "1f")}
     assert deciding(job) == LIBRARIES
-    assert deciding(replace(job, **embeds)) == (*LIBRARIES, "torch")
-    assert deciding(replace(job, **files_too)) == (*LIBRARIES, "transformers")
-    assert deciding(replace(job, **embeds, **files_too)) == (*LIBRARIES, "transformers", "torch")
+    assert deciding(replace(job, tokenizer=Travelling((object, {}), "1f"))) == (*LIBRARIES, "transformers")
 
 
 def test_it_is_saved_at_most_about_once_a_second_and_at_the_end(

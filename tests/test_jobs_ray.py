@@ -241,20 +241,6 @@ def test_a_shard_that_only_the_other_machine_sees_is_a_folder_that_is_not_shared
 
 
 @pytest.mark.usefixtures("callers_ray")
-def test_embeddings_are_made_by_actors_with_a_gpu_each_where_ray_has_one(tmp_path: Path) -> None:
-    def show(task: Task) -> None:
-        import ray
-
-        of_mine = ray.get_runtime_context()
-        assert of_mine.get_actor_id() is not None
-        assert of_mine.get_assigned_resources()["GPU"] == 1
-
-    records = list(run_on_ray(writer(tmp_path, before=show), tasks(4), folder=tmp_path, embeds=True))
-    check_all_there(tmp_path, records, tasks(4))
-    assert len({record["process"] for record in records}) == 1
-
-
-@pytest.mark.usefixtures("callers_ray")
 def test_another_cluster_is_refused_while_one_is_connected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"one cluster at a time\n  got: .*, and now 192\.0\.2\.1:6379"):
         list(run_on_ray(writer(tmp_path), tasks(1), folder=tmp_path, address="192.0.2.1:6379"))

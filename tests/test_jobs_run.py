@@ -126,13 +126,10 @@ def test_what_datasets_knows_of_carried_columns_goes_along(
         {"text": texts[:20], "kind": [0, 1] * 10},
         features=datasets.Features({"text": datasets.Value("string"), "kind": names}),
     )
-    for embeddings in (None, 4):
-        out = tmp_path / str(embeddings)
-        encode(rows, wordpiece, out, embeddings=embeddings, workers=1)
-        found = loaded(out)
-        assert found.features["kind"] == names
-        assert list(found["kind"]) == rows["kind"][:]
-        assert embeddings is None or isinstance(found.features["inputs_embeds"], datasets.Array2D)
+    encode(rows, wordpiece, tmp_path / "out", workers=1)
+    found = loaded(tmp_path / "out")
+    assert found.features["kind"] == names
+    assert list(found["kind"]) == rows["kind"][:]
 
 
 @pytest.mark.parametrize("pack", [None, 32])
@@ -468,33 +465,17 @@ def test_limits_and_cuts_are_said(wordpiece: PreTrainedTokenizerBase, corpus: Pa
     assert [str(one.message) for one in warned] == heard.said
 
 
-def test_embeddings_are_stored_and_their_size_is_said_first(
-    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_collator_that_stores_embeddings_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
 ) -> None:
-    heard = Heard()
-    table = torch.nn.Embedding(len(wordpiece), 8)
-    manifest = encode(corpus, wordpiece, tmp_path / "out", embeddings=table, progress=heard, columns=[])
-    assert len(heard.said) == 1
-    assert "32 bytes a token" in heard.said[0]
-    rows = loaded(tmp_path / "out").with_format("torch")
-    collate = DataCollatorWithPositionalEncoding(wordpiece, embedding=table.eval())
-    first = rows[0]
-    assert torch.equal(first["inputs_embeds"], collate([first["input_ids"]])["inputs_embeds"][0])
-    assert manifest.config["embeddings"]["d_model"] == 8
-    monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000}))
-    with pytest.raises(ValueError, match=r"would take about(.|\n)*free in(.|\n)*store ids alone"):
-        encode(corpus, wordpiece, tmp_path / "full", embeddings=table)
-    small = {"embeddings": table, "columns": [], "shard_bytes": SHARD}
-    monkeypatch.undo()
-    encode(corpus, wordpiece, tmp_path / "shards", **small)
-    (tmp_path / "shards" / "shard-000003.parquet").unlink()
-    free = 2 * SHARD * 8 * 4  # a shard is missing, and there is room for one
-    monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free}))
-    assert encode(corpus, wordpiece, tmp_path / "shards", **small).finished
+    collate = DataCollatorWithPositionalEncoding(wordpiece, embedding=4, store_embeddings=True)
+    with pytest.raises(ValueError, match=r"store_embeddings=True\n  fix: collate.replace\(store_embeddings=False\)"):
+        jobs.encode(corpus, collate, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_shard_is_a_64th_of_the_input_within_bounds() -> None:
-    assert sizes.default_shard_bytes(None, None) == 64 << 20
-    assert sizes.default_shard_bytes(10 << 20, None) == 4 << 20
-    assert sizes.default_shard_bytes(1 << 30, None) == 16 << 20
-    assert sizes.default_shard_bytes(1 << 40, None) == 64 << 20
+    assert sizes.default_shard_bytes(None) == 64 << 20
+    assert sizes.default_shard_bytes(10 << 20) == 4 << 20
+    assert sizes.default_shard_bytes(1 << 30) == 16 << 20
+    assert sizes.default_shard_bytes(1 << 40) == 64 << 20

@@ -346,22 +346,3 @@ def test_many_empty_lines_are_tokenised_a_few_at_a_time(wordpiece: PreTrainedTok
     assert record["rows"] == record["rejected"] == 100_000
     assert len(ticks) >= 3
     assert sum(size for size, _ in ticks) == 100_000
-
-
-def test_embeddings_are_stored_as_the_module_makes_them(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    import torch
-
-    from hf_posenc import PositionalEmbedding
-    from hf_posenc.jobs.shards.vectors import Vectors
-
-    table = torch.nn.Embedding(len(wordpiece), 6)
-    vectors = Vectors.of(table, private_copy(wordpiece))
-    for settings in ({}, {"pack": 16, "max_length": 16}):
-        _, made = written(job_of(wordpiece, tmp_path, vectors=vectors, **settings), task_of(TEXTS))
-        for row in made.to_pylist():
-            positions = row.get("position_ids", list(range(row["length"])))
-            with torch.no_grad():
-                expected = PositionalEmbedding(table)(
-                    torch.tensor([row["input_ids"]]), position_ids=torch.tensor([positions])
-                )[0]
-            assert np.array_equal(np.array(row["inputs_embeds"], dtype=np.float32), expected.numpy())

@@ -1,4 +1,4 @@
-"""`dataset.map(collate, **collate.map_arguments(dataset))`: what is stored, held against the batch, and what it takes.
+"""`dataset.map` with the collator: stored rows equal the batch, columns can be removed, the cache is hit.
 
 Beside it the claims about fingerprints that `test_collator_datasets` leaves open.
 """
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding
-from hf_posenc.collator import mapping, saving
+from hf_posenc.collator import saving
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -46,6 +46,10 @@ def _stores(tokenizer: Any, **settings: Any) -> C:
     return C(tokenizer, embedding=table, store_embeddings=True, **settings)
 
 
+def _settings(collate: C, rows: Any, **removed: Any) -> dict[str, Any]:
+    return {"batched": True, "batch_size": 64, "features": collate.features(rows, **removed), **removed}
+
+
 def _check(got: Any, want: Any) -> None:
     """Rows with embeddings are those of the batch, without its padding."""
     for row, values in enumerate(got):
@@ -61,12 +65,10 @@ def _check(got: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("form", [None, "torch", "numpy", "arrow", "pandas"])
 @pytest.mark.parametrize("padding", [True, "max_length"])
-def test_one_line_maps_a_data_set_in_every_format(wordpiece, rows, form: Any, padding: Any) -> None:
+def test_a_data_set_in_every_format_is_mapped(wordpiece, rows, form: Any, padding: Any) -> None:
     collate = _stores(wordpiece, padding=padding, max_length=16)
     formatted = rows.with_format(form)
-    said = collate.map_arguments(formatted)
-    assert said == collate.map_arguments(rows)
-    mapped = formatted.map(collate, **said)
+    mapped = formatted.map(collate, **_settings(collate, formatted))
     shape = (16 if padding == "max_length" else None, 8)
     assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=shape, dtype="float32")
     want = collate(TEXTS)
@@ -75,58 +77,24 @@ def test_one_line_maps_a_data_set_in_every_format(wordpiece, rows, form: Any, pa
 
 
 @pytest.mark.parametrize("form", [None, "torch", "numpy", "arrow"])
-def test_a_stream_is_mapped_by_the_same_line(wordpiece, rows, form: Any) -> None:
+def test_a_stream_is_mapped(wordpiece, rows, form: Any) -> None:
     collate = _stores(wordpiece)
     stream = rows.to_iterable_dataset().with_format(form)
-    said = collate.map_arguments(stream)
-    assert said["batch_size"] == 1000
-    mapped = stream.map(collate, **said)
+    mapped = stream.map(collate, **_settings(collate, stream))
     assert mapped.features["inputs_embeds"] == datasets.Array2D(shape=(None, 8), dtype="float32")
     _check(mapped.with_format("numpy"), collate(TEXTS))
 
 
-def test_a_stream_that_does_not_say_what_it_holds_is_mapped_too(wordpiece) -> None:
-    def lines() -> Any:
-        yield from ({"text": text, "extra": None if text == TEXTS[0] else text} for text in TEXTS)
-
-    stream = datasets.IterableDataset.from_generator(lines)
-    assert stream.features is None
-    ids = C(wordpiece)
-    said = ids.map_arguments(stream)
-    assert "features" not in said
-    assert [len(row["input_ids"]) for row in stream.map(ids, **said)] == [
-        len(ids([text])["input_ids"][0]) for text in TEXTS
-    ]
-    stored = _stores(wordpiece)
-    _check(
-        stream.remove_columns("extra").map(stored, **stored.map_arguments(stream.remove_columns("extra"))),
-        stored(TEXTS),
-    )
-
-
-def test_a_dict_of_splits_is_mapped_by_its_largest_rows(wordpiece, rows) -> None:
-    collate = _stores(wordpiece)
-    long = datasets.Dataset.from_dict({"text": ["I ride bike " * 2_000] * 40, "n": [0] * 40})
-    both = datasets.DatasetDict(short=rows, long=long)
-    few = 2**22
-    said = collate.map_arguments(both, memory=few)
-    assert said["batch_size"] == collate.map_arguments(long, memory=few)["batch_size"] < 40
-    mapped = both.map(collate, **said)
-    assert (len(mapped["short"]), len(mapped["long"])) == (4, 40)
-
-
 def test_embeddings_need_not_be_stored(wordpiece, rows) -> None:
     collate = C(wordpiece)
-    said = collate.map_arguments(rows)
-    assert (said["batch_size"], said["batched"]) == (1000, True)
-    assert rows.map(collate, **said).features == said["features"]
+    assert rows.map(collate, batched=True).features == collate.features(rows)
 
 
 @pytest.mark.parametrize("form", [None, "arrow"])
 def test_what_overflows_is_mapped_without_columns_removed(wordpiece, form: Any) -> None:
     rows = datasets.Dataset.from_dict({"text": ["I ride bike and so on " * 9, "a"], "n": [1, 2]}).with_format(form)
     collate = _stores(wordpiece, max_length=8, return_overflowing_tokens=True, stride=2)
-    mapped = rows.map(collate, **collate.map_arguments(rows)).with_format("numpy")
+    mapped = rows.map(collate, **_settings(collate, rows)).with_format("numpy")
     assert len(mapped) > 2
     assert mapped["n"][:].tolist() == [1] * (len(mapped) - 1) + [2]
     assert [len(row["inputs_embeds"]) for row in mapped] == mapped["length"][:].tolist()
@@ -135,9 +103,7 @@ def test_what_overflows_is_mapped_without_columns_removed(wordpiece, form: Any) 
 def test_an_empty_data_set_is_mapped(wordpiece) -> None:
     empty = datasets.Dataset.from_dict({"text": []})
     collate = _stores(wordpiece)
-    said = collate.map_arguments(empty)
-    assert said == {"batched": True, "batch_size": 1000}
-    assert len(empty.map(collate, **said)) == 0
+    assert len(empty.map(collate, batched=True, batch_size=64)) == 0
 
 
 def test_features_are_told_of_tables_and_data_frames_as_well(wordpiece, rows) -> None:
@@ -248,15 +214,6 @@ def test_input_columns_without_batched_are_told_of_it(wordpiece, rows, stream: b
         list((rows.to_iterable_dataset() if stream else rows).map(C(wordpiece), input_columns="text"))
 
 
-@pytest.mark.parametrize("form", ["arrow", "pandas"])
-def test_tables_keep_their_columns_in_map_which_the_arguments_for_it_say(wordpiece, rows, form: str) -> None:
-    tables, collate = rows.with_format(form), C(wordpiece)
-    assert set(tables.map(collate, batched=True, remove_columns=["n"]).column_names) == MADE | {"text", "n"}
-    with pytest.raises(ValueError, match=r"removes no columns of a data set whose batches are tables") as refused:
-        collate.map_arguments(datasets.DatasetDict(a=rows, b=tables), remove_columns=["n"])
-    assert ".remove_columns(['n'])" in str(refused.value)
-
-
 def test_plain_columns_and_transforms_keep_every_column(wordpiece, rows) -> None:
     collate = C(wordpiece)
     assert set(collate({"text": TEXTS, "n": [1, 2, 3, 4]})) == MADE | {"text", "n"}
@@ -266,90 +223,15 @@ def test_plain_columns_and_transforms_keep_every_column(wordpiece, rows) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_arguments_for_map_remove_columns_and_leave_them_out_of_the_features(wordpiece, rows, stream) -> None:
+def test_removed_columns_are_left_out_of_the_features(wordpiece, rows, stream) -> None:
     for collate in (C(wordpiece), _stores(wordpiece)):
         given = rows.to_iterable_dataset() if stream else rows
-        said = collate.map_arguments(given, remove_columns=["text", "n"])
-        mapped = given.map(collate, **said)
-        assert mapped.features == said["features"]
+        settings = _settings(collate, given, remove_columns=["text", "n"])
+        mapped = given.map(collate, **settings)
+        assert mapped.features == settings["features"]
         assert "text" not in mapped.features
-        assert set(next(iter(mapped))) == set(said["features"])
+        assert set(next(iter(mapped))) == set(settings["features"])
         assert collate.features(rows, remove_columns="n").keys() == collate.features(rows).keys() - {"n"}
-
-
-# ------------------------------------------------------------------------------------------------------ bytes, not rows
-
-
-def test_batches_are_counted_in_bytes(wordpiece) -> None:
-    short = datasets.Dataset.from_dict({"text": ["I ride bike"] * 3000})
-    long = datasets.Dataset.from_dict({"text": ["I ride bike " * 400] * 100})
-    ids = C(wordpiece)
-    assert ids.map_arguments(short)["batch_size"] == 1000
-    few = 2**23
-    assert 1 < ids.map_arguments(long, memory=few)["batch_size"] < 100
-    stored = _stores(wordpiece)
-    assert (
-        stored.map_arguments(long, memory=few)["batch_size"]
-        < ids.map_arguments(long, memory=few)["batch_size"]
-        < C(wordpiece, max_length=64).map_arguments(long, memory=few)["batch_size"]
-    )
-    pieces = C(wordpiece, return_overflowing_tokens=True)
-    assert pieces.map_arguments(long, memory=few)["batch_size"] < ids.map_arguments(long, memory=few)["batch_size"]
-    sizes = [ids.map_arguments(long, memory=2**bits)["batch_size"] for bits in (10, 22, 24, 26, 30)]
-    assert sizes == sorted(sizes)
-    assert (sizes[0], sizes[-1]) == (1, 1000)
-
-
-def test_the_longest_neighbours_decide_also_after_sorting_and_shuffling(wordpiece) -> None:
-    texts = ["a"] * 2000 + ["I ride bike " * 2_000] * 50
-    together = datasets.Dataset.from_dict({"text": texts})
-    spread = together.select(
-        [place for long in range(50) for place in (*range(40 * long, 40 * long + 40), 2000 + long)]
-    )
-    collate = C(wordpiece)
-    assert collate.map_arguments(together, memory=2**22)["batch_size"] < 50
-    assert collate.map_arguments(spread, memory=2**22)["batch_size"] >= 50
-    assert collate.map_arguments(together.select(range(2000)), memory=2**22)["batch_size"] == 1000
-
-
-def test_columns_that_are_carried_count_and_so_do_ids_that_came(wordpiece) -> None:
-    carried = datasets.Dataset.from_dict({"text": ["a"] * 50, "bytes": [b"x" * 10**6] * 50})
-    assert C(wordpiece).map_arguments(carried)["batch_size"] == 20
-    ids = datasets.Dataset.from_dict({"input_ids": [[5] * 20_000] * 50})
-    assert C(wordpiece).map_arguments(ids, memory=2**20)["batch_size"] < 50
-
-
-def test_a_long_data_set_is_weighed_in_parts(wordpiece, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = datasets.Dataset.from_dict({"text": ["I ride bike " * 200] * 500})
-    want = C(wordpiece).map_arguments(rows, memory=2**22)["batch_size"]
-    monkeypatch.setattr(mapping, "_STRETCHES", 5)
-    monkeypatch.setattr(mapping, "_STRETCH", 20)
-    assert C(wordpiece).map_arguments(rows, memory=2**22)["batch_size"] == want < 100
-
-
-def test_columns_of_a_stream_that_arrow_cannot_hold_are_left_to_map(wordpiece) -> None:
-    stream = datasets.IterableDataset.from_generator(lambda: ({"text": text, "odd": object()} for text in TEXTS))
-    assert C(wordpiece).map_arguments(stream)["batch_size"] == 1000
-
-
-def test_nonsense_is_refused_with_the_way_out(wordpiece, rows) -> None:
-    collate = C(wordpiece)
-    for memory in (0, -5, True, 1.5, "64MB", None):
-        with pytest.raises(ValueError, match=r"memory must be a positive whole number of bytes"):
-            collate.map_arguments(rows, memory=memory)
-    for given in (TEXTS, {"text": TEXTS}, None, "imdb"):
-        with pytest.raises(TypeError, match=r"the data set that is to be mapped[\s\S]*map_arguments\(dataset\)"):
-            collate.map_arguments(given)
-    with pytest.raises(ValueError, match="body"):
-        collate.replace(text_column="body").map_arguments(rows)
-
-
-def test_a_bad_row_is_left_for_map_to_name(wordpiece) -> None:
-    bad = datasets.Dataset.from_dict({"text": [*TEXTS, *TEXTS, None]})
-    collate = C(wordpiece)
-    said = collate.map_arguments(bad)
-    with pytest.raises(TypeError, match="row 8 of column 'text' is NoneType"):
-        bad.map(collate, **said)
 
 
 # -------------------------------------------------------------------------------------------------------- fingerprints
@@ -383,18 +265,17 @@ def test_a_map_with_embeddings_hits_the_cache_until_the_table_changes(wordpiece,
     rows.save_to_disk(tmp_path / "rows")
     on_disk = datasets.load_from_disk(tmp_path / "rows")
     collate = _stores(wordpiece)
-    first = on_disk.map(collate, **collate.map_arguments(on_disk))
+    first = on_disk.map(collate, **_settings(collate, on_disk))
     collate(TEXTS)
     again = pickle.loads(pickle.dumps(collate))
-    assert on_disk.map(again, **again.map_arguments(on_disk))._fingerprint == first._fingerprint
+    assert on_disk.map(again, **_settings(again, on_disk))._fingerprint == first._fingerprint
     with torch.no_grad():
         collate.embedding.weight[7, 3] += 1
-    changed = on_disk.map(collate, **collate.map_arguments(on_disk))
+    changed = on_disk.map(collate, **_settings(collate, on_disk))
     assert changed._fingerprint != first._fingerprint
 
 
-def test_a_table_of_many_megabytes_is_told_by_its_digest(wordpiece) -> None:
-    """How fast that is, is measured by `tests.benchmarks.storing`."""
+def test_a_table_of_many_megabytes_is_pickled_as_its_digest(wordpiece) -> None:
     table = nn.Embedding.from_pretrained(torch.randn(30_000, 300))
     assert len(pickle.dumps(C(wordpiece, embedding=table))) < 2**20
     assert len(pickle.dumps(C(wordpiece, embedding=table, store_embeddings=True))) > table.weight.nbytes

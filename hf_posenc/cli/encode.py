@@ -40,7 +40,6 @@ OPTIONS = {
     "add_special_tokens": "--special-tokens/--no-special-tokens",
     "pack": "--pack",
     "labels": "--labels",
-    "embeddings": "--embeddings",
     "on_bad_row": "--on-bad-row",
     "workers": "--workers",
     "engine": "--engine",
@@ -138,14 +137,6 @@ def encode(
         str | None,
         typer.Option(metavar="causal_lm", help="Store labels as well.", rich_help_panel=_TOKENS),
     ] = None,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WIDTH_OR_MODEL",
-            help="Store embeddings with positions as well: random ones of a width, or those of a model.",
-            rich_help_panel=_TOKENS,
-        ),
-    ] = None,
     shard_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Text in a shard, such as 64MB, 512KB or 1GiB.", rich_help_panel=_OUTPUT),
@@ -179,7 +170,6 @@ def encode(
         "add_special_tokens": special_tokens,
         "pack": pack,
         "labels": labels,
-        "embeddings": int(embeddings) if embeddings and embeddings.lstrip("-").isdecimal() else embeddings,
         "on_bad_row": on_bad_row,
         "workers": workers,
         "engine": engine,

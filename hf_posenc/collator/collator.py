@@ -343,44 +343,6 @@ class DataCollatorWithPositionalEncoding(Settings):
             embedded = length, module.d_model, str(self._table.stored_dtype).removeprefix("torch.")
         return features_of(columns, known, embedded)
 
-    def map_arguments(
-        self, dataset: Any, *, memory: int = mapping.MEMORY, remove_columns: str | Sequence[str] = ()
-    ) -> dict[str, Any]:
-        r"""Return arguments for `dataset.map`: `dataset.map(collate, **collate.map_arguments(dataset))`.
-
-        By itself `map` takes 1000 rows at a time, however long they are: with embeddings that is hundreds of MB more at
-        the peak, and slower. Here a batch has as many as fit into `memory`, long documents few and short ones 1000.
-
-        Args:
-            dataset (`datasets.Dataset`, `IterableDataset`, or a `DatasetDict` of them): what is to be mapped. Its rows
-                are weighed where they lie, and a few of them tokenised; of a stream, the first ones stand for all.
-            memory (`int`, *optional*, defaults to 64 MiB): about how many bytes a batch may take in each process.
-            remove_columns (`str` or sequence of `str`, *optional*): as in `map`. Give it here rather than to `map`,
-                which fills columns that are removed, and in `features`, with None.
-
-        Returns:
-            `dict` of `batched`, `batch_size` and, where they are known, `features`; `remove_columns` where given. A
-            batch of one row may take more than `memory`.
-
-        Raises:
-            TypeError: if it is no data set.
-            ValueError: if `memory` is no positive integer; for rows that `columns` refuses; for `remove_columns` of
-                tables, which `map` ignores.
-
-        Example:
-            >>> from datasets import Dataset
-            >>> from tokenizers import Tokenizer, models
-            >>> words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hi": 2}, unk_token="[UNK]"))
-            >>> collate = DataCollatorWithPositionalEncoding(words)
-            >>> rows = Dataset.from_dict({"text": ["hi"] * 3})
-            >>> collate.map_arguments(rows)["batch_size"]
-            1000
-        """
-        embedded = self._table.stored_bytes if self.store_embeddings else 0
-        return mapping.arguments(
-            mapping.Mapped(self, self._stage, embedded), dataset, self.features, memory, remove_columns
-        )
-
     @property
     def model_input_names(self) -> list[str]:
         """What the tokenizer says that its models read; `Trainer(processing_class=collate)` asks for it."""

@@ -18,8 +18,6 @@ from .job import OnBadRow, TooLong
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .shards.vectors import Vectors
-
 
 _MOST_IDS = 2**31  # int32
 
@@ -46,16 +44,13 @@ class Asked:
     first_position: int
     labels: Any
     on_bad_row: OnBadRow
-    vectors: Vectors | None
     told: tuple[str, ...]
 
     def settings(self) -> dict[str, Any]:
         """What the manifest keeps of them: all that decides the bytes, as JSON values."""
         names = ["text_column", "text_pair_column", "max_length", "too_long", "stride", "add_special_tokens", "pack"]
         names += ["first_position", "labels", "on_bad_row"]
-        vectors = self.vectors
-        embeddings = None if vectors is None else {"d_model": vectors.d_model, "digest": vectors.digest}
-        return {**{name: getattr(self, name) for name in names}, "embeddings": embeddings}
+        return {name: getattr(self, name) for name in names}
 
     def travelling(self) -> Travelling:
         """The tokenizer as it is sent to workers."""
@@ -73,15 +68,14 @@ def asked_for(
     add_special_tokens: bool | None,
     pack: int | None,
     labels: str | None,
-    embeddings: Any,
     on_bad_row: OnBadRow,
 ) -> Asked:
     r"""Checks the settings, and fills in those that were not given: a collator's own, or the defaults.
 
     Args:
-        tokenizer: what `private_copy` takes, or a `DataCollatorWithPositionalEncoding`.
-        text_column, text_pair_column, max_length, too_long, stride, add_special_tokens, pack, labels, embeddings,
-            on_bad_row: as in `encode`; `None` where nothing was said.
+        tokenizer: as in `private_copy`, or a `DataCollatorWithPositionalEncoding`.
+        text_column, text_pair_column, max_length, too_long, stride, add_special_tokens, pack, labels, on_bad_row: as in
+            `encode`; `None` if not given.
 
     Returns:
         `Asked`.
@@ -97,12 +91,10 @@ def asked_for(
     pack = given.get("pack") if pack is None else whole_number("pack", pack, example=2048)
     stride = given.get("stride", 0) if stride is None else whole_number("stride", stride, at_least=0, example=64)
     _check_together(too_long, stride, pack, on_bad_row)
-    vectors = _vectors(embeddings if embeddings is not None else given.get("embeddings"), mine, given)
     limits = {
         "the tokenizer": stated_limit(mine),
         "the collator": given.get("max_length"),
         "a packed row": pack,
-        "the encoding": None if vectors is None else vectors.max_length,
     }
     limit, told = _limit(max_length, limits)
     adds = given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens
@@ -118,10 +110,9 @@ def asked_for(
         stride=stride,
         add_special_tokens=adds,
         pack=pack,
-        first_position=given.get("first_position", 0) if vectors is None else vectors.first_position,
+        first_position=given.get("first_position", 0),
         labels=labels,
         on_bad_row=on_bad_row,
-        vectors=vectors,
         told=told,
     )
 
@@ -216,6 +207,11 @@ def _of_collator(collate: Any) -> dict[str, Any]:
     for name, fix in (
         ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
         ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
+        (
+            "store_embeddings",
+            "collate.replace(store_embeddings=False): embeddings are made from ids faster than a disk reads them; "
+            "or dataset.map(collate, batched=True, batch_size=64)",
+        ),
     ):
         if getattr(collate, name):
             raise ValueError(
@@ -224,12 +220,9 @@ def _of_collator(collate: Any) -> dict[str, Any]:
     if collate.labels == "masked_lm":
         raise ValueError(_drawn_anew())
     from ..collator.fitting import numbering
-    from ..embedding import PositionalEmbedding
     from ..sinusoid import resolve_convention
 
     first, _ = numbering(collate.model, resolve_convention(collate.convention), embeds=collate.embedding is not None)
-    encoding = {name: getattr(collate, name) for name in ("convention", "base", "scale")}
-    brings = isinstance(collate.embedding, PositionalEmbedding)
     cuts = collate.truncation not in (False, "do_not_truncate")
     return {
         "text_column": collate.text_column,
@@ -240,14 +233,4 @@ def _of_collator(collate: Any) -> dict[str, Any]:
         "add_special_tokens": collate.add_special_tokens,
         "pack": collate.max_length if collate.packing else None,
         "first_position": first,
-        "embeddings": collate.embedding if collate.store_embeddings else None,
-        "encoding": {"seed": collate.seed or 0, **({} if brings else encoding)},
     }
-
-
-def _vectors(embeddings: Any, tokenizer: PreTrainedTokenizerBase, given: dict[str, Any]) -> Vectors | None:
-    if embeddings is None:
-        return None
-    from .shards.vectors import Vectors
-
-    return Vectors.of(embeddings, tokenizer, **given.get("encoding", {}))

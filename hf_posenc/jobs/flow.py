@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from .output.rejects import join_rejected
 from .progress import Progress
 from .shards.layout import schema_of
 from .shards.shard import ShardWriter
-from .sizes import check_room, default_shard_bytes, stored_bytes
+from .sizes import default_shard_bytes
 from .sources import Sources
 from .task import Task
 
@@ -70,14 +69,11 @@ class Flow:
             first_position=asked.first_position,
             labels=asked.labels,
             on_bad_row=asked.on_bad_row,
-            vectors=asked.vectors,
         )
         schema = schema_of(self._job)
         carried = [] if asked.pack is not None else sources.schema.names
         _check_names(schema.names[: len(schema.names) - len(carried)], carried)
-        self._shard_bytes = (
-            shard_bytes or _earlier_shard_bytes(folder) or default_shard_bytes(sources.size, asked.vectors)
-        )
+        self._shard_bytes = shard_bytes or _earlier_shard_bytes(folder) or default_shard_bytes(sources.size)
         self._manifest = Manifest.open(
             folder,
             config={
@@ -130,8 +126,6 @@ class Flow:
         """The shards that are missing, each noted as soon as it is there."""
         tasks = self._sources.tasks(self._shard_bytes, done)
         bytes_done = sum(self._manifest.shards[shard].get("read", 0) for shard in done)
-        if self._asked.vectors is not None:
-            tasks = self._told_of_size(tasks, bytes_done)
         records = self._records(tasks, engine, workers, address)
         self._progress.start(bytes_total=self._sources.size, bytes_done=bytes_done, shards_done=len(done))
         try:
@@ -158,19 +152,8 @@ class Flow:
                 libraries=self._manifest.libraries,
                 workers=workers,
                 address=address,
-                embeds=self._job.vectors is not None,
             )
         return run_local(self._job, tasks, workers=workers or _cores(), tick=self._progress.tick)
-
-    def _told_of_size(self, tasks: Iterator[Task], bytes_done: int) -> Iterator[Task]:
-        """The same tasks, once it has been said how large the embeddings will be, and seen that there is room."""
-        first = next(tasks, None)
-        if first is None:
-            return tasks
-        stored = stored_bytes(self._job, first, self._sources.size, bytes_done)
-        self._progress.say(stored.words)
-        check_room(stored, self._job.folder)
-        return chain([first], tasks)
 
     def _totals(self) -> dict[str, int]:
         records = self._manifest.shards.values()

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..tokenization.travelling import Travelling
-    from .shards.vectors import Vectors
 
 OnBadRow = Literal["error", "skip", "keep-empty"]
 TooLong = Literal["truncate", "split", "error"]
@@ -36,7 +35,6 @@ class Job:
         first_position (`int`): the position of a document's first token.
         labels (`"causal_lm"`, *optional*): store labels besides.
         on_bad_row (`str`): what a bad row gets: `"error"`, `"skip"`, `"keep-empty"`.
-        vectors (`Vectors`, *optional*): makes embeddings.
     """
 
     folder: Path
@@ -52,4 +50,3 @@ class Job:
     first_position: int = 0
     labels: Literal["causal_lm"] | None = None
     on_bad_row: OnBadRow = "error"
-    vectors: Vectors | None = None

@@ -21,7 +21,7 @@ class Progress:
     """
 
     def say(self, message: str) -> None:
-        """What matters before the work begins: the size of embeddings, a limit that is not the one asked for."""
+        """What matters before the work begins: a limit that is not the one asked for."""
         warnings.warn(message, stacklevel=2)
 
     def lost(self, message: str) -> None:

@@ -38,7 +38,6 @@ def encode(
     add_special_tokens: bool | None = None,
     pack: int | None = None,
     labels: Literal["causal_lm"] | None = None,
-    embeddings: Any = None,
     on_bad_row: OnBadRow = "error",
     workers: int | None = None,
     engine: Literal["local", "ray"] = "local",
@@ -58,7 +57,7 @@ def encode(
             Hub. Text (a document a line), JSON lines, CSV, Parquet, Arrow, compressed or not; sets that `save_to_disk`
             wrote. They are streamed, and are to stay as they are until the end.
         tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): a collator brings its own
-            settings for columns, limits, pieces of long texts, packing and stored embeddings.
+            settings for columns, limits, pieces of long texts and packing.
         output (`str` or `Path`): a folder; new, or that of an earlier run of the same job.
         text_column, text_pair_column (`str`, *optional*): where the texts stand; `"text"` by default.
         columns (sequence of `str`, *optional*): the further columns to carry; all by default, none with `pack`.
@@ -73,8 +72,6 @@ def encode(
         add_special_tokens (`bool`, *optional*): as transformers spells it.
         pack (`int`, *optional*): several documents share a row of at most so many tokens; `position_ids` restart.
         labels (`"causal_lm"`, *optional*): store the labels too. Masked ones are drawn when a batch is made.
-        embeddings (`int`, `str`, `nn.Embedding` or `PositionalEmbedding`, *optional*): store `inputs_embeds` too: of
-            random numbers in that width, of that model's table, or of a table. They take hundreds of times the text.
         on_bad_row (*optional*, defaults to `"error"`): what a document gets that cannot be read, or has no tokens:
             `"error"` ends the run, naming file, line and reason; `"skip"` leaves it out; `"keep-empty"` keeps an empty
             text in its place. The last two list it in `rejected.jsonl`.
@@ -84,7 +81,7 @@ def encode(
         shard_bytes (`int`, *optional*): about how much text goes into a shard; by default a 64th of the input, at least
             4 MB and at most 64 MB.
         progress (`Progress`, *optional*): is told how it goes. By default what matters is a warning: a limit below the
-            one asked for, the size of embeddings, documents that were cut.
+            one asked for, documents that were cut.
 
     Returns:
         `Manifest`: `.totals` (rows, documents, tokens, …), `.shards`, `.folder`.
@@ -118,7 +115,6 @@ def encode(
         add_special_tokens=add_special_tokens,
         pack=pack,
         labels=labels,
-        embeddings=embeddings,
         on_bad_row=on_bad_row,
     )
     sources = open_sources(

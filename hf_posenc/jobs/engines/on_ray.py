@@ -39,7 +39,6 @@ def run_on_ray(
     folder: Path,
     workers: int | None = None,
     address: str | None = None,
-    embeds: bool = False,
     libraries: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     r"""Writes a shard for each task, on Ray.
@@ -54,8 +53,6 @@ def run_on_ray(
         workers (`int`, *optional*): how many tasks are written at once at most; by default one a core of Ray's.
         address (`str`, *optional*): of a cluster: `"auto"`, `"host:6379"`, `"ray://host:10001"`. By default
             `RAY_ADDRESS`; where that is not set either, Ray is started here.
-        embeds (`bool`, *optional*, defaults to `False`): the writer uses an accelerator where it finds one: it runs in
-            actors with a GPU each, if Ray has GPUs.
         libraries (mapping, *optional*): versions that every machine must have, as `libraries.installed` tells them; by
             default those that every job depends on, as they are here.
 
@@ -74,11 +71,10 @@ def run_on_ray(
         >>> records = run_on_ray(writer, tasks, folder=Path("/shared/out"), address="auto")  # doctest: +SKIP
     """
     with connected(address, workers) as ray:
-        cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
+        cpus = int(ray.cluster_resources().get("CPU", 0))
         if not cpus:
             raise RuntimeError(explain("Ray needs a CPU to work on", got=0, fix="ray.init(num_cpus=2)"))
-        slots = gpus if embeds and gpus else cpus
-        at_once = min(workers or slots, slots)
+        at_once = min(workers or cpus, cpus)
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "max_concurrency": 10_000}
         desk = ray.remote(Desk).options(**options).remote()
         # Beyond those being written: the next one for each where they are few, for every fourth where they are many.
@@ -89,7 +85,7 @@ def run_on_ray(
             "folder": folder,
             "versions": dict(libraries or installed()),
         }
-        how = _placed(ray.data, clerk, cpus, at_once, on_gpus=embeds and gpus > 0)
+        how = _placed(ray.data, clerk, cpus, at_once)
         feeder.start()
         with contextlib.closing(_stream(ray, desk, how)) as tables:
             try:
@@ -99,12 +95,8 @@ def run_on_ray(
                 feeder.close()
 
 
-def _placed(data: Any, clerk: dict[str, Any], cpus: int, at_once: int, *, on_gpus: bool) -> dict[str, Any]:
+def _placed(data: Any, clerk: dict[str, Any], cpus: int, at_once: int) -> dict[str, Any]:
     """The arguments of `map_batches` that say where a clerk runs."""
-    if on_gpus:
-        # From one upwards: a pool that waits for more actors than there is room for waits for ever.
-        pool = data.ActorPoolStrategy(min_size=1, max_size=at_once)
-        return {"fn": Clerk, "fn_constructor_kwargs": clerk, "num_gpus": 1, "compute": pool}
     # Tasks rather than actors: they use whatever core is free, and their processes are kept for the next one.
     pool = data.TaskPoolStrategy(size=at_once if at_once < cpus else None)
     return {"fn": Clerk(**clerk), "num_cpus": 1, "compute": pool}

@@ -188,7 +188,7 @@ def _reading(manifest: Manifest) -> str:
     name = manifest.tokenizer.get("name") or "the/tokenizer"
     columns = manifest.config.get("columns") or {}
     labels = "" if "labels" in columns else ', labels="causal_lm"'
-    own = [one for one in ("input_ids", "token_type_ids", "position_ids", "labels", "inputs_embeds") if one in columns]
+    own = [one for one in ("input_ids", "token_type_ids", "position_ids", "labels") if one in columns]
     carried = sorted(set(columns) - {*own, "length"})
     rows = f"dataset.select_columns({json.dumps(own)})" if carried else "dataset"
     code = f"""

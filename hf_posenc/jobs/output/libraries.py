@@ -22,13 +22,13 @@ def deciding(job: Job) -> tuple[str, ...]:
     r"""The libraries that have a say in what this job writes.
 
     Args:
-        job (`Job`): with embeddings, PyTorch has one too; with a tokenizer that travels as its files, transformers.
+        job (`Job`): with a tokenizer that travels as its files, transformers has one too.
 
     Returns:
         `tuple` of `str`: names of distributions, for `installed`.
     """
     tokenizer = () if job.tokenizer is None or isinstance(job.tokenizer.sent, RustAlone) else ("transformers",)
-    return (*LIBRARIES, *tokenizer, *(() if job.vectors is None else ("torch",)))
+    return (*LIBRARIES, *tokenizer)
 
 
 def installed(names: Iterable[str] = LIBRARIES) -> dict[str, str]:

@@ -28,7 +28,6 @@ _FEATURES = b"huggingface"
 
 # The most that a row group holds, because readers take it whole.
 _GROUP_BYTES = 16 << 20
-_GROUP_BYTES_WITH_VECTORS = 64 << 20
 
 
 def schema_of(job: Job) -> pa.Schema:
@@ -38,7 +37,7 @@ def schema_of(job: Job) -> pa.Schema:
         job (`Job`): what is asked for.
 
     Returns:
-        `pyarrow.Schema`; what `datasets` knows of carried columns goes along, and embeddings say what they are.
+        `pyarrow.Schema`; what `datasets` knows of carried columns goes along.
     """
     fields = [pa.field("input_ids", _TOKENS)]
     if job.text_pair_column is not None:
@@ -47,8 +46,6 @@ def schema_of(job: Job) -> pa.Schema:
         fields.append(pa.field("position_ids", _TOKENS))
     if job.labels is not None:
         fields.append(pa.field("labels", _TOKENS))
-    if job.vectors is not None:
-        fields.append(job.vectors.field()[0])
     fields.append(pa.field("length", _TOKEN))
     if job.pack is None:  # a packed row is of several documents
         fields += list(job.carried)
@@ -70,12 +67,10 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
         Tables of that schema, none without rows.
     """
     rows = _plain(job, block) if job.pack is None else _packed(job, block, job.pack, seed)
-    each = 4 if job.vectors is None else job.vectors.bytes_per_token
-    most = _GROUP_BYTES if job.vectors is None else _GROUP_BYTES_WITH_VECTORS
-    sizes = rows.ids.lengths * each
+    sizes = rows.ids.lengths * 4
     if rows.carried is not None:
         sizes = sizes + rows.carried.nbytes // max(len(rows.carried), 1)
-    for start, stop in runs(sizes, most):
+    for start, stop in runs(sizes, _GROUP_BYTES):
         yield _table(job, rows, start, stop, schema)
 
 
@@ -119,8 +114,6 @@ def _table(job: Job, rows: _Rows, start: int, stop: int, schema: pa.Schema) -> p
         made["position_ids"] = _lists(positions)
     if job.labels is not None:
         made["labels"] = _lists(_labels(rows, start, stop))
-    if job.vectors is not None:
-        made["inputs_embeds"] = job.vectors.column(ids, positions)
     if rows.carried is not None and rows.sample is not None:
         carried = rows.carried.take(pa.array(rows.sample[start:stop]))
         made.update({name: carried.column(name) for name in carried.column_names})

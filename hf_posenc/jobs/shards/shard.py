@@ -1,6 +1,6 @@
 """One task to one shard: row groups of tokenised documents as a Parquet file, and figures of what is in it.
 
-Runs in a worker; NumPy and Arrow only, unless embeddings are asked for.
+Runs in a worker; NumPy and Arrow only.
 """
 
 from __future__ import annotations
