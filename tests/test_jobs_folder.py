@@ -381,11 +381,11 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path, below: str) -> None:
 
 def test_what_an_interrupted_run_left_aside_is_removed_and_nothing_else(tmp_path: Path) -> None:
     ours = [
-        ".shard-000003.parquet.12-0a1b2c3d.aside",
-        "..rejected-000003.jsonl.12-0a1b2c3d.aside",
-        ".manifest.json.12-0a1b2c3d.aside",
-        ".README.md.1-ffffffff.aside",
-        ".rejected.jsonl.1-ffffffff.aside",
+        ".shard-000003.parquet.12-0a1b2c3d.tmp",
+        "..rejected-000003.jsonl.12-0a1b2c3d.tmp",
+        ".manifest.json.12-0a1b2c3d.tmp",
+        ".README.md.1-ffffffff.tmp",
+        ".rejected.jsonl.1-ffffffff.tmp",
     ]
     kept = [
         "manifest.json",
@@ -393,8 +393,8 @@ def test_what_an_interrupted_run_left_aside_is_removed_and_nothing_else(tmp_path
         ".rejected-000000.jsonl",
         "notes.txt",
         ".shard-000003.parquet.tmp",
-        ".notes.txt.12-0a1b2c3d.aside",
-        "shard-000003.parquet.12-0a1b2c3d.aside",
+        ".notes.txt.12-0a1b2c3d.tmp",
+        "shard-000003.parquet.12-0a1b2c3d.tmp",
     ]
     for name in [*ours, *kept]:
         (tmp_path / name).touch()
@@ -408,17 +408,17 @@ def test_what_an_interrupted_run_left_aside_is_removed_and_nothing_else(tmp_path
 
 def test_a_folder_that_cannot_be_cleared_is_not_kept_locked(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").touch()
-    (tmp_path / ".README.md.1-ffffffff.aside").mkdir()
-    with pytest.raises(OSError, match="aside"), Folder(tmp_path):
+    (tmp_path / ".README.md.1-ffffffff.tmp").mkdir()
+    with pytest.raises(OSError, match=r"\.tmp"), Folder(tmp_path):
         pass
-    (tmp_path / ".README.md.1-ffffffff.aside").rmdir()
+    (tmp_path / ".README.md.1-ffffffff.tmp").rmdir()
     with Folder(tmp_path):
         pass
 
 
 def test_what_a_run_killed_before_its_manifest_left_is_no_foreign_file(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("1 host\n")
-    (tmp_path / ".manifest.json.12-0a1b2c3d.aside").touch()
+    (tmp_path / ".manifest.json.12-0a1b2c3d.tmp").touch()
     with Folder(tmp_path):
         assert names(tmp_path) == [".lock"]
 

@@ -30,6 +30,7 @@ REPO = Path(__file__).resolve().parent.parent
 # import it.
 ROOMS = [
     "_explain",
+    "_files",
     "_arrow",
     "corpus",
     "_huggingface",
@@ -57,7 +58,7 @@ ROOMS = [
 # Modules that belong to a room although they stand outside of its folder.
 ROOM_OF = {"__main__": "cli"}
 HEAVY = {"transformers", "datasets", "ray", "gradio", "pyarrow", "matplotlib"}
-NUMPY_ONLY = {"_explain", "_arrow", "corpus", "_huggingface", "ragged", "packing"}
+NUMPY_ONLY = {"_explain", "_files", "_arrow", "corpus", "_huggingface", "ragged", "packing"}
 
 # --------------------------------------------------------------------------------------------------- reading the source
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 from .._explain import explain, shorten
+from .._files import atomic_write
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.encoding import is_plain_fast
@@ -87,7 +88,8 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        with atomic_write(folder / name) as temporary:
+            temporary.write_bytes(content)
     return [str(folder / name) for name in contents]
 
 

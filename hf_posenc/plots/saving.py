@@ -6,11 +6,11 @@ PNG and SVG only: the two that pages and notebooks show.
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
+from .._files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,15 +50,10 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str], *, about: str | N
     metadata: dict[str, str | None] = {"Date": None} if kind == "svg" else {}
     if about is not None:
         metadata["Description"] = about
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        try:
-            # Ids inside an SVG are hashes of this and of what they name, not random.
-            with aside.open("xb") as file, rc_context({"svg.hashsalt": "hf_posenc"}):
-                figure.savefig(file, format=kind, metadata=metadata, facecolor=figure.get_facecolor())
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
+        # Ids inside an SVG are hashes of this and of what they name, not random.
+        with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "hf_posenc"}):
+            figure.savefig(temporary, format=kind, metadata=metadata, facecolor=figure.get_facecolor())
     except OSError as error:
         raise ValueError(
             explain(

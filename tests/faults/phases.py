@@ -15,12 +15,12 @@ from pathlib import Path
 # Files whose appearance marks a phase. Those aside are there only while one is written, synced and renamed.
 SIGHTS = {
     "first manifest": r"manifest\.json",
-    "a shard is written": r"\.shard-.*\.aside",
+    "a shard is written": r"\.shard-.*\.tmp",
     "a shard is renamed": r"shard-.*\.parquet",
-    "the manifest is saved": r"\.manifest\.json\..*\.aside",
-    "rejected rows are joined": r"\.rejected\.jsonl\..*\.aside",
+    "the manifest is saved": r"\.manifest\.json\..*\.tmp",
+    "rejected rows are joined": r"\.rejected\.jsonl\..*\.tmp",
     "rejected rows are there": r"rejected\.jsonl",
-    "the card is written": r"\.README\.md\..*\.aside",
+    "the card is written": r"\.README\.md\..*\.tmp",
     "the card is there": r"README\.md",
 }
 BUSY = {"a shard is written", "a shard is renamed", "the manifest is saved"}  # when there are workers
@@ -68,7 +68,7 @@ def phases_of(folder: Path, since: float) -> list[str]:
     """What a run that began at `since` (`time.time`) was doing, by what lies in its folder; often several things."""
     names = names_in(folder)
     new = {name for name in names if _changed(folder / name) >= since - _CLOCK}
-    aside = {name.split(".")[1] for name in new if name.endswith(".aside")}
+    aside = {name.split(".")[1] for name in new if name.endswith(".tmp")}
     if "manifest.json" not in names:
         return ["first manifest is saved" if "manifest" in aside else "start-up"]
     content = json.loads((folder / "manifest.json").read_text())

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 
 from ..._explain import explain, shorten
+from ..._files import TEMPORARY
 from .lock import let_go, same_file, try_lock
-from .whole import ASIDE, in_words, why_not, written_whole
+from .whole import in_words, why_not, written_whole
 
 __all__ = [
     "CARD",
@@ -39,7 +40,7 @@ _LOCK = ".lock"
 _SHARD = re.compile(r"shard-(\d{6,})\.parquet")
 _REJECTED_PART = re.compile(r"\.rejected-(\d{6,})\.jsonl")
 _BROKEN_OFF = re.compile(
-    rf"\.({_SHARD.pattern}|{_REJECTED_PART.pattern}|{re.escape(MANIFEST)}|{CARD}|{REJECTED}){ASIDE.pattern}"
+    rf"\.({_SHARD.pattern}|{_REJECTED_PART.pattern}|{re.escape(MANIFEST)}|{CARD}|{REJECTED}){TEMPORARY.pattern}"
 )
 # What is left by name of a file that was removed while a process had it open, such as the lock, on NFS.
 _NFS = re.compile(r"\.nfs[0-9a-f]{8,}").fullmatch

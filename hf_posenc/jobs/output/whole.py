@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..._explain import explain
-
-# What is added to a hidden file's name while it is written: process, and a number against chance.
-ASIDE = re.compile(r"\.\d+-[0-9a-f]{8}\.aside")
+from ..._files import atomic_write
 
 _FULL = {
     errno.ENOSPC: "the disk is full",
@@ -53,37 +48,13 @@ def written_whole(path: Path) -> Iterator[Path]:
         ...     print([path.name for path in Path(folder).iterdir()])
         ['a.txt']
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.aside")
     try:
-        yield aside
-        _sync(aside, os.O_RDWR)
-        aside.replace(path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and (message := why_not(error, path)):
+        with atomic_write(path) as temporary:
+            yield temporary
+    except OSError as error:
+        if message := why_not(error, path):
             raise in_words(message, error) from error
         raise
-
-
-def _sync(path: Path, flags: int) -> None:
-    opened = os.open(path, flags)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a loss of power, where folders can be synced at all."""
-    if sys.platform == "win32":
-        return
-    try:
-        _sync(folder, os.O_RDONLY)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
-            raise
 
 
 def in_words(message: str, error: OSError) -> OSError:
