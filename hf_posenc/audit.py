@@ -17,8 +17,7 @@ from torch import nn
 from ._explain import explain, shorten
 from ._huggingface import is_hugging_face, no_model, opened
 from .model_spec import PositionTable, check_numbers, find_positions, kinds_of
-from .sinusoid.identified import Identified
-from .sinusoid.recognition import identify
+from .sinusoid import Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 

@@ -13,12 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ._explain import explain, shorten
-from .encodings import Kind, PositionalEncoding
-from .encodings.kinds import resolve_encoding
 from .positions import check_mask, count_real_tokens
-from .sinusoid import Convention
-from .sinusoid.lookup import without_values
-from .sinusoid.settings import Scale
+from .sinusoid import Convention, Kind, PositionalEncoding, Scale, resolve_encoding, without_values
 
 # How many times the embedding's spread the encoding's may be before a word is said: at 5 times, one part in 26 of a
 # vector's variance is the token's.

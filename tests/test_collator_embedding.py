@@ -22,7 +22,7 @@ from hf_posenc import (
     fixed_bases,
     sinusoidal_encoding,
 )
-from hf_posenc.encodings import KINDS
+from hf_posenc.sinusoid import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]

@@ -19,7 +19,7 @@ from tokenizers import normalizers, pre_tokenizers, processors
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding, fixed_bases, positional_encoding
-from hf_posenc.encodings import KINDS
+from hf_posenc.sinusoid import KINDS
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a"]

@@ -18,7 +18,14 @@ from torch import nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from hf_posenc import PositionalEmbedding, position_ids_from_mask
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, fixed_bases, sinusoidal_encoding
+from hf_posenc.sinusoid import (
+    Convention,
+    SinusoidalPositionalEncoding,
+    cached_tables,
+    clear_cache,
+    fixed_bases,
+    sinusoidal_encoding,
+)
 
 conventions = pytest.mark.parametrize("convention", ALL, ids=named)
 PROMPTS, NEW, VOCABULARY = (3, 9, 1, 6), 7, 40
@@ -99,7 +106,7 @@ def test_cached_decoding_equals_the_full_forward(convention: Convention) -> None
     model, (ids, mask) = decoder(convention), batch()
     expected, vectors, _ = model(ids, mask)
     positions = position_ids_from_mask(mask, start=convention.first_position)
-    cache.clear()
+    clear_cache()
     ours, seen = step_by_step(model, ids, mask, positions)
     real = mask.bool()
     assert torch.equal(seen, vectors)
@@ -161,10 +168,10 @@ def test_single_far_positions_have_the_bits_of_the_whole_table(convention: Conve
     length, first = 6000, convention.first_position
     x = torch.randn(2, length, module.d_model).to(dtype)
     steps = [0, 1, 255, 256, 257, 4095, 4096, 5999]
-    cache.clear()
+    clear_cache()
     alone = [module(x[:, at : at + 1], torch.tensor([[at + first]])) for at in steps]
-    assert sum(len(rows) for rows in cache._kept.tables.values()) <= 1024
-    cache.clear()
+    assert sum(len(rows) for rows in cached_tables().values()) <= 1024
+    clear_cache()
     full = module(x)
     for at, ours in zip(steps, alone, strict=True):
         assert torch.equal(ours[:, 0], full[:, at])

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hf_posenc.embedding import PositionalEmbedding
-from hf_posenc.encodings import KINDS, positional_encoding
-from hf_posenc.sinusoid import SinusoidalPositionalEncoding, sinusoidal_encoding
+from hf_posenc.sinusoid import KINDS, SinusoidalPositionalEncoding, positional_encoding, sinusoidal_encoding
 
 IDS = torch.tensor([[5, 7, 9, 0], [3, 2, 0, 0]])
 MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])

@@ -21,9 +21,9 @@ from hf_posenc.sinusoid import (
     Convention,
     fixed_bases,
     frequencies,
+    round_once,
     sinusoidal_encoding,
 )
-from hf_posenc.sinusoid.exact import round_once
 
 LOW = list(FORMATS)
 # 0.51 is what is promised; a second rounding on the way to 16 bits adds 2**-17 at least, and is to be seen.

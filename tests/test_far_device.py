@@ -13,7 +13,7 @@ from sinusoid_reference import ALL, FORMATS, named, widths
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, sinusoidal_encoding
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 FAR = "mps"
 
@@ -82,7 +82,7 @@ def test_a_device_without_float64_gets_the_bits_of_the_cpu(convention: Conventio
     near = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 4]])
     places = [None, near[0], near, near + 2**30, near.double() / 4, near.float() / 8]
     expected = [module(x, positions) for positions in places]
-    cache.clear()
+    clear_cache()
     with far_device():
         there = x.to(FAR)
         for positions, rows in zip(places, expected, strict=True):

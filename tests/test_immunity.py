@@ -24,8 +24,7 @@ from hf_posenc import PositionalEmbedding, positional_encoding
 from hf_posenc.sinusoid import (
     Convention,
     SinusoidalPositionalEncoding,
-    cache,
-    exact,
+    clear_cache,
     frequencies,
     resolve_convention,
     sinusoidal_encoding,
@@ -39,9 +38,9 @@ MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
 
 @pytest.fixture(autouse=True)
 def _no_tables_kept() -> Iterator[None]:
-    cache.clear()
+    clear_cache()
     yield
-    cache.clear()
+    clear_cache()
 
 
 class Config(PretrainedConfig):
@@ -105,8 +104,7 @@ def assert_exact(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torc
     """Bit for bit, from nothing and then from what is kept."""
     with decimal.localcontext(decimal.Context()):
         expected = exact_rows(module.convention, dtype)
-    cache.clear()
-    exact.waves.cache_clear()
+    clear_cache()
     for _ in range(2):
         for ours, rows in zip(rows_of(module, dtype), expected, strict=True):
             assert ours.dtype == dtype
@@ -157,7 +155,7 @@ def test_a_default_dtype_of_bfloat16_touches_nothing(convention: Convention) -> 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        cache.clear()
+        clear_cache()
         module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention)
         made = rows_of(module), rows_of(module, torch.bfloat16)
         direct = exact_rows(convention)
@@ -173,7 +171,7 @@ def test_a_default_dtype_of_bfloat16_touches_nothing(convention: Convention) -> 
 @conventions
 def test_a_decimal_context_of_the_caller_changes_no_digit(convention: Convention) -> None:
     module = build(convention).pos
-    exact.waves.cache_clear()
+    clear_cache()
     with decimal.localcontext(decimal.Context(prec=3, traps=[decimal.Inexact])):
         assert_exact(module)
         turning = frequencies(module.d_model, convention=convention)
@@ -211,7 +209,7 @@ def test_meta_then_empty_then_loaded_three_times_in_a_row(convention: Convention
         assert_exact(fresh.pos)
         fresh.load_state_dict(checkpoint, strict=True)
         assert torch.equal(fresh(IDS, MASK), expected)
-        cache.clear()
+        clear_cache()
         checkpoint = fresh.state_dict()
 
 
@@ -221,7 +219,7 @@ def test_saved_and_loaded_by_transformers_three_times_in_a_row(convention: Conve
     expected = model(IDS, MASK)
     for turn in range(3):
         model.save_pretrained(tmp_path / str(turn))
-        cache.clear()
+        clear_cache()
         model, told = Model.from_pretrained(tmp_path / str(turn), output_loading_info=True)
         assert not any(told.values())
         assert torch.equal(model(IDS, MASK), expected)
@@ -248,7 +246,7 @@ def test_a_table_that_an_old_checkpoint_holds_is_passed_over(convention: Convent
     with pytest.raises(RuntimeError, match=r"pos\.other"):
         fresh.load_state_dict({**old, "pos.other": torch.zeros(1)}, strict=True)
     model.save_pretrained(tmp_path, state_dict=old)
-    cache.clear()
+    clear_cache()
     assert torch.equal(Model.from_pretrained(tmp_path)(IDS, MASK), expected)
 
 

@@ -22,7 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.export import Dim
 
 from hf_posenc import PositionalEmbedding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, Convention, SinusoidalPositionalEncoding, cache
+from hf_posenc.sinusoid import CONVENTIONS, Convention, SinusoidalPositionalEncoding, clear_cache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, at the first use of its compiler
@@ -59,7 +59,7 @@ class Graphs:
 @pytest.fixture
 def graphs() -> Iterator[Graphs]:
     torch._dynamo.reset()
-    cache.clear()
+    clear_cache()
     with torch._dynamo.config.patch(error_on_recompile=True):
         yield Graphs()
     torch._dynamo.reset()
@@ -98,7 +98,7 @@ def test_one_graph_for_all_lengths_and_no_float64_in_it(
     for length in LENGTHS:
         x, positions = torch.randn(3, length, width), places(3, length)[kind]
         ours = compiled(x, positions)
-        cache.clear()  # so that neither can have read a table of the other's
+        clear_cache()  # so that neither can have read a table of the other's
         assert torch.equal(ours, module(x, positions))
     assert len(graphs.seen) == 1
     assert torch.float64 not in graphs.dtypes()

@@ -19,7 +19,7 @@ import torch
 from sinusoid_reference import ALL, widths
 from torch import nn
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, sinusoidal_encoding
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
 def test_a_forked_and_a_spawned_process_have_the_same_rows() -> None:
@@ -138,7 +138,7 @@ def test_threads_get_the_rows_they_asked_for_while_tables_grow() -> None:
         for dtype in dtypes
     }
     wrong: list[Any] = []
-    cache.clear()
+    clear_cache()
 
     def work(seed: int) -> None:
         chosen = random.Random(seed)
@@ -151,7 +151,7 @@ def test_threads_get_the_rows_they_asked_for_while_tables_grow() -> None:
                 if not torch.equal(module(x, given)[0], expected[index, dtype][first : first + length]):
                     wrong.append((index, dtype, length))
                 if chosen.random() < 0.05:
-                    cache.clear()
+                    clear_cache()
         except Exception as error:
             wrong.append(error)
 

@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_posenc import Convention, fixed_bases, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, sinusoidal_table
-from hf_posenc.sinusoid.identified import Identified
-from hf_posenc.sinusoid.recognition import identify
+from hf_posenc.sinusoid import CONVENTIONS, Identified, identify, sinusoidal_table
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 

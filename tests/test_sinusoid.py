@@ -20,13 +20,14 @@ from hf_posenc.sinusoid import (
     CONVENTIONS,
     Convention,
     SinusoidalPositionalEncoding,
-    cache,
+    cached_tables,
+    clear_cache,
     fixed_bases,
     frequencies,
+    round_once,
     sinusoidal_encoding,
     sinusoidal_table,
 )
-from hf_posenc.sinusoid.exact import round_once
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 NAMES = list(CONVENTIONS)
@@ -34,9 +35,9 @@ NAMES = list(CONVENTIONS)
 
 @pytest.fixture(autouse=True)
 def _no_tables_kept() -> Iterator[None]:
-    cache.clear()
+    clear_cache()
     yield
-    cache.clear()
+    clear_cache()
 
 
 # --------------------------------------------------------------------------------------------------------- definition
@@ -297,7 +298,7 @@ def test_a_table_grows_and_a_single_far_position_does_not_make_one() -> None:
     module = SinusoidalPositionalEncoding(4)
 
     def kept() -> int:
-        return sum(len(rows) for rows in cache._kept.tables.values())
+        return sum(len(rows) for rows in cached_tables().values())
 
     module(torch.zeros(1, 10, 4))
     assert kept() == 256
@@ -325,7 +326,7 @@ def test_each_key_has_its_own_table() -> None:
 def test_the_number_of_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
-    assert len(cache._kept.tables) <= 32
+    assert len(cached_tables()) <= 32
 
 
 # ------------------------------------------------------------------------------------------- gradient, dropout

@@ -36,7 +36,6 @@ ROOMS = [
     "_huggingface",
     "positions",
     "sinusoid",
-    "encodings",
     "ragged",
     "packing",
     "tokenization",

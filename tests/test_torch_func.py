@@ -13,7 +13,7 @@ from sinusoid_reference import widths
 from test_immunity import IDS, LENGTH, MASK, build, conventions
 from torch.func import functional_call, functionalize, grad, jvp, vmap
 
-from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, cache, sinusoidal_encoding
+from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
 @conventions
@@ -69,7 +69,7 @@ def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Conventi
 def test_forward_gradients_and_functionalized_calls_see_the_same_rows() -> None:
     module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
     for places in (None, ids[0], ids):
-        cache.clear()
+        clear_cache()
         value, slope = jvp(lambda given, places=places: module(given, places), (x,), (torch.ones_like(x),))
         assert torch.equal(value, module(x, places))
         assert torch.equal(slope, torch.full_like(x, module.factor))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
 from ..model_spec import ModelSpec
-from ..sinusoid import CONVENTIONS
-from ..sinusoid.checks import USUAL_BASE
+from ..sinusoid import CONVENTIONS, USUAL_BASE
 from ..tokenization.loading import number_of_ids
 from .fitting import decoder_start, takes_documents, was_looked_at
 from .settings import Settings

@@ -13,8 +13,7 @@ from torch import nn
 
 from .._explain import explain
 from ..embedding import PositionalEmbedding
-from ..encodings import KINDS, PositionalEncoding, positional_encoding
-from ..sinusoid import SinusoidalPositionalEncoding
+from ..sinusoid import KINDS, PositionalEncoding, SinusoidalPositionalEncoding, positional_encoding
 
 Packed = tuple[bytes, tuple[int, ...], str]
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from .._explain import explain
 from ..model_spec import PositionTable
-from ..sinusoid.recognition import identify
+from ..sinusoid import identify
 from .formula import Formula
 
 # How many standard errors the rows of a table must be away from rows that were drawn independently.

@@ -16,9 +16,7 @@ from torch import nn
 from .._explain import explain, one_of, shorten
 from .._huggingface import is_hugging_face, no_model, opened
 from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
-from ..sinusoid import Convention, resolve_convention
-from ..sinusoid.checks import USUAL_BASE
-from ..sinusoid.settings import check_length
+from ..sinusoid import USUAL_BASE, Convention, check_length, resolve_convention
 from .formula import Formula
 from .held import held_by, holds
 from .kept import Kept

@@ -1,25 +1,54 @@
-r"""The encoding: conventions, exact values, and the module that adds them.
+r"""Positional encodings: conventions, exact values, the modules that add them, and recognition of tables.
 
-Positions come in, from wherever they come; `positions` makes them. In order of dependence: `conventions` says what a
-column is, `exact` makes its numbers, `cache` keeps them, `lookup` reads them, `values` and `module` hand them out;
-`conversion` puts the columns of one convention in the order of another. The way back, from the numbers of a table to
-its formula: `formulas` lists those of the field, `guessing` makes up others, `fitting` finds one that suits,
-`measuring` holds every row against it, `recognition` says what came out.
+Everything that other rooms may import is listed here; positions themselves come from `positions`.
 """
 
+from .absent import NoPositionalEncoding
+from .adding import PositionalEncoding
+from .cache import cached_tables, clear_cache
+from .checks import USUAL_BASE
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
 from .conversion import convert
+from .exact import round_once
+from .exponential import ExponentialPositionalEncoding
+from .fourier import FourierPositionalEncoding
+from .identified import Identified
+from .kinds import KINDS, Kind, positional_encoding, resolve_encoding
+from .learned import LearnedPositionalEncoding
+from .lookup import without_values
 from .module import SinusoidalPositionalEncoding
+from .recognition import identify
+from .scaled import ScaledSinusoidalPositionalEncoding
+from .settings import Scale, check_length
 from .values import frequencies, sinusoidal_encoding, sinusoidal_table
 
 __all__ = [
     "CONVENTIONS",
+    "KINDS",
+    "USUAL_BASE",
     "Convention",
+    "ExponentialPositionalEncoding",
+    "FourierPositionalEncoding",
+    "Identified",
+    "Kind",
+    "LearnedPositionalEncoding",
+    "NoPositionalEncoding",
+    "PositionalEncoding",
+    "Scale",
+    "ScaledSinusoidalPositionalEncoding",
     "SinusoidalPositionalEncoding",
+    "cached_tables",
+    "check_length",
+    "clear_cache",
     "convert",
     "fixed_bases",
     "frequencies",
+    "identify",
+    "positional_encoding",
     "resolve_convention",
+    "resolve_encoding",
+    "round_once",
     "sinusoidal_encoding",
     "sinusoidal_table",
+    "without_values",
 ]

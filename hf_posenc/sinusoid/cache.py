@@ -99,6 +99,12 @@ def table(
     return made
 
 
-def clear() -> None:
-    """Forget all tables, and give their memory back."""
+def cached_tables() -> dict[_Key, torch.Tensor]:
+    """Return the cached tables `(R, D)` by encoding, dtype and device; they are shared, so never write to them."""
+    return dict(_kept.tables)
+
+
+def clear_cache() -> None:
+    """Free the memory of all cached tables and frequencies; they are computed again when they are needed."""
     _kept.tables = {}
+    waves.cache_clear()

@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, cache
-from hf_posenc.sinusoid.exact import waves
+from hf_posenc.sinusoid import CONVENTIONS, clear_cache
 
 from .peers import Peer, installed
 
@@ -138,8 +137,7 @@ def ours(rounds: int, drawn: int = DRAWN) -> Accuracy:
         )
 
     def from_nothing() -> torch.Tensor:
-        waves.cache_clear()
-        cache.clear()
+        clear_cache()
         return sinusoidal_encoding(torch.arange(DISTINCT), WIDTH)
 
     module = SinusoidalPositionalEncoding(WIDTH).bfloat16()

@@ -21,8 +21,7 @@ import torch
 from rich.console import Console
 
 from hf_posenc import SinusoidalPositionalEncoding, sinusoidal_encoding
-from hf_posenc.sinusoid import CONVENTIONS, cache
-from hf_posenc.sinusoid.exact import waves
+from hf_posenc.sinusoid import CONVENTIONS, clear_cache
 
 from .measuring import Measured, Target, forget_freed_memory, must_equal, show, take_turns
 from .peers import Peer, installed
@@ -147,8 +146,7 @@ def tables(turns: Turns) -> None:
     """A table from nothing: frequencies, angles, sines."""
 
     def from_nothing() -> torch.Tensor:
-        waves.cache_clear()
-        cache.clear()
+        clear_cache()
         return sinusoidal_encoding(torch.arange(TABLE[0]), TABLE[1])
 
     [measured] = turns({"hf_posenc": from_nothing})

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..sinusoid.adding import PositionalEncoding
-from ..sinusoid.checks import USUAL_BASE, check_base
-from ..sinusoid.settings import Scale
+from .adding import PositionalEncoding
+from .checks import USUAL_BASE, check_base
+from .settings import Scale
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):

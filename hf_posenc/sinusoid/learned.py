@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import explain, shorten
-from ..sinusoid.adding import PositionalEncoding
-from ..sinusoid.checks import is_number
-from ..sinusoid.settings import Scale, check_length
+from .adding import PositionalEncoding
+from .checks import is_number
+from .settings import Scale, check_length
 
 SPREAD = math.sqrt(0.5)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ..sinusoid.adding import PositionalEncoding
+from .adding import PositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import explain, shorten
-from ..sinusoid.adding import PositionalEncoding
-from ..sinusoid.checks import is_number
-from ..sinusoid.settings import Scale, check_length
+from .adding import PositionalEncoding
+from .checks import is_number
 from .learned import SPREAD, check_std
+from .settings import Scale, check_length
 
 # The mean square of GELU(z) for a standard normal z: what the output's weights are drawn by.
 _GELU = 0.4252

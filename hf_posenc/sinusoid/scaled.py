@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from .._explain import explain, shorten
-from ..sinusoid import Convention, SinusoidalPositionalEncoding
-from ..sinusoid.checks import is_number
-from ..sinusoid.settings import Scale
+from .checks import is_number
+from .conventions import Convention
+from .module import SinusoidalPositionalEncoding
+from .settings import Scale
 
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):

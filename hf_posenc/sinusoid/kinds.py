@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from .._explain import explain, one_of, shorten, unknown_keyword
-from ..sinusoid import SinusoidalPositionalEncoding
-from ..sinusoid.adding import PositionalEncoding
 from .absent import NoPositionalEncoding
+from .adding import PositionalEncoding
 from .exponential import ExponentialPositionalEncoding
 from .fourier import FourierPositionalEncoding
 from .learned import LearnedPositionalEncoding
+from .module import SinusoidalPositionalEncoding
 from .scaled import ScaledSinusoidalPositionalEncoding
 
 Kind = Literal["sinusoidal", "scaled", "learned", "fourier", "exponential", "none"]
