@@ -21,7 +21,6 @@ from hf_posenc.jobs import Progress, encode
 from hf_posenc.jobs.reading.rows import Reading, rows_of
 from hf_posenc.jobs.sources import Sources, open_sources
 from hf_posenc.jobs.sources import lines as lines_module
-from hf_posenc.jobs.sources import marks as marks_module
 from hf_posenc.jobs.task import Cursor, Task
 
 Write = Callable[[str, bytes], Path]
@@ -268,14 +267,48 @@ def test_a_file_replaced_between_two_runs_by_one_of_the_same_size_and_time_is_an
     assert open_sources([path]).same_as(marks) == [f"input {path}: 7 bytes with another content"]
 
 
-def test_a_file_with_the_times_it_had_is_not_read_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write("a.txt", b"I ride\n")
-    marks = open_sources([path]).fingerprint()
-    older = [{key: value for key, value in mark.items() if key != "ctime_ns"} for mark in marks]
-    assert open_sources([path]).same_as(older) == []
-    monkeypatch.setattr(marks_module, "digest_of", lambda path, name: "another")
-    assert open_sources([path]).same_as(marks) == []
-    assert len(open_sources([path]).same_as(older)) == 1  # a manifest that does not say: the content does
+def records(sources: Sources, shard_bytes: int) -> dict[int, dict[str, Any]]:
+    """The records of all shards, as far as they say where a shard was cut from."""
+    return {
+        task.shard: {"begins": list(task.begins), "ends": list(task.ends), "digest": task.digest()}
+        for task in sources.tasks(shard_bytes)
+    }
+
+
+def test_inputs_behind_the_last_finished_shard_may_be_repaired_replaced_or_left_out(write: Write) -> None:
+    first, second, third = write("a.txt", b"I ride\nshe\n"), write("b.txt", b"I\nride\n"), write("c.txt", b"no\n")
+    sources = open_sources([first, second, third])
+    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 7)
+    some = {shard: shards[shard] for shard in (0, 1)}  # cut from the first file and the first line of the second
+
+    def differences(*inputs: Path, shards: dict[int, Any] = some) -> list[str]:
+        return open_sources(inputs).differences(before, stamps, shards, 7)
+
+    assert differences(first, second, third) == differences(first, second) == []
+    assert differences(first, second, third, shards=shards) == []
+    assert differences(first, second, shards=shards) == ["inputs: 3 before, 2 now"]
+    assert differences(first, second, third, third, shards=shards) == ["inputs: 3 before, 4 now"]
+    write("b.txt", b"I\nrode\nand more\n")
+    assert differences(first, second) == []
+    write("b.txt", b"he\nride\n")
+    assert differences(first, second) == [f"input {second}: another content in shard 1"]
+    write("a.txt", b"I rode\nshe\n")
+    assert differences(first, second) == [f"input {first}: 11 bytes with another content"]
+
+
+def test_a_file_overwritten_in_its_middle_is_another_input_unless_its_times_are_those_before(write: Write) -> None:
+    lines = [b"%07d\n" % number for number in range(1 << 20)]
+    path = write("a.txt", b"".join(lines))
+    sources = open_sources([path])
+    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 4 << 20)
+    lines[200_000] = b"another\n"
+    write("a.txt", b"".join(lines))
+    again = open_sources([path])
+    assert again.fingerprint() == before  # which looks at head, middle and tail
+    assert again.differences(before, stamps, shards, 4 << 20) == [f"input {path}: another content in shard 0"]
+    assert again.differences(before, again.stamps(), shards, 4 << 20) == []
+    os.utime(path, ns=(stamps[0][0], stamps[0][0]))
+    assert open_sources([path]).differences(before, stamps, shards, 4 << 20) != []
 
 
 # -------------------------------------------------------------------------------------------------- output beside input

@@ -1,6 +1,18 @@
-"""What travels between the one that reads a corpus and the ones that tokenise it: a task for each shard.
+"""Tasks: the documents of one shard, as the reader cuts them from the corpus and a worker tokenises them.
 
-Plain picklable values; where they come from is for `sources`, what becomes of them for `shard`.
+Plain picklable values. The reader only finds where documents end; workers parse. `sources` makes tasks, `shard` writes
+them, and three values recognise the inputs of an earlier run:
+
+- `Sources.fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the
+  head, middle and tail of a file. It holds no times, so equal corpora on two machines give equal manifests.
+- `Sources.stamps()`: a JSON value for each source, kept beside the manifest: the times of the file. While they are
+  equal, the file is not read again.
+- `Task.digest()`: a digest of all bytes of a task, noted as `"digest"` in the record of its shard beside `"begins"`
+  and `"ends"`. To compare a whole input with its shards, read it again: `Sources.tasks(shard_bytes)` gives the same
+  tasks, so the digest of each equals that in the record of its shard.
+
+`Sources.differences(...)` uses all three: finished shards must have been cut from the very same bytes, and what lies
+behind the last of them may be repaired, replaced or left out.
 """
 
 from __future__ import annotations
@@ -8,16 +20,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import xxhash
+
 Kind = Literal["lines", "paragraphs", "jsonl", "arrow"]
 
 
 class Cursor(NamedTuple):
-    r"""A place between two documents of a corpus, from which reading can go on.
+    r"""An offset between two documents of a corpus, from which reading can go on.
 
     Args:
-        source (`int`): which of the sources, from 0; their number at the end of the corpus.
-        offset (`int`): bytes of its decompressed text that lie before; 0 for sources that are tables.
-        row (`int`): lines, or rows, of it that lie before.
+        source (`int`): index of the source, from 0; the number of sources at the end of the corpus.
+        offset (`int`): bytes of its decompressed text before the offset; 0 for tables.
+        row (`int`): lines of its text, or rows of a table, before the offset.
     """
 
     source: int = 0
@@ -27,14 +41,14 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    r"""A run of whole documents from one source.
+    r"""Consecutive documents of one source.
 
     Args:
-        source (`str`): its name, as messages say it.
-        kind (`str`): what the payload is: bytes of text, a document a line (`"lines"`) or between blank lines
-            (`"paragraphs"`); bytes of JSON lines (`"jsonl"`); or an Arrow IPC stream of one table (`"arrow"`).
-        first (`int`): the number of the first line, counted from 1, or of the first row, counted from 0.
-        payload (`bytes`): see `kind`. Text is as it is in the file, a byte order mark at its start left out.
+        source (`str`): name of the source in messages.
+        kind (`str`): format of the payload: text with a document a line (`"lines"`) or between blank lines
+            (`"paragraphs"`), JSON lines (`"jsonl"`), or an Arrow IPC stream of one table (`"arrow"`).
+        first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
+        payload (`bytes`): the documents. Text is unchanged, except that a byte order mark at its start is left out.
     """
 
     source: str
@@ -44,19 +58,19 @@ class Part:
 
     @property
     def unit(self) -> Literal["line", "row"]:
-        """What `first` counts."""
+        """Unit that `first` counts."""
         return "row" if self.kind == "arrow" else "line"
 
 
 @dataclass(frozen=True)
 class Task:
-    r"""What becomes one shard.
+    r"""The documents of one shard.
 
     Args:
-        shard (`int`): its number, from 0.
+        shard (`int`): number of the shard, from 0.
         parts (`tuple` of `Part`): its documents, in order.
-        begins, ends (`Cursor`): where they lie in the corpus.
-        size (`int`): how many bytes of the corpus they take, as progress counts them.
+        begins, ends (`Cursor`): offsets of its first document and of the end of its last one.
+        size (`int`): bytes of the corpus that the task covers, as progress counts them.
     """
 
     shard: int
@@ -65,15 +79,31 @@ class Task:
     ends: Cursor
     size: int
 
+    def digest(self) -> str:
+        r"""Return a digest of all bytes of the task, to compare them with the input of another run.
+
+        Returns:
+            `str`: the xxh3_128 digest of the payloads, in hexadecimal.
+
+        Example:
+            >>> part = Part("a.txt", "lines", 1, b"I ride")
+            >>> Task(0, (part,), Cursor(), Cursor(1), 6).digest()
+            'bc10d0ef596d546c11bd9d6d8459a518'
+        """
+        digest = xxhash.xxh3_128()
+        for part in self.parts:
+            digest.update(part.payload)
+        return digest.hexdigest()
+
 
 @dataclass(frozen=True)
 class Rejected:
-    r"""A document that was left out, or kept without tokens.
+    r"""A document that was left out, or replaced by an empty text.
 
     Args:
-        source (`str`), unit (`"line"` or `"row"`), number (`int`): where it stands.
-        reason (`str`): what is wrong with it.
-        text (`str`, *optional*): how it begins, where it can be shown.
+        source (`str`), unit (`"line"` or `"row"`), number (`int`): its file, and its line or row there.
+        reason (`str`): the reason.
+        text (`str`, *optional*): its first characters, if they can be shown.
     """
 
     source: str
@@ -83,6 +113,6 @@ class Rejected:
     text: str | None = None
 
     def entry(self, shard: int) -> dict[str, Any]:
-        """The line of `rejected.jsonl`."""
-        found = {"shard": shard, "file": self.source, self.unit: self.number, "reason": self.reason}
-        return found if self.text is None else {**found, "text": self.text}
+        """Return the entry of `rejected.jsonl`."""
+        entry = {"shard": shard, "file": self.source, self.unit: self.number, "reason": self.reason}
+        return entry if self.text is None else {**entry, "text": self.text}

@@ -78,6 +78,7 @@ class ShardWriter:
             "read": task.size,
             "bytes": size,
             "sha256": checksum,
+            "digest": task.digest(),
             "begins": list(task.begins),
             "ends": list(task.ends),
         }

@@ -74,6 +74,10 @@ class AnySet(ABC):
             hash(tuple(one.inode for one in states)),
         )
 
+    def stamp(self) -> Any:
+        """Return the times of its files, as a JSON value."""
+        return [file.stamp() for file in self.files]
+
     @abstractmethod
     def batches(self, row: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         """The rows from `row` on."""

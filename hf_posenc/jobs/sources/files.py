@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .marks import State, difference, mark_of, state_of
+from .marks import State, difference, mark_of, stamp_of, state_of
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,7 @@ class InputFile:
     def state(self) -> State:
         """What changes when the file is written to, or another is put in its place."""
         return state_of(self.path, self.name)
+
+    def stamp(self) -> Any:
+        """Return the times of the file, as a JSON value."""
+        return stamp_of(self.path, self.name)

@@ -13,7 +13,7 @@ import xxhash
 
 from .streams import unreadable
 
-_BLOCK = 4 << 20
+_BLOCK = 1 << 20
 
 
 class State(NamedTuple):
@@ -43,13 +43,14 @@ def _stat(path: Path, name: str) -> os.stat_result:
         raise unreadable(name, wrong) from wrong
 
 
-def _times(found: os.stat_result) -> dict[str, int]:
-    """When a file was last changed. Anybody may set `mtime`, as copies and archives do; `ctime` is the system's own."""
-    return {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
+def stamp_of(path: Path, name: str) -> list[int]:
+    """Return the times of a file: anybody may set `mtime`, as copies and archives do; `ctime` is the system's own."""
+    found = _stat(path, name)
+    return [found.st_mtime_ns, found.st_ctime_ns]
 
 
 def digest_of(path: Path, name: str) -> str:
-    r"""xxh3_128 of the whole content.
+    r"""Return the xxh3_128 digest of the head, middle and tail of a file; of all of it if it is small.
 
     Example:
         >>> len(digest_of(Path(__file__), "marks.py"))
@@ -58,21 +59,23 @@ def digest_of(path: Path, name: str) -> str:
     hashed = xxhash.xxh3_128()
     try:
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                hashed.update(block)
+            size = file.seek(0, os.SEEK_END)
+            middle, tail = max(_BLOCK, (size - _BLOCK) // 2), max(2 * _BLOCK, size - _BLOCK)
+            for offset in (0, middle, tail):
+                file.seek(offset)
+                hashed.update(file.read(_BLOCK))
     except OSError as wrong:
         raise unreadable(name, wrong) from wrong
     return hashed.hexdigest()
 
 
 def mark_of(path: Path, name: str, kind: str) -> dict[str, Any]:
-    """What is written down about a file; JSON values."""
-    found = _stat(path, name)
-    return {"name": name, "kind": kind, "size": found.st_size, **_times(found), "digest": digest_of(path, name)}
+    """Return the fingerprint of a file: JSON values, no times among them."""
+    return {"name": name, "kind": kind, "size": _stat(path, name).st_size, "digest": digest_of(path, name)}
 
 
 def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str | None:
-    r"""What is different about a file since `before` was written down, in words; `None` when its content is the same.
+    r"""Return in words how a file differs from an earlier fingerprint; `None` if it does not.
 
     A file that was touched, copied or moved, but holds the same bytes, is the same.
     """
@@ -81,12 +84,9 @@ def difference(path: Path, name: str, kind: str, before: dict[str, Any]) -> str 
     if before.get("kind") != kind:
         return f"input {called}: read as {before.get('kind')} before, as {kind} now"
     try:
-        found = _stat(path, name)
+        size = _stat(path, name).st_size
     except OSError:
         return f"input {called}: is gone"
-    size = found.st_size
     if size != before["size"]:
         return f"input {called}: {before['size']} bytes became {size}"
-    if was == name and all(before.get(key) == time for key, time in _times(found).items()):
-        return None
     return None if digest_of(path, name) == before["digest"] else f"input {called}: {size} bytes with another content"

@@ -38,10 +38,12 @@ class Sources:
     Args:
         files (`list`): the sources, in order.
         schema (`pyarrow.Schema`): the further columns that are carried, in order.
+        notes (sequence of `str`): messages for the user before the work begins.
     """
 
     files: Sequence[Source]
     schema: pa.Schema
+    notes: Sequence[str] = ()
     _seen: list[State] = field(default_factory=list, repr=False)
 
     @property
@@ -61,13 +63,70 @@ class Sources:
         return [file.mark() for file in self.files]
 
     def same_as(self, fingerprint: list[dict[str, Any]]) -> list[str]:
-        """What is different from the inputs that `fingerprint` was made of, in words; empty when nothing is."""
+        """Return in words how the inputs differ from an earlier fingerprint, whatever was read of them."""
         if len(self.files) != len(fingerprint):
             return [f"inputs: {len(fingerprint)} before, {len(self.files)} now"]
         self._seen = [file.state() for file in self.files]
-        pairs = zip(self.files, fingerprint, strict=True)
-        found = [file.difference(before) for file, before in pairs]
+        found = [file.difference(before) for file, before in zip(self.files, fingerprint, strict=True)]
         return [words for words in found if words is not None]
+
+    def stamps(self) -> list[Any]:
+        """Return the times of each source, as JSON values: while they are equal, a source is not read again."""
+        return [file.stamp() for file in self.files]
+
+    def differences(
+        self,
+        before: Sequence[Mapping[str, Any]],
+        stamps: Sequence[Any] | None,
+        shards: Mapping[int, Mapping[str, Any]],
+        shard_bytes: int,
+    ) -> list[str]:
+        r"""Return in words how the inputs differ from those that finished shards were cut from.
+
+        Sources behind the last finished shard may differ. A source that a shard was cut from is compared by its
+        fingerprint; it is read again, and the digests of the tasks are compared, if its times changed, or if it differs
+        and was not read to its end.
+
+        Args:
+            before (sequence of `dict`): the fingerprint in the manifest.
+            stamps (sequence, *optional*): what `stamps` returned then; `None` if that was not kept.
+            shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
+            shard_bytes (`int`): as for `tasks`.
+
+        Returns:
+            `list[str]`, empty if the finished shards are those of these inputs.
+        """
+        self._seen = [file.state() for file in self.files]
+        last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
+        if len(self.files) < last.source or (last.source == len(before) != len(self.files)):
+            return [f"inputs: {len(before)} before, {len(self.files)} now"]
+        found, doubtful = [], set()
+        for number in range(min(last.source + (last.row > 0), len(self.files))):
+            words = self.files[number].difference(dict(before[number]))
+            if words is not None and number < last.source:
+                found.append(words)
+            elif words is not None or stamps is None or stamps[number] != self.files[number].stamp():
+                doubtful.add(number)
+        return found or self._read_differences(doubtful, shards, shard_bytes)
+
+    def _read_differences(
+        self, doubtful: set[int], shards: Mapping[int, Mapping[str, Any]], shard_bytes: int
+    ) -> list[str]:
+        """Read those sources again, as far as finished shards were cut from them, and compare the digests."""
+        sure = {
+            shard: Cursor(*record["ends"])
+            for shard, record in shards.items()
+            if doubtful.isdisjoint(range(record["begins"][0], record["ends"][0] + 1))
+        }
+        for task in tasks_of(self.files, shard_bytes, sure) if len(sure) < len(shards) else ():
+            record = shards.get(task.shard, {"begins": task.begins, "ends": task.ends, "digest": task.digest()})
+            now = (list(task.begins), list(task.ends), task.digest())
+            if now != (list(record["begins"]), list(record["ends"]), record["digest"]):
+                source = min(doubtful.intersection(range(task.begins.source, task.ends.source + 1)), default=0)
+                return [f"input {self.files[source].name}: another content in shard {task.shard}"]
+            if task.shard == max(shards):
+                break
+        return []
 
     def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
         r"""Refuses to go on when a file is not as it was when it was first looked at.
