@@ -1,21 +1,22 @@
-"""How every error of this package is worded: the rule, the value, the way out.
+"""The wording of every error of this package (rule, value, fix), and the check of integer arguments.
 
-Words only: which exception class is raised, and when, is decided where the value is used.
+Everything else is checked where the value is used.
 """
 
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
-    r"""Three lines for an error message: what the rule is, what was given, what to write instead.
+    r"""Return the three lines of an error message: the rule, the given value, and what to write instead.
 
     Args:
         rule (`str`): the rule that was broken, with the column, the row and both numbers where there are any.
-        got (`object`, *optional*): what was given. Printed as it is, so pass `repr(value)` where quotes matter.
-        fix (`str`, *optional*): the way out, pasteable where it can be.
+        got (`object`, *optional*): the given value. Printed with `str`, so pass `repr(value)` where quotes matter.
+        fix (`str`, *optional*): what to write instead, as code to paste if possible.
 
     Returns:
         `str` of one to three lines, without a trailing newline.
@@ -35,12 +36,12 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
-    r"""The message for a value that is none of the allowed ones, with the nearest of them as the way out.
+    r"""Return the message for a value that is not one of the allowed ones; the fix is the most similar allowed value.
 
     Args:
         name (`str`): name of the argument.
-        value (`object`): what was given.
-        allowed (iterable of `object`): the values that would have been right, in the order in which to list them.
+        value (`object`): the given value.
+        allowed (iterable of `object`): the allowed values, in the order in which to list them.
 
     Returns:
         `str`, ready for a `ValueError`.
@@ -58,12 +59,12 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
-    r"""The message for a keyword that does not exist: what it is called here, or the nearest one that does.
+    r"""Return the message for a keyword that does not exist; the fix is the right name, or the most similar keyword.
 
     Args:
-        name (`str`): the keyword that was given.
-        known (sequence of `str`): the keywords that there are.
-        called_here (mapping from `str` to `str`): for keywords known from elsewhere, what to write instead.
+        name (`str`): the unknown keyword.
+        known (sequence of `str`): the existing keywords.
+        called_here (mapping from `str` to `str`): for keywords known from other libraries, what to write instead.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -78,8 +79,40 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
     return explain(f"there is no argument '{name}'", fix=fix)
 
 
+def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
+    r"""Return an argument as an `int`.
+
+    Args:
+        value (`object`): the given value; integers of NumPy and torch are accepted, bools are not.
+        name (`str`): name of the argument.
+        minimum (`int`, *optional*): the smallest allowed value.
+        example (`object`): an allowed value, for the fix.
+
+    Returns:
+        `int`.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is less than `minimum`.
+
+    Example:
+        >>> as_integer(3, "length", minimum=0, example=512)
+        3
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(explain(f"{name} must be an integer", got=shorten(value), fix=f"{name}={example}"))
+    if minimum is not None and number < minimum:
+        rule = {0: "must not be negative", 1: "must be positive"}.get(minimum, f"must be at least {minimum}")
+        raise ValueError(explain(f"{name} {rule}", got=number, fix=f"{name}={example}"))
+    return number
+
+
 def shorten(value: object, limit: int = 60) -> str:
-    r"""`repr(value)`, cut in the middle when it is longer than `limit` characters, for use in a message.
+    r"""Return `repr(value)` for a message, with the middle left out if it is longer than `limit` characters.
 
     Example:
         >>> shorten("a" * 100, limit=20)
@@ -94,7 +127,7 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def in_bytes(size: float) -> str:
-    r"""An amount of bytes, in the unit that fits it.
+    r"""Return a number of bytes as text, in bytes, kB, MB, GB or TB.
 
     Example:
         >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
@@ -107,7 +140,7 @@ def in_bytes(size: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    r"""A number of things.
+    r"""Return a number with its noun, in the plural unless the number is 1.
 
     Example:
         >>> counted(1, "document"), counted(2_000, "shard")

@@ -1,11 +1,10 @@
-"""Position ids: from a mask, from lengths, from packed documents.
+"""Position ids: from a mask, from lengths, from packed documents; and documents, from position ids that restart.
 
-Never from ids: a padding id may be the eos of a text as well.
+Positions are never computed from token ids: the padding id may be a real token, such as eos.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
@@ -13,25 +12,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ._explain import explain, one_of, shorten
+from ._explain import as_integer, explain, one_of, shorten
 
 PaddingSide = Literal["left", "right"]
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
 
 def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
-    r"""Counts the real tokens of each row, wherever its padding is: left, right, both, or in between.
+    r"""Count the real tokens of each row, wherever its padding is: left, right, both, or in between.
 
     Args:
         attention_mask (`torch.Tensor` or `np.ndarray` `(B, T)`, bool or 0 and 1): True, or 1, at real tokens.
         start (`int`, *optional*, defaults to 0): position of a row's first real token.
 
     Returns:
-        `(B, T)` int64 of the same kind and on the same device: start, start + 1, … at real tokens, `start` at padding.
-        A document's positions are the same padded left, padded right and alone.
+        `(B, T)` int64, an array for an array and a tensor on the same device for a tensor: start, start + 1, … at real
+        tokens, `start` at padding. A document has the same positions padded left, padded right and alone.
 
     Raises:
-        ValueError: if the mask is not two-dimensional, or holds anything but 0 and 1.
+        ValueError: if the mask is not two-dimensional, or contains a value other than 0 and 1.
         TypeError: if it is neither a tensor nor an array.
 
     Example:
@@ -42,11 +41,14 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
         array([[2, 2, 3]])
     """
     keep: _Array = check_mask(attention_mask)
-    return count_real_tokens(keep, _whole(start, "start"))
+    return count_real_tokens(keep, as_integer(start, "start", example=0))
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
-    """The mask `(B, T)` as bool, True at real tokens. `values=False` trusts the numbers: looking at them is a wait."""
+    """Return a mask `(B, T)` as bool, True at real tokens.
+
+    `values=False` skips the check for values other than 0 and 1, which on an accelerator would wait for the device.
+    """
     if not isinstance(attention_mask, torch.Tensor | np.ndarray):
         raise TypeError(
             explain(
@@ -62,7 +64,7 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
                 got=f"shape {tuple(attention_mask.shape)}",
                 fix="attention_mask[None] for a single row"
                 if attention_mask.ndim == 1
-                else "pass the mask that the tokenizer made, before it was turned into (B, 1, T, T)",
+                else "pass the tokenizer's own mask, before its conversion to (B, 1, T, T)",
             )
         )
     if attention_mask.dtype in (torch.bool, np.bool_):
@@ -74,9 +76,9 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
             row, column = (int(index) for index in np.argwhere(np.asarray(_on_cpu(wrong)))[0])
             raise ValueError(
                 explain(
-                    "attention_mask must hold nothing but 0 and 1",
+                    "attention_mask must contain only 0 and 1",
                     got=f"{attention_mask[row, column].item()} in row {row}, column {column}",
-                    fix="attention_mask == 0 for one that is added to scores, where 0 means a real token",
+                    fix="attention_mask == 0 for an additive mask, where 0 means a real token",
                 )
             )
     return keep
@@ -89,7 +91,7 @@ def position_ids_from_lengths(
     start: int = 0,
     padding_side: PaddingSide = "right",
 ) -> Any:
-    r"""Counts the tokens of rows of the given lengths.
+    r"""Count the tokens of rows of the given lengths.
 
     Args:
         lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
@@ -102,7 +104,7 @@ def position_ids_from_lengths(
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
-        TypeError: if `lengths` are not whole numbers.
+        TypeError: if `lengths` are not integers.
 
     Example:
         >>> position_ids_from_lengths([3, 1])
@@ -114,9 +116,9 @@ def position_ids_from_lengths(
     """
     if padding_side not in ("left", "right"):
         raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
-    counts = _lengths(lengths, "lengths", "position_ids_from_lengths([3, 1])")
-    width = _width(counts, max_length)
-    begin = _whole(start, "start")
+    counts = lengths_as_array(lengths, "lengths", example="position_ids_from_lengths([3, 1])")
+    width = row_length(counts, max_length)
+    begin = as_integer(start, "start", example=0)
     first = width - counts if padding_side == "left" else np.zeros_like(counts)
     columns = np.arange(width)
     inside = (columns >= first[:, None]) & (columns < (first + counts)[:, None])  # (B, T)
@@ -124,11 +126,11 @@ def position_ids_from_lengths(
 
 
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
-    r"""Counts the tokens of packed rows: every document of a row starts again.
+    r"""Count the tokens of packed rows, from the start again for each document of a row.
 
     Args:
         documents (sequence of `B` sequences, arrays or tensors of `int`): for each row the lengths of its documents.
-        max_length (`int`, *optional*): T; by default the tokens of the longest row.
+        max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
         start (`int`, *optional*, defaults to 0): position of a document's first token.
 
     Returns:
@@ -137,7 +139,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
     Raises:
         ValueError: if a length is negative, or a row has more tokens than `max_length`.
-        TypeError: if a length is not a whole number.
+        TypeError: if a length is not an integer.
 
     Example:
         >>> position_ids_from_documents([[3, 2], [4]])
@@ -146,21 +148,18 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     """
     rows = list(documents)
     parts = [
-        _lengths(row, f"the documents of row {index}", "position_ids_from_documents([[3, 2], [4]])")
+        lengths_as_array(row, f"the document lengths of row {index}", example="[[3, 2], [4]]")
         for index, row in enumerate(rows)
     ]
     totals = np.array([part.sum() for part in parts], dtype=np.int64)
-    width = _width(totals, max_length)
-    out = np.zeros((len(rows), width), dtype=np.int64)
-    for row, part in zip(out, parts, strict=True):
-        ends = part.cumsum()
-        total = int(ends[-1]) if len(ends) else 0
-        row[:total] = np.arange(total) - np.repeat(ends - part, part)
-    return _like(out + _whole(start, "start"), rows[0] if rows else None)
+    out = np.zeros((len(rows), row_length(totals, max_length)), dtype=np.int64)
+    for row, part, total in zip(out, parts, totals, strict=True):
+        row[:total] = np.arange(total) - np.repeat(part.cumsum() - part, part)
+    return _like(out + as_integer(start, "start", example=0), rows[0] if rows else None)
 
 
 def count_real_tokens(keep: _Array, start: int) -> _Array:
-    """`position_ids_from_mask` for a bool mask that is known to be one."""
+    """Return the position ids of `position_ids_from_mask` for a bool mask `(B, T)`, without checks."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
@@ -168,18 +167,18 @@ def count_real_tokens(keep: _Array, start: int) -> _Array:
 
 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    r"""Number the documents of each row, read off position ids that restart: the one rule of this package.
+    r"""Number the documents of each row from position ids that restart.
 
-    A document begins where positions fall back to the first one, which is the smallest of the row. Positions that fall
-    anywhere else, stay or leave numbers out are those of one document. Where some row of a batch falls back, a first
-    position that comes twice in a row that counts by ones is a document of one token.
+    The whole package uses this one rule. A document begins where positions fall back to the first one, which is the
+    smallest of the row. Positions that fall to another value, repeat, or skip numbers do not begin a document. If a row
+    contains such a restart and otherwise counts by ones, the first position twice in a row is a document of one token.
 
     Args:
         positions (`np.ndarray` `(N,)`): of the real tokens of all rows, one row after the other.
-        lengths (`np.ndarray` `(B,)` int64): how many of them each row has.
+        lengths (`np.ndarray` `(B,)` int64): number of real tokens in each row.
 
     Returns:
-        `np.ndarray` `(N,)` int64, counted from 0 in each row; `None` if no row holds more than one document.
+        `np.ndarray` `(N,)` int64, counted from 0 in each row; `None` if no row contains more than one document.
 
     Example:
         >>> documents_by_positions(np.array([0, 1, 2, 0, 1]), np.array([5]))
@@ -192,18 +191,18 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
         return None
     starts = np.cumsum(lengths) - lengths
 
-    def anywhere(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """True at every token of a row that has a mark."""
-        return np.repeat(np.logical_or.reduceat(marks, starts), lengths)
+    def in_rows_with(tokens: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return True at every token of a row in which any of `tokens` is True."""
+        return np.repeat(np.logical_or.reduceat(tokens, starts), lengths)
 
     at_first = positions == np.repeat(np.minimum.reduceat(positions, starts), lengths)
     inside, falls, skips = np.ones((3, len(positions)), dtype=np.bool_)
     falls[1:], skips[1:] = positions[1:] < positions[:-1], positions[1:] != positions[:-1] + 1
     inside[starts] = falls[starts] = skips[starts] = False
-    begins = falls & at_first & ~anywhere(falls & ~at_first)
+    begins = falls & at_first & ~in_rows_with(falls & ~at_first)
     if not begins.any():
         return None
-    begins |= inside & at_first & ~anywhere(skips & ~at_first)
+    begins |= inside & at_first & ~in_rows_with(skips & ~at_first)
     numbers: NDArray[np.int64] = np.cumsum(begins)
     numbers -= np.repeat(numbers[starts], lengths)
     return numbers
@@ -216,7 +215,7 @@ def by_document(
 
     Args:
         documents (`np.ndarray` `(N,)`): the document of each token, one row after the other.
-        lengths (`np.ndarray` `(B,)` int64): how many tokens each row has.
+        lengths (`np.ndarray` `(B,)` int64): number of tokens in each row.
 
     Example:
         >>> by_document(np.array([0, 0, 1, 4, 5, 4]), np.array([3, 3]))
@@ -230,13 +229,14 @@ def by_document(
     return order, np.diff(starts), rows[order][starts[:-1]]
 
 
-def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:
-    """Lengths as a flat array, each a whole number of at least 0."""
+def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.int64]:
+    """Return lengths `(N,)` as an int64 array; raise unless they are integers of at least 0."""
     array = np.asarray(_on_cpu(values))
+    if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
+        got = f"a tensor of {values.dtype}" if isinstance(values, torch.Tensor) else shorten(values)
+        raise TypeError(explain(f"{name} must be a sequence of integers", got=got, fix=example))
     if array.ndim != 1:
-        raise ValueError(explain(f"{name} must be a flat row of lengths", got=shorten(values), fix=example))
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(explain(f"{name} must be whole numbers", got=shorten(values), fix=example))
+        raise ValueError(explain(f"{name} must have 1 dimension", got=f"shape {array.shape}", fix=example))
     if array.size and array.min() < 0:
         raise ValueError(
             explain(f"{name} must not be negative", got=f"{array.min()} at index {array.argmin()}", fix=example)
@@ -244,33 +244,27 @@ def _lengths(values: object, name: str, example: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _width(totals: NDArray[np.int64], max_length: int | None) -> int:
+def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
+    """Return the length T of rows of `totals` `(B,)` tokens; raise if one of them exceeds `max_length`."""
     longest = int(totals.max(initial=0))
-    width = longest if max_length is None else _whole(max_length, "max_length")
-    if width < longest:
+    length = longest if max_length is None else as_integer(max_length, "max_length", minimum=0, example=longest)
+    if length < longest:
         raise ValueError(
             explain(
-                f"row {int(totals.argmax())} has {longest} tokens, max_length is {width}",
-                got=f"{int((totals > width).sum())} of {len(totals)} rows longer than max_length",
-                fix=f"max_length={longest}, or cut the rows first",
+                f"row {int(totals.argmax())} has {longest} tokens, max_length is {length}",
+                got=f"{int((totals > length).sum())} of {len(totals)} rows longer than max_length",
+                fix=f"max_length={longest}, or truncate the rows first",
             )
         )
-    return width
-
-
-def _whole(value: int, name: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(explain(f"{name} must be a whole number", got=shorten(value), fix=f"{name}=0")) from None
+    return length
 
 
 def _on_cpu(values: Any) -> Any:
     return values.detach().cpu() if isinstance(values, torch.Tensor) else values
 
 
-def _like(ids: NDArray[np.int64], given: object) -> Any:
-    """`ids` as an array where an array was given, else as a tensor on the device of what was given."""
-    if isinstance(given, np.ndarray):
+def _like(ids: NDArray[np.int64], values: object) -> Any:
+    """Return `ids` as an array if `values` is one, else as a tensor on the device of `values`."""
+    if isinstance(values, np.ndarray):
         return ids
-    return torch.from_numpy(ids).to(given.device if isinstance(given, torch.Tensor) else "cpu")
+    return torch.from_numpy(ids).to(values.device if isinstance(values, torch.Tensor) else "cpu")

@@ -390,7 +390,7 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         (call(torch.tensor([[1, -100]])), ValueError, r"row 0, column 1 has id -100[\s\S]*labels"),
         (call(IDS, MASK[0]), ValueError, r"attention_mask must be \(batch, length\)"),
         (call(IDS, MASK[:1]), ValueError, r"attention_mask \(1, 4\), input_ids \(2, 4\)"),
-        (call(IDS, MASK - 1), ValueError, "nothing but 0 and 1[\\s\\S]*-1 in row 0, column 3"),
+        (call(IDS, MASK - 1), ValueError, "must contain only 0 and 1[\\s\\S]*-1 in row 0, column 3"),
         (call(IDS, MASK, torch.arange(3)), ValueError, r"position_ids[\s\S]*\(3,\)"),
     ],
 )

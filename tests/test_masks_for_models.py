@@ -83,7 +83,7 @@ def test_a_spec_will_do_instead_of_the_model() -> None:
 
 def test_what_a_model_cannot_take_is_refused() -> None:
     packed = AttentionMask.from_documents([[3, 4]])
-    with pytest.raises(ValueError, match=r"two dimensions say where padding is[\s\S]*several documents"):
+    with pytest.raises(ValueError, match=r"two dimensions can only express padding[\s\S]*several documents"):
         packed.for_hf(_bert(), dims=2)
     with pytest.raises(ValueError, match="dims must be one of"):
         packed.for_hf(_bert(), dims=3)  # type: ignore[arg-type]

@@ -84,7 +84,7 @@ def test_cumulative_lengths_count_the_real_tokens_of_each_document(mask: Attenti
     mask = AttentionMask(mask.documents, look_ahead, mask.window)
     found = stretches(mask)
     if len({stretch[:2] for stretch in found}) < len(found):
-        with pytest.raises(ValueError, match="in one piece"):
+        with pytest.raises(ValueError, match="next to each other"):
             mask.varlen()
         return
     lengths = [stretch[2] for stretch in found]
@@ -114,14 +114,14 @@ def test_attention_by_cumulative_lengths_is_attention_by_the_mask() -> None:
     [
         (lambda: AttentionMask.from_lengths([3]).block_mask(0), ["block_size must be positive", "0"]),
         (lambda: AttentionMask.from_lengths([3], look_ahead=True, prefix=2).varlen(), ["prefix", "block_mask()"]),
-        (lambda: AttentionMask(torch.tensor([[0, 1, 0]])).varlen(), ["in one piece"]),
+        (lambda: AttentionMask(torch.tensor([[0, 1, 0]])).varlen(), ["next to each other"]),
         (
             lambda: AttentionMask.cross(AttentionMask.from_lengths([3]), AttentionMask.from_lengths([3])).varlen(),
             ["two sides", "keys.varlen()"],
         ),
     ],
 )
-def test_what_a_kernel_cannot_say_is_refused(call: Any, words: list[str]) -> None:
+def test_masks_that_a_kernel_cannot_express_are_refused(call: Any, words: list[str]) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  (the words are below)
         call()
     for word in words:

@@ -1,12 +1,12 @@
-r"""Who may attend to whom, and each library's way of saying it.
+r"""Attention masks: which tokens may attend to which, in the form that each library takes.
 
-Describes masks and renders them; it never decides which tokens are padding from ids unless it is told to.
+Only `padding_mask_from_ids` takes token ids; everything else takes masks, lengths or document numbers.
 
-True means "may be attended to" everywhere in this package. What others mean, and where this room turns it round:
+True means "may be attended to" everywhere in this package. The meaning elsewhere, and the method that renders it:
 
 | where                                                  | True, or 1, means         | rendered by                     |
 |--------------------------------------------------------|---------------------------|---------------------------------|
-| this package, every bool mask                          | may be attended to        | `dense`, the plain functions    |
+| this package, every bool mask                          | may be attended to        | `dense`, the functions          |
 | a tokenizer's `attention_mask`; Hugging Face 2-D       | a real token: may be      | the tokenizer, `for_hf`         |
 | `scaled_dot_product_attention(attn_mask=)`             | may be attended to        | `for_sdpa`                      |
 | `flex_attention(block_mask=)`, its `mask_mod`          | may be attended to        | `block_mask`                    |
@@ -18,15 +18,53 @@ True means "may be attended to" everywhere in this package. What others mean, an
 |                                                        | negative number must not  | `additive_mask`                 |
 | flash-attn and `varlen_attn`: `cu_seqlens`             | no mask: where one begins | `varlen`                        |
 
-Queries at padding. Real tokens never see padding. What a query at padding sees cannot reach a real token, so it is only
-kept from being nothing, which a softmax turns into NaN: a row of the batch without any real token counts as real
-throughout; any other query at padding sees the real tokens of all documents, as far as look-ahead and window let it,
-and itself where that is nothing. Renderings agree on every real token; at padding they are free, because some forms
-(`is_causal`, `key_padding_mask`) cannot say more.
+Queries at padding: real tokens never see padding, so the output of a query at padding cannot reach a real token. Such a
+query only needs some key, because a softmax over none is NaN. A row of the batch without any real token counts as real
+throughout. Any other query at padding sees the real tokens of all documents, within look-ahead and window, or itself if
+there are none. All forms agree on every real token. At padding they may differ, because some forms (`is_causal`,
+`key_padding_mask`) cannot express more.
 """
 
-from .attention_mask import AttentionMask
-from .kernels import Varlen
-from .plain import additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
+from .functions import additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
+from .hugging_face import HuggingFaceForms
+from .torch_forms import TorchForms, Varlen
 
 __all__ = ["AttentionMask", "Varlen", "additive_mask", "look_ahead_mask", "padding_mask", "padding_mask_from_ids"]
+
+
+class AttentionMask(TorchForms, HuggingFaceForms):
+    r"""The mask of a batch: padding, documents that share a row, look-ahead, windows and prefixes.
+
+    A token may attend to the real tokens of its own document; with `look_ahead`, to those up to and including itself,
+    and to the prefix of its document; with a `window`, to those at a smaller distance. In `cross`, the tokens of one
+    batch attend to those of another. All forms agree on every real token, and none of them leads to NaN; see
+    `hf_posenc.masks` for the meaning of True in each form, and for queries at padding.
+
+    Make one with `from_batch`, `from_lengths`, `from_documents`, or `cross` from two of them. It stores a few numbers
+    per token, and nothing of size T×T.
+
+    Args:
+        documents (`torch.Tensor` `(B, T)`, integer): the document of each token; negative at padding. Numbers are
+            compared within a row only.
+        look_ahead (`bool`, *optional*, defaults to `False`): hide later tokens (causal attention).
+        window (`int`, *optional*): hide tokens at this distance or more, before or after: a window of 2 shows a token
+            and its direct neighbours. It also hides prefixes.
+        prefix (`torch.Tensor` `(B, T)` bool, *optional*): tokens that are visible to all of their document, also to
+            earlier tokens.
+        queries (`torch.Tensor` `(B, Q)`, integer, *optional*): the documents of the queries in cross-attention.
+
+    Raises:
+        ValueError: if `documents` does not have two dimensions, or `window` is not positive.
+        TypeError: if `documents` are not integers, or `window` is not one.
+
+    Example:
+        >>> mask = AttentionMask.from_lengths([3, 2], look_ahead=True)
+        >>> mask
+        AttentionMask(rows=2, length=3, tokens=5, look_ahead=True, packed=False, device=cpu)
+        >>> mask.for_sdpa()     # look-ahead hides right padding from real tokens
+        {'is_causal': True}
+        >>> mask.dense()[1, 0]
+        tensor([[ True, False, False],
+                [ True,  True, False],
+                [ True,  True, False]])
+    """

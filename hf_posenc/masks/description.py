@@ -1,31 +1,30 @@
-"""A small description of who may attend to whom: one number a token, and how far a token may look.
+"""The description of a mask by a few numbers per token, the ways to make one, and its dense and additive forms.
 
-It is made and moved here; nothing of size T×T is held, and the renderings are in the modules beside this one.
+Only `dense` and `additive` make a matrix per row. The forms for torch and for Hugging Face models build on these.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
-from .checks import check_fields
-from .layout import Layout, layout_of
-from .plain import PaddingSide, padding_mask
-from .prefixes import prefix_marks, prefix_marks_of_lengths
-from .reading import documents_of_batch, documents_of_lengths
+from .._explain import as_integer, explain, shorten
+from ..positions import PaddingSide
+from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
+from .functions import additive_mask, additive_value, as_integer_tensor, padding_mask
+from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
-    """What an `AttentionMask` holds, and the ways to make one; see there."""
+    """The fields of an `AttentionMask`, its constructors, and its dense and additive forms."""
 
     documents: torch.Tensor
     look_ahead: bool = False
@@ -34,28 +33,65 @@ class Description:
     queries: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self.documents, self.look_ahead, self.window, self.prefix, self.queries)
+        example = "AttentionMask.from_documents([[5, 9], [11]])"
+        shape = as_integer_tensor(self.documents, "documents", dims=2, example=example).shape
+        if self.window is not None:  # a token sees itself and window - 1 before it
+            as_integer(self.window, "window", minimum=1, example="None for no limit")
+        if self.prefix is not None:
+            if not self.look_ahead:
+                raise ValueError(
+                    explain(
+                        "a prefix makes tokens visible that look-ahead hides, so it needs look_ahead=True",
+                        got="prefix without look_ahead=True",
+                        fix="look_ahead=True, or prefix=None, because nothing is hidden",
+                    )
+                )
+            if not isinstance(self.prefix, torch.Tensor) or self.prefix.dtype != torch.bool:
+                got, fits = shorten(self.prefix), False
+            else:
+                got, fits = f"{tuple(self.prefix.shape)} and {tuple(shape)}", self.prefix.shape == shape
+            if not fits:
+                raise ValueError(
+                    explain(
+                        "prefix must be a bool mask in the shape of documents",
+                        got=got,
+                        fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
+                    )
+                )
+        if self.queries is not None:
+            as_integer_tensor(self.queries, "queries", dims=2, example=example)
+            if self.look_ahead or self.window is not None or self.prefix is not None:
+                raise ValueError(
+                    explain(
+                        "look-ahead, window and prefix belong to self-attention",
+                        got=f"look_ahead={self.look_ahead}, window={self.window}, and queries of another batch",
+                        fix="AttentionMask.cross(target, source)",
+                    )
+                )
+            check_cross(self.queries, self.documents)
+
+    # ---------------------------------------------------------------------------------------------------- constructors
 
     @classmethod
     def from_batch(
         cls, batch: Mapping[str, Any], *, look_ahead: bool = False, window: int | None = None, prefix: Any = None
     ) -> Self:
-        r"""Reads the description off a batch.
+        r"""Make the mask of a batch.
 
         Args:
             batch (mapping): with `attention_mask` `(B, T)`, 1 or True at real tokens. With `document_ids` `(B, T)`,
-                tokens with equal numbers in a row are one document (negative: padding); else, with `position_ids`
-                `(B, T)`, a document begins wherever they fall back to the first one, as those of packed rows do.
-                Either may come without `attention_mask`.
+                tokens with equal numbers in a row are one document (negative: padding). Otherwise, with `position_ids`
+                `(B, T)`, a document begins wherever they fall back to the first one, as in packed rows. With either,
+                `attention_mask` is optional.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): how many tokens at the beginning of every
-                document, or of those of each row, all of the document may see; or which tokens those are.
+            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of every
+                document, or of those of each row, that are visible to all of the document; or a mask of these tokens.
 
         Returns:
             `AttentionMask` on the device of the batch (the CPU for arrays and lists); it shares no memory with it.
 
         Raises:
-            ValueError: if the batch has none of the three, or shapes do not fit.
+            ValueError: if the batch has none of the three keys, or shapes do not fit.
             TypeError: if `batch` is not a mapping.
 
         Example:
@@ -70,7 +106,7 @@ class Description:
                     [0, 0, 1, 1]], dtype=torch.int32)
         """
         documents = documents_of_batch(batch)
-        return cls(documents, look_ahead, window, prefix_marks(documents, prefix))
+        return cls(documents, look_ahead, window, prefix_tokens(documents, prefix))
 
     @classmethod
     def from_lengths(
@@ -84,13 +120,13 @@ class Description:
         padding_side: PaddingSide = "right",
         device: torch.device | str | None = None,
     ) -> Self:
-        r"""One document a row, of the given lengths.
+        r"""Make the mask of rows of the given lengths, one document per row.
 
         Args:
             lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
             max_length (`int`, *optional*): T; by default the largest length.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int` or integers `(B,)`, *optional*): how many tokens at the beginning everyone may see.
+            prefix (`int` or integers `(B,)`, *optional*): number of tokens at the beginning that are always visible.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): where to render; by default the device of `lengths`.
 
@@ -104,9 +140,8 @@ class Description:
             >>> AttentionMask.from_lengths([2, 2]).for_sdpa()     # nothing to hide
             {}
         """
-        real = padding_mask(lengths, max_length, padding_side=padding_side)
-        documents = real.long() - 1
-        return cls(documents, look_ahead, window, prefix_marks(documents, prefix)).to(device)
+        documents = padding_mask(lengths, max_length, padding_side=padding_side).long() - 1
+        return cls(documents, look_ahead, window, prefix_tokens(documents, prefix)).to(device)
 
     @classmethod
     def from_documents(
@@ -120,14 +155,14 @@ class Description:
         padding_side: PaddingSide = "right",
         device: torch.device | str | None = None,
     ) -> Self:
-        r"""Packed rows: several documents in one row, which do not see each other.
+        r"""Make the mask of packed rows: several documents in one row, which do not see each other.
 
         Args:
             documents (sequence of sequences of `int`): for each row the lengths of its documents, in order.
-            max_length (`int`, *optional*): T; by default the sum of the fullest row.
+            max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, or sequence of sequences of `int`, *optional*): how many tokens at the beginning of every
-                document, or of each one, all of it may see.
+            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of every
+                document, or of each one, that are visible to all of the document.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): where to render; by default the CPU.
 
@@ -136,7 +171,7 @@ class Description:
 
         Raises:
             ValueError: if a document has no tokens, or a row more than `max_length`.
-            TypeError: if the lengths are not whole numbers.
+            TypeError: if the lengths are not integers.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -148,16 +183,15 @@ class Description:
                     [1, 1, 1, 1, 0]], dtype=torch.int32)
         """
         table = documents_of_lengths(documents, max_length, padding_side)
-        marks = prefix_marks(table, prefix_marks_of_lengths(documents, table, prefix))
-        return cls(table, look_ahead, window, marks).to(device)
+        return cls(table, look_ahead, window, prefix_tokens(table, prefix, documents)).to(device)
 
     @classmethod
     def cross(cls, queries: Description, keys: Description) -> Self:
-        r"""Cross-attention: the tokens of one batch look at those of another.
+        r"""Make the mask of cross-attention, in which the tokens of one batch look at those of another.
 
         A query may see every real token of the document with its own number: for `from_lengths` the whole row, for
         `from_documents` the n-th document of one row looks at the n-th of the other. Look-ahead, window and prefix of
-        either belong to its attention to itself and are left out.
+        either batch belong to its self-attention and are left out.
 
         Args:
             queries (`AttentionMask`): of the batch that looks, the decoder's, `(B, Q)`.
@@ -167,8 +201,8 @@ class Description:
             `AttentionMask` whose forms are `(B, 1, Q, K)`, on the device of `keys`.
 
         Raises:
-            ValueError: if they have different numbers of rows, or a document of queries has no keys.
-            TypeError: if one of them is no description.
+            ValueError: if the numbers of rows differ, or a document of queries has no keys.
+            TypeError: if one of them is not an `AttentionMask` of self-attention.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -178,22 +212,23 @@ class Description:
                     [0, 0, 1],
                     [0, 0, 1]], dtype=torch.int32)
         """
-        for name, given in (("queries", queries), ("keys", keys)):
-            if not isinstance(given, Description) or given.queries is not None:
+        for name, side in (("queries", queries), ("keys", keys)):
+            if not isinstance(side, Description) or side.queries is not None:
                 raise TypeError(
                     explain(
                         f"{name} must be the AttentionMask of one batch",
-                        got="a cross description" if isinstance(given, Description) else shorten(given),
+                        got="a mask of cross-attention" if isinstance(side, Description) else shorten(side),
                         fix="AttentionMask.cross(AttentionMask.from_batch(target), AttentionMask.from_batch(source))",
                     )
                 )
-        looking = queries.documents.to(keys.documents.device)
-        return cls(keys.documents, queries=looking)
+        return cls(keys.documents, queries=queries.documents.to(keys.documents.device))
+
+    # ----------------------------------------------------------------------------------------------- device, properties
 
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
-        r"""The same description with its renderings on another device; `None` is where it is.
+        r"""Return the same mask, to be rendered on another device; `None` leaves it where it is.
 
-        What is known about padding goes along, so that rendering on an accelerator does not wait for it.
+        The layout of the padding is copied too, so that rendering on an accelerator does not wait for it.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -202,7 +237,7 @@ class Description:
         """
         if device is None or self.documents.device == torch.device(device):
             return self
-        moved = copy.copy(self)  # not a new one: what is checked once need not be waited for again
+        moved = copy.copy(self)  # not a new object, whose checks would wait for the device
         moved.__dict__["_layout"] = self._layout
         for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
@@ -211,23 +246,162 @@ class Description:
 
     @property
     def is_packed(self) -> bool:
-        """Whether a row holds more than one document."""
+        """True if a row contains more than one document."""
         return not self._layout.one_document
 
     @property
     def is_cross(self) -> bool:
-        """Whether the tokens of one batch look at those of another."""
+        """True if the tokens of one batch look at those of another."""
         return self.queries is not None
+
+    def __repr__(self) -> str:
+        rows, length = self.documents.shape
+        values: dict[str, Any] = {"rows": rows, "length": length, "tokens": int((self.documents >= 0).sum())}
+        values |= {"look_ahead": self.look_ahead} if self.queries is None else {"queries": self.queries.shape[1]}
+        values |= {} if self.window is None else {"window": self.window}
+        values |= {} if self.prefix is None else {"prefix": int(self.prefix.sum())}
+        words = ", ".join(f"{name}={value}" for name, value in values.items())
+        return f"{type(self).__name__}({words}, packed={self.is_packed}, device={self.documents.device})"
 
     @cached_property
     def _layout(self) -> Layout:
         return layout_of(self.documents, self.queries, self.look_ahead, self.window, self.prefix)
 
-    def __repr__(self) -> str:
-        rows, length = self.documents.shape
-        said: dict[str, Any] = {"rows": rows, "length": length, "tokens": int((self.documents >= 0).sum())}
-        said |= {"look_ahead": self.look_ahead} if self.queries is None else {"queries": self.queries.shape[1]}
-        said |= {} if self.window is None else {"window": self.window}
-        said |= {} if self.prefix is None else {"prefix": int(self.prefix.sum())}
-        words = ", ".join(f"{name}={value}" for name, value in said.items())
-        return f"{type(self).__name__}({words}, packed={self.is_packed}, device={self.documents.device})"
+    @property
+    def _numbers(self) -> Numbers:
+        return small_numbers(self.documents, self.queries, self._layout.highest)
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        looking = self.documents if self.queries is None else self.queries
+        return len(looking), 1, looking.shape[1], self.documents.shape[1]
+
+    # ------------------------------------------------------------------------------------------------------ the matrix
+
+    def dense(self, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        r"""Return the whole matrix as bool.
+
+        Args:
+            out (`torch.Tensor` bool, *optional*): tensor to write to, for a loop that makes a mask for each batch: `(B,
+                1, Q, K)`, or a flat one with at least as many elements, of which the first are used. Allocating new
+                memory takes longer than computing the mask.
+
+        Returns:
+            `torch.Tensor` `(B, 1, Q, K)` bool on the mask's device, in new memory or in `out`; True = query i (third
+            dimension) may attend to key j (last). No row of it is all False. Q = K = T, except for `cross`.
+
+        Raises:
+            ValueError: if `out` has another shape, dtype, or device.
+
+        Example:
+            >>> from hf_posenc import AttentionMask
+            >>> AttentionMask.from_lengths([4], look_ahead=True, window=2).dense()[0, 0].int()
+            tensor([[1, 0, 0, 0],
+                    [1, 1, 0, 0],
+                    [0, 1, 1, 0],
+                    [0, 0, 1, 1]], dtype=torch.int32)
+            >>> buffer = torch.empty(1000, dtype=torch.bool)
+            >>> AttentionMask.from_lengths([1], 2).dense(out=buffer).data_ptr() == buffer.data_ptr()
+            True
+        """
+        return self._fill(_memory(out, self._shape, torch.bool, self.documents.device), _BOOL)
+
+    def additive(
+        self, dtype: torch.dtype = torch.float32, value: float | None = None, *, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        r"""Return the matrix to add to attention scores: 0, or a large negative number.
+
+        Args:
+            dtype (`torch.dtype`, *optional*, defaults to float32): of the scores.
+            value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number, finite in `dtype`.
+            out (`torch.Tensor` of `dtype`, *optional*): tensor to write to, as in `dense`.
+
+        Returns:
+            `torch.Tensor` `(B, 1, Q, K)` of `dtype` on the mask's device, in new memory or in `out`.
+
+        Raises:
+            ValueError: if `value` is not negative, or not finite in `dtype`; if `out` does not fit.
+
+        Example:
+            >>> from hf_posenc import AttentionMask
+            >>> AttentionMask.from_lengths([1], 2).additive(value=-1e9)
+            tensor([[[[ 0.0000e+00, -1.0000e+09],
+                      [ 0.0000e+00, -1.0000e+09]]]])
+        """
+        low = additive_value(dtype, value)
+        numbers = _Logic(lambda sees: additive_mask(sees, dtype, value=low), torch.minimum, torch.maximum)
+        return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
+
+    def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
+        """Fill `out` in as few passes as possible: they are the whole cost of a dense mask."""
+        layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
+        keys = visible_keys(self.documents)
+        seen = band(layout, matrix.shape[-1], out.device)
+        if not layout.one_document:
+            self._same_document(keys, keys, matrix, logic)
+            if seen is not None:
+                logic.both(matrix, logic.convert(seen), out=matrix)
+        elif seen is None:
+            matrix.copy_(logic.convert(keys)[:, None, :].expand_as(matrix))
+        else:
+            logic.both(logic.convert(keys)[:, None, :], logic.convert(seen), out=matrix)
+        if layout.prefix:
+            assert self.prefix is not None  # or the layout would have none
+            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
+            near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
+            if near is not None:
+                logic.both(shown, logic.convert(near), out=shown)
+            logic.either(matrix, shown, out=matrix)
+        if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
+            diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+            logic.either(diagonal, logic.convert(alone), out=diagonal)
+        return out
+
+    def _same_document(
+        self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
+    ) -> torch.Tensor:
+        """Write to `out[b, i, j]` whether j is one of `keys` in the document of i, or of `at_padding` if i is padding.
+
+        Whole lines are copied from a table with one line per document, which is many times faster than comparing.
+        """
+        numbers = self._numbers
+        lines = torch.arange(numbers.total, device=keys.device)[:, None] == numbers.keys[:, None, :]  # (B, D, K)
+        lines.logical_and_(keys[:, None, :])
+        lines[:, 0] = at_padding
+        if self.queries is not None:  # every query looks at a row that is all padding
+            lines.logical_or_((self.documents < 0).all(dim=1)[:, None, None])
+        index = numbers.queries + torch.arange(len(keys), device=keys.device)[:, None] * numbers.total  # (B, Q)
+        lines = logic.convert(lines).flatten(0, 1)
+        torch.index_select(lines, 0, index.flatten(), out=out.view(-1, out.shape[-1]))
+        return out
+
+
+class _Logic(NamedTuple):
+    """And, or, and conversion of bools, for bool and for additive masks; each form is written directly."""
+
+    convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
+    both: Callable[..., torch.Tensor]
+    either: Callable[..., torch.Tensor]
+
+
+_BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
+
+
+def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor of this shape: a new one, `out`, or the beginning of a flat `out`."""
+    if out is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(explain("out must be a tensor", got=shorten(out), fix=f"torch.empty({shape}, dtype={dtype})"))
+    size = torch.Size(shape).numel()
+    fits = out.shape == shape or (out.ndim == 1 and out.numel() >= size)
+    if not fits or out.dtype != dtype or out.device != device or not out.is_contiguous():
+        raise ValueError(
+            explain(
+                f"out must be a contiguous tensor {shape}, or a flat one of at least {size} elements, of {dtype} "
+                f"on {device}",
+                got=f"{tuple(out.shape)} of {out.dtype} on {out.device}",
+                fix=f"torch.empty({shape}, dtype={dtype})",
+            )
+        )
+    return out[:size].view(shape) if out.ndim == 1 else out

@@ -1,7 +1,6 @@
-"""A description of who may attend to whom, in the form that a Hugging Face model takes.
+"""The `attention_mask` for a Hugging Face model: none, two dimensions, or four.
 
-Nothing where positions say it, two dimensions where they can, and four only where they cannot; what a model does with
-each was found by running it.
+Four dimensions only where two cannot express the mask. `ModelSpec` lists which masks a model takes.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import torch
 from .._explain import explain, one_of
 from .._huggingface import opened
 from ..model_spec import LayerMasks, ModelSpec
-from .dense import DenseForms
-from .layout import numbers_of
-from .restarts import isolated_by, restarts_inside
-from .runs import Spans, spans_of
+from .description import Description
+from .document_numbers import documents_from_positions
+from .structure import Spans, spans_of
 
 
-class HuggingFaceForms(DenseForms):
-    """`for_hf`."""
+class HuggingFaceForms(Description):
+    """The form for Hugging Face models, `for_hf`."""
 
     def for_hf(
         self,
@@ -31,27 +29,28 @@ class HuggingFaceForms(DenseForms):
         position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
     ) -> Any:
-        r"""What to give a Hugging Face model as `attention_mask`.
+        r"""Return the `attention_mask` for a Hugging Face model.
 
         Args:
-            model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, which is looked at anew each time, or what
-                `ModelSpec.of(model)` said of it.
-            dims (2 or 4, *optional*): two wherever that says everything, else four.
-            position_ids (`torch.Tensor` `(B, T)` or `(1, T)`, *optional*): those that the model will be given. Where
+            model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, which is run on a few tokens each time, or its
+                `ModelSpec.of(model)`.
+            dims (2 or 4, *optional*): number of dimensions; by default two where that is enough, else four.
+            position_ids (`torch.Tensor` `(B, T)` or `(1, T)`, *optional*): the position ids passed to the model. Where
                 they restart with each document, some models need no mask.
-            use_cache (`bool`, *optional*): what the model will be given; by default what its configuration says, and
-                for a `ModelSpec` True. With a cache, positions isolate nothing.
+            use_cache (`bool`, *optional*): the value passed to the model; by default that of its configuration, and
+                True for a `ModelSpec`. With a cache, positions do not isolate documents.
 
         Returns:
-            `torch.Tensor` `(B, K)` int64, 1 at real tokens, for padding alone: a causal model hides what comes later
-            itself. For packed documents, windows, prefixes, and look-ahead in a model that hides none, `(B, 1, T, T)`
-            in the model's dtype, 0 or its lowest finite number; a causal model's own look-ahead and windows are in it,
-            and where layers differ it is a dict of two such. `None` for packed documents where positions restart, no
-            cache is used, and the model tells documents apart by that: a mask of ones would switch this off.
+            `torch.Tensor` `(B, K)` int64, 1 at real tokens, for padding alone: a causal model hides later tokens
+            itself. For packed documents, windows, prefixes, and look-ahead in a model that is not causal, `(B, 1, T,
+            T)` in the model's dtype, 0 or its lowest finite number; a causal model's own look-ahead and windows are
+            included, and if its layers differ it is a dict of two such tensors. `None` for packed documents if
+            positions restart, no cache is used, and the model isolates documents by positions: a mask of ones would
+            switch this off.
 
         Raises:
-            ValueError: if the model takes no such mask; if two dimensions are asked for and cannot say it; if positions
-                restart in the middle of a document.
+            ValueError: if the model takes no such mask; if `dims=2` cannot express the mask; if positions restart in
+                the middle of a document.
 
         Example:
             >>> from hf_posenc import AttentionMask, ModelSpec
@@ -75,49 +74,49 @@ class HuggingFaceForms(DenseForms):
             )
         if position_ids is not None:
             _check_restarts(self.documents, position_ids)
-        why = self._why_four(spec)
-        if why is None and dims != 4:
+        reason = self._reason_for_four(spec)
+        if reason is None and dims != 4:
             return (self.documents >= 0).long()  # (B, K)
         if dims == 2:
             fix = "dims=None, or one document a row"
-            raise ValueError(explain("two dimensions say where padding is, and no more", got=why, fix=fix))
-        if dims is None and position_ids is not None and self._only_packed(spec) and spec.isolates_by_position_ids:
+            raise ValueError(explain("a mask of two dimensions can only express padding", got=reason, fix=fix))
+        if dims is None and position_ids is not None and self._is_only_packed(spec) and spec.isolates_by_position_ids:
             cached = _uses_cache(model_or_spec) if use_cache is None else use_cache
-            in_one_piece = bool(self._spans().whole[:, 1:].all())
-            if not cached and in_one_piece and isolated_by(self.documents, position_ids):
+            uninterrupted = bool(self._spans().whole[:, 1:].all())
+            if not cached and uninterrupted and _isolated_by(self.documents, position_ids):
                 return None
         if self.is_cross or not spec.takes_4d_mask:
             raise ValueError(
                 explain(
                     f"{spec.name} does not take an attention_mask of four dimensions"
                     + (" for cross-attention" if self.is_cross else ""),
-                    got=why or "dims=4",
+                    got=reason or "dims=4",
                     fix="position_ids=ids that restart with each document, use_cache=False"
                     if spec.isolates_by_position_ids and not self.is_cross
                     else "one document a row, and dims=None",
                 )
             )
-        return self._four(spec)
+        return self._four_dimensions(spec)
 
-    def _why_four(self, spec: ModelSpec) -> str | None:
-        """What two dimensions cannot say."""
+    def _reason_for_four(self, spec: ModelSpec) -> str | None:
+        """Return what a mask of two dimensions cannot express, in words; `None` if it is enough."""
         layout = self._layout
         if self.is_packed:
             return "several documents share a row"
         if self.prefix is not None and (layout.prefix or not layout.look_ahead):
-            return "a prefix is seen from before it"
+            return "a prefix is visible to tokens before it"
         if layout.window is not None and (spec.layer_kinds or spec.window != layout.window):
             return f"a window of {layout.window} tokens, and {spec.name} has another, or none"
         if layout.look_ahead and not spec.is_causal:
-            return f"look-ahead is to be hidden, and {spec.name} hides none by itself"
+            return f"later tokens must be hidden, and {spec.name} is not causal"
         return None
 
-    def _only_packed(self, spec: ModelSpec) -> bool:
-        """Whether isolating documents is all that the model does not do by itself."""
+    def _is_only_packed(self, spec: ModelSpec) -> bool:
+        """Return True if the model itself hides everything except other documents."""
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
-    def _four(self, spec: ModelSpec) -> Any:
-        """The model adds nothing to four dimensions, neither its own causality nor its own windows."""
+    def _four_dimensions(self, spec: ModelSpec) -> Any:
+        """Return a mask that includes the model's own look-ahead and windows, because the model adds neither to it."""
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
@@ -131,27 +130,49 @@ class HuggingFaceForms(DenseForms):
         )
 
     def _spans(self) -> Spans:
-        return spans_of(numbers_of(self.documents, None, self._layout.highest), self.documents >= 0)
+        return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """How many places the longest document takes."""
+        """Return the number of places from the first to the last token of the longest document."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
-    where = restarts_inside(documents, position_ids)
-    if where is not None:
-        row, column = where
+    """Raise if positions restart inside a document, by the rule of `documents_by_positions`."""
+    if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
+        raise ValueError(
+            explain(
+                "position_ids must have the shape of the mask, (batch, length)",
+                got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
+                fix="position_ids_from_documents([[5, 9], [11]])",
+            )
+        )
+    restarted = documents_from_positions(documents >= 0, position_ids.to(documents.device))
+    same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
+    wrong = (same & (restarted[:, 1:] != restarted[:, :-1])).nonzero()
+    if len(wrong):
         raise ValueError(
             explain(
                 "position_ids restart in the middle of a document: these are packed rows, and this mask does not keep "
                 "their documents apart",
-                got=f"row {row}, column {column}",
+                got=f"row {int(wrong[0, 0])}, column {int(wrong[0, 1]) + 1}",
                 fix='AttentionMask.from_batch({"attention_mask": mask, "position_ids": position_ids})',
             )
         )
+
+
+def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
+    """Return True if transformers, given these position ids, keeps exactly these documents apart.
+
+    Its models separate two tokens wherever a position is not the last one plus one. This is narrower than the rule of
+    this package, which reads positions that repeat or skip numbers as one document.
+    """
+    steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
+    before, after = documents[:, :-1], documents[:, 1:]
+    padding = (before < 0) & (after < 0)
+    return bool((((steps == 1) == (before == after)) | padding).all())
 
 
 def _uses_cache(model_or_spec: Any) -> bool:

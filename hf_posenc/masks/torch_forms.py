@@ -1,31 +1,40 @@
-"""A description as keyword arguments for torch's attention: the function, and the modules.
+"""The forms for torch's attention: keyword arguments of its functions and modules, `BlockMask`, cumulative lengths.
 
-The modules say True for what must not be attended to; it is turned round here, and here alone.
+torch's modules mean "must not be attended to" by True. Masks are inverted in this module alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+import inspect
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from .._explain import explain
-from .dense import DenseForms
+from .._explain import as_integer, explain
 from .description import Description
-from .layout import band, visible_keys
-from .plain import as_length
+from .structure import KeyRanges, band, key_ranges, visible_keys
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
-class TorchForms(DenseForms):
-    """`for_sdpa`, `for_multihead_attention` and the four forms for torch's layers and stacks of layers."""
+class Varlen(NamedTuple):
+    """Where documents begin in one flat row of real tokens, as flash-attn and `varlen_attn` take it."""
+
+    cu_seqlens: torch.Tensor  # (N + 1,) int32
+    max_seqlen: int
+
+
+class TorchForms(Description):
+    """The forms for torch's attention function, modules, layers and kernels."""
 
     def for_sdpa(self) -> dict[str, Any]:
-        r"""Keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
+        r"""Return keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
 
         Returns:
-            `dict`: empty where nothing is hidden; `is_causal=True` alone where what comes later is all there is to
-            hide from real tokens (right padding included: faster, and exact on them); else `attn_mask` alone, bool:
-            `(B, 1, 1, K)` for padding alone, `(1, 1, T, T)` where all rows have the same, else `(B, 1, Q, K)`.
+            `dict`: empty if nothing is hidden; only `is_causal=True` if look-ahead alone hides everything from real
+            tokens (right padding included: faster, and exact on them); otherwise only `attn_mask`, bool: `(B, 1, 1, K)`
+            for padding alone, `(1, 1, T, T)` if all rows have the same mask, else `(B, 1, Q, K)`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -38,22 +47,22 @@ class TorchForms(DenseForms):
         if self._hides_padding_alone:
             return {} if layout.full else {"attn_mask": visible_keys(self.documents)[:, None, None, :]}
         if self._same_for_all_rows:
-            return {"is_causal": True} if layout.window is None else {"attn_mask": self._seen()[None, None]}
+            return {"is_causal": True} if layout.window is None else {"attn_mask": self._band()[None, None]}
         return {"attn_mask": self.dense()}
 
     def for_multihead_attention(self, num_heads: int | None = None) -> dict[str, torch.Tensor]:
-        r"""Keyword arguments for `torch.nn.MultiheadAttention`, where True means "must not be attended to".
+        r"""Return keyword arguments for `torch.nn.MultiheadAttention`, where True means "must not be attended to".
 
         Args:
-            num_heads (`int`, *optional*): the module's `num_heads`. Needed only where rows have different matrices
-                (look-ahead over left padding, packed rows, prefixes), because the module wants one for each head then.
+            num_heads (`int`, *optional*): the module's `num_heads`. Required only if rows have different matrices
+                (look-ahead over left padding, packed rows, prefixes), because the module then takes one for each head.
 
         Returns:
-            `dict` of bool tensors, at most one: `key_padding_mask` `(B, K)`, or `attn_mask` `(T, T)` or
-            `(B * num_heads, Q, K)`. Never both, because together they could leave a query with nothing to see.
+            `dict` with at most one bool tensor: `key_padding_mask` `(B, K)`, or `attn_mask` `(T, T)` or
+            `(B * num_heads, Q, K)`. Never both, because together they could leave a query without keys.
 
         Raises:
-            ValueError: if `num_heads` is needed and not given.
+            ValueError: if `num_heads` is required and missing.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -67,34 +76,33 @@ class TorchForms(DenseForms):
         if self._hides_padding_alone:
             return {} if self._layout.full else {"key_padding_mask": ~visible_keys(self.documents)}
         if self._same_for_all_rows:
-            return {"attn_mask": ~self._seen()}
+            return {"attn_mask": ~self._band()}
         rows = self._shape[0]
         if rows == 1:
             return {"attn_mask": self.dense()[0, 0].logical_not_()}
         if num_heads is None:
             raise ValueError(
                 explain(
-                    f"{self._why_by_row}: torch's modules want one mask for each row and head, so num_heads is needed",
+                    f"{self._reason_by_row}: torch's modules take one mask a row and head, so num_heads is required",
                     got=f"num_heads=None for {rows} rows",
                     fix="num_heads=module.num_heads (for a TransformerEncoderLayer, module.self_attn.num_heads)",
                 )
             )
-        if as_length(num_heads, "num_heads") < 1:
-            raise ValueError(explain("num_heads must be positive", got=num_heads, fix="num_heads=module.num_heads"))
-        # The module reads the first dimension as (batch, head), heads running fastest.
-        return {"attn_mask": self.dense().logical_not_().expand(-1, num_heads, -1, -1).flatten(0, 1)}
+        heads = as_integer(num_heads, "num_heads", minimum=1, example="module.num_heads")
+        # The first dimension is (batch, head), with the heads of a row next to each other.
+        return {"attn_mask": self.dense().logical_not_().expand(-1, heads, -1, -1).flatten(0, 1)}
 
     def for_transformer_encoder(self, num_heads: int | None = None) -> dict[str, torch.Tensor]:
-        r"""Keyword arguments for the forward of `torch.nn.TransformerEncoder`.
+        r"""Return keyword arguments for the forward of `torch.nn.TransformerEncoder`.
 
         Args:
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
-            `dict` of bool tensors, at most one: `src_key_padding_mask` or `mask`, True = must not be attended to.
+            `dict` with at most one bool tensor: `src_key_padding_mask` or `mask`, True = must not be attended to.
 
         Raises:
-            ValueError: if `num_heads` is needed and not given, or this is a cross description.
+            ValueError: if `num_heads` is required and missing, or this is a mask of cross-attention.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -102,10 +110,10 @@ class TorchForms(DenseForms):
             {'mask': tensor([[False,  True],
                     [False, False]])}
         """
-        return self._to_itself()._named(num_heads, padding="src_key_padding_mask", matrix="mask")
+        return self._of_self_attention()._named(num_heads, padding="src_key_padding_mask", matrix="mask")
 
     def for_transformer_encoder_layer(self, num_heads: int | None = None) -> dict[str, torch.Tensor]:
-        r"""Keyword arguments for the forward of one `torch.nn.TransformerEncoderLayer`, which says `src_mask`.
+        r"""Return keyword arguments for the forward of one `torch.nn.TransformerEncoderLayer`.
 
         Args, Returns, Raises: as `for_transformer_encoder`, with `src_mask` for `mask`.
 
@@ -115,16 +123,16 @@ class TorchForms(DenseForms):
             {'src_mask': tensor([[False,  True],
                     [False, False]])}
         """
-        return self._to_itself()._named(num_heads, padding="src_key_padding_mask", matrix="src_mask")
+        return self._of_self_attention()._named(num_heads, padding="src_key_padding_mask", matrix="src_mask")
 
     def for_transformer_decoder(
         self, memory: Description | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
-        r"""Keyword arguments for the forward of `torch.nn.TransformerDecoder`; this describes the target.
+        r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; this mask is the target's.
 
         Args:
-            memory (`AttentionMask`, *optional*): of the batch that the encoder read, or the cross description itself.
-                Without it all of the memory may be seen.
+            memory (`AttentionMask`, *optional*): of the batch that the encoder read, or the mask of the cross-attention
+                itself. Without it all of the memory is visible.
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
@@ -132,7 +140,7 @@ class TorchForms(DenseForms):
             `tgt_key_padding_mask`, and at most one of `memory_mask` and `memory_key_padding_mask`.
 
         Raises:
-            ValueError: if `num_heads` is needed and not given; as `cross`.
+            ValueError: if `num_heads` is required and missing; as `cross`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -142,25 +150,25 @@ class TorchForms(DenseForms):
                     [False, False]]), 'memory_key_padding_mask': tensor([[False,  True,  True],
                     [False, False, False]])}
         """
-        found = self._to_itself()._named(num_heads, padding="tgt_key_padding_mask", matrix="tgt_mask")
+        arguments = self._of_self_attention()._named(num_heads, padding="tgt_key_padding_mask", matrix="tgt_mask")
         if memory is None:
-            return found
+            return arguments
         across = memory if isinstance(memory, Description) and memory.is_cross else self.cross(self, memory)
         looking = (len(self.documents), self.documents.shape[1])
         if not isinstance(across, TorchForms) or across._shape[0::2] != looking:
             raise ValueError(
                 explain(
-                    "the cross description must have the target's rows and tokens as its queries",
+                    "the mask of the cross-attention must have the target's rows and tokens as its queries",
                     got=f"{across!r} for a target (rows, length) {looking}",
-                    fix="target.for_transformer_decoder(source), with the description of what the encoder read",
+                    fix="target.for_transformer_decoder(source), with the mask of the encoder's batch",
                 )
             )
-        return found | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
+        return arguments | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
 
     def for_transformer_decoder_layer(
         self, memory: Description | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
-        r"""Keyword arguments for the forward of one `torch.nn.TransformerDecoderLayer`, which has the same names.
+        r"""Return keyword arguments for the forward of one `torch.nn.TransformerDecoderLayer`.
 
         Args, Returns, Raises: as `for_transformer_decoder`.
 
@@ -171,7 +179,86 @@ class TorchForms(DenseForms):
         """
         return self.for_transformer_decoder(memory, num_heads)
 
-    # ---------------------------------------------------------------------------------------------------------- inside
+    def block_mask(self, block_size: int = 128) -> BlockMask:
+        r"""Return the `block_mask` of `torch.nn.attention.flex_attention.flex_attention`, the same for all heads.
+
+        Its blocks are those that `create_block_mask` finds by evaluating each pair of tokens. Hugging Face models with
+        `attn_implementation="flex_attention"` take it as `attention_mask`.
+
+        Args:
+            block_size (`int`, *optional*, defaults to 128): number of queries, and of keys, in a block.
+
+        Returns:
+            `BlockMask` `(B, 1, Q, K)` on the mask's device; fully visible blocks are listed as full blocks.
+
+        Raises:
+            ValueError: if `block_size` is not positive.
+
+        Example:
+            >>> from hf_posenc import AttentionMask
+            >>> mask = AttentionMask.from_documents([[128, 128, 256]], look_ahead=True).block_mask()
+            >>> mask.to_dense()[0, 0]
+            tensor([[1, 0, 0, 0],
+                    [0, 1, 0, 0],
+                    [0, 0, 1, 0],
+                    [0, 0, 1, 1]], dtype=torch.int32)
+            >>> mask.full_kv_num_blocks.tolist()     # only the last row of blocks has a fully visible one
+            [[[0, 0, 0, 1]]]
+        """
+        block_size = as_integer(block_size, "block_size", minimum=1, example=128)
+        _, _, queries, keys = self._shape
+        ranges = key_ranges(self.documents, self.queries, self.prefix, self._layout)
+        if ranges is None:  # rare, so evaluating each pair is good enough
+            dense = self.dense()
+            some, whole = _blocks_of_dense(dense[:, 0], block_size)
+
+            def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+                return dense[b, 0, q, k]
+        else:
+            begin, stop = ranges
+            some, whole = _blocks_of_ranges(ranges, keys, block_size)
+
+            def sees(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+                return (k >= begin[b, q]) & (k < stop[b, q])
+
+        return _block_mask(some & ~whole, whole, sees, block_size, (queries, keys))
+
+    def varlen(self) -> Varlen:
+        r"""Return the cumulative lengths of the documents, for kernels that take all real tokens as one flat row.
+
+        The flat row is `x[real]` for a batch `x` `(B, T, ...)` and the mask `real = documents >= 0`. Look-ahead and
+        window are arguments of those kernels (`causal=True`, `window_size=(window - 1, ...)`).
+
+        Returns:
+            `Varlen`: `cu_seqlens` `(N + 1,)` int32 on the mask's device, from 0 to the number of real tokens,
+            and `max_seqlen`, the longest document.
+
+        Raises:
+            ValueError: for prefixes, interleaved documents, and cross-attention.
+
+        Example:
+            >>> from hf_posenc import AttentionMask
+            >>> AttentionMask.from_documents([[2, 3], [4]]).varlen()
+            Varlen(cu_seqlens=tensor([0, 2, 5, 9], dtype=torch.int32), max_seqlen=4)
+        """
+        if self.queries is not None:
+            _refuse_varlen("cross-attention has lengths of two sides", "queries.varlen() and keys.varlen()")
+        if self._layout.prefix:
+            _refuse_varlen("cumulative lengths cannot express a prefix", "block_mask(), or dense()")
+        numbers = self._numbers.keys  # (B, T)
+        numbers = numbers + torch.arange(len(numbers), device=numbers.device)[:, None] * (self._shape[-1] + 1)
+        flat = numbers[self.documents >= 0]  # (N tokens,)
+        begins = torch.ones_like(flat, dtype=torch.bool)
+        begins[1:] = flat[1:] != flat[:-1]
+        if int((flat[begins].sort().values.diff() == 0).sum()):
+            _refuse_varlen(
+                "the tokens of a document must be next to each other", "sort the tokens of each row by document"
+            )
+        ends = torch.full((1,), len(flat), device=flat.device)
+        offsets = torch.cat([begins.nonzero().flatten(), ends])  # (N + 1,)
+        return Varlen(offsets.int(), int(offsets.diff().amax()) if len(flat) else 0)
+
+    # --------------------------------------------------------------------------------------------------------- private
 
     @property
     def _hides_padding_alone(self) -> bool:
@@ -180,7 +267,7 @@ class TorchForms(DenseForms):
 
     @property
     def _same_for_all_rows(self) -> bool:
-        """Whether look-ahead and window are all there is to hide from real tokens, padding being hidden by them too."""
+        """True if look-ahead and window alone hide everything from real tokens, padding included."""
         layout = self._layout
         return (
             layout.one_document
@@ -189,31 +276,89 @@ class TorchForms(DenseForms):
             and not self._hides_padding_alone
         )
 
-    def _seen(self) -> torch.Tensor:
+    def _band(self) -> torch.Tensor:
         seen = band(self._layout, self.documents.shape[1], self.documents.device)
-        assert seen is not None  # something is hidden
+        assert seen is not None  # look-ahead or window hide something
         return seen
 
     @property
-    def _why_by_row(self) -> str:
+    def _reason_by_row(self) -> str:
+        """The reason why rows have different matrices, in words."""
         if not self._layout.one_document:
             return "packed documents"
         if self._layout.prefix:
             return "prefixes of each row's own length"
-        what = "look-ahead" if self._layout.look_ahead else "a window"
-        return f"{what} over padding that is not on the right"
+        setting = "look-ahead" if self._layout.look_ahead else "a window"
+        return f"{setting} over padding that is not on the right"
 
-    def _to_itself(self) -> Self:
+    def _of_self_attention(self) -> Self:
+        """Return this mask; raise if it is a mask of cross-attention."""
         if self.queries is None:
             return self
         raise ValueError(
             explain(
-                "a batch that looks at itself is needed here, and this describes cross-attention",
+                "this form needs a mask of self-attention, and this one is of cross-attention",
                 got=repr(self),
                 fix="target.for_transformer_decoder(memory=cross), or cross.for_multihead_attention()",
             )
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
+        """Return the arguments of `for_multihead_attention` under other names."""
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
+
+
+def _refuse_varlen(rule: str, fix: str) -> None:
+    raise ValueError(explain(rule, got="varlen()", fix=fix))
+
+
+def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the partly and the fully visible blocks, two bool `(B, Q / size, K / size)`, rounded up.
+
+    The number of queries that see a block is a cumulative sum of +1 where a range begins and -1 where it stops.
+    """
+    rows, queries = ranges.begin.shape
+    across, down = -(-keys // size), -(-queries // size)
+    line = (torch.arange(queries, device=ranges.begin.device) // size).expand(rows, queries)
+
+    def count(first: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        steps = torch.zeros(rows, down * (across + 1), dtype=torch.int32, device=first.device)
+        ones = torch.ones_like(first, dtype=torch.int32)
+        steps.scatter_add_(1, line * (across + 1) + first, ones)
+        steps.scatter_add_(1, line * (across + 1) + after.maximum(first), -ones)
+        return steps.view(rows, down, across + 1).cumsum(-1)[..., :across]
+
+    some = count(ranges.begin // size, -(-ranges.stop // size)) > 0
+    whole = count(-(-ranges.begin // size), ranges.stop // size) == size  # never for an incomplete last block
+    return some, whole
+
+
+def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same two tensors for a dense mask `(B, Q, K)` bool."""
+    rows, queries, keys = dense.shape
+    padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
+    across, down = -(-keys // size), -(-queries // size)
+    tiles = padded.view(rows, down, size, across, size).transpose(2, 3)  # (B, Q / size, K / size, size, size)
+    return tiles.flatten(3).any(-1), tiles.flatten(3).all(-1)
+
+
+def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
+    """Return the `BlockMask` of partly and fully visible blocks, and of the function `sees` for single pairs."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the number of blocks of each line, and their indices, visible ones first."""
+        blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
+        return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
+
+    # torch 2.5 has neither argument, and rounds lengths up to whole blocks. Transposing the blocks here is many times
+    # faster than compute_q_blocks.
+    known = inspect.signature(BlockMask.from_kv_blocks).parameters
+    options: dict[str, Any] = {"seq_lengths": lengths, "compute_q_blocks": False}
+    options = {name: value for name, value in options.items() if name in known}
+    mask = BlockMask.from_kv_blocks(*ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, **options)
+    if mask.q_indices is None:
+        mask.q_num_blocks, mask.q_indices = ordered(some.transpose(-1, -2))
+        mask.full_q_num_blocks, mask.full_q_indices = ordered(whole.transpose(-1, -2))
+    return mask

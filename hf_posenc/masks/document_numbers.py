@@ -1,0 +1,235 @@
+"""Document numbers, the array that `AttentionMask` stores, from a batch or from lengths; the tokens of prefixes.
+
+Reads and checks. What a query may see is decided where masks are rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._explain import explain, one_of, shorten
+from ..positions import PaddingSide, documents_by_positions, lengths_as_array, row_length
+from .functions import as_integer_tensor, padding_mask
+from .structure import rank_in_document
+
+PADDING = -1  # the document number at padding
+_FROM_DOCUMENTS = "AttentionMask.from_documents([[5, 9], [11]])"
+_PREFIX = "prefix=3, or one number for each row: prefix=[3, 2]"
+_PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], look_ahead=True)"
+
+
+def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
+    """Return documents `(B, T)` int64, in new memory, from `document_ids`, `position_ids` or `attention_mask`."""
+    if not isinstance(batch, Mapping):
+        raise TypeError(
+            explain(
+                "a batch is a mapping with attention_mask, document_ids or position_ids",
+                got=type(batch).__name__,
+                fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
+            )
+        )
+    mask, documents, positions = (batch.get(name) for name in ("attention_mask", "document_ids", "position_ids"))
+    real = None if mask is None else _real_tokens(mask)
+    if documents is not None:
+        ids = as_integer_tensor(documents, "document_ids", dims=2, example="document_ids: [[0, 0, 1, -1]]").long()
+        if real is None:
+            return ids.clamp(min=PADDING)
+        return torch.where(real, _expanded(ids, "document_ids", real).clamp(min=PADDING), PADDING)
+    if positions is not None:
+        ids = as_integer_tensor(positions, "position_ids", dims=2, example="position_ids: [[0, 1, 2, 0, 1]]").long()
+        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
+        return documents_from_positions(real, _expanded(ids, "position_ids", real))
+    if real is None:
+        raise ValueError(
+            explain(
+                "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
+                got=f"keys {shorten(list(batch))}",
+                fix="AttentionMask.from_lengths(lengths)",
+            )
+        )
+    return real.long() - 1
+
+
+def _real_tokens(mask: object) -> torch.Tensor:
+    """Return an `attention_mask` of any type and dtype as bool `(B, T)`."""
+    tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
+    if tensor.ndim != 2:
+        raise ValueError(
+            explain(
+                "attention_mask must have 2 dimensions, (batch, length)",
+                got=f"shape {tuple(tensor.shape)}",
+                fix="pass the tokenizer's attention_mask, 1 at real tokens and 0 at padding",
+            )
+        )
+    return tensor != 0
+
+
+def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
+    """Return `ids` in the shape of `real`; a single row is repeated."""
+    if ids.shape not in (real.shape, (1, real.shape[1])):
+        raise ValueError(
+            explain(
+                f"{name} and attention_mask must have the same shape",
+                got=f"{tuple(ids.shape)} and {tuple(real.shape)}",
+                fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
+            )
+        )
+    return ids.expand(real.shape)
+
+
+def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    r"""Return documents `(B, T)` int64 by the rule of `documents_by_positions`, on the device of `real` `(B, T)` bool.
+
+    Example:
+        >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
+        tensor([[ 0,  0,  1, -1]])
+    """
+    keep = real.cpu().numpy()
+    numbers = documents_by_positions(positions.expand(real.shape).cpu().numpy()[keep], keep.sum(axis=1))
+    if numbers is None:
+        return real.long() - 1
+    documents = np.full(keep.shape, PADDING, dtype=np.int64)
+    documents[keep] = numbers
+    return torch.from_numpy(documents).to(real.device)
+
+
+def documents_of_lengths(
+    documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
+) -> torch.Tensor:
+    """Return documents `(B, T)` int64, numbered from 0 in each row, from the lengths of the documents of each row."""
+    if padding_side not in ("left", "right"):
+        raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
+    rows = [
+        lengths_as_array(row, f"the document lengths of row {index}", example=_FROM_DOCUMENTS)
+        for index, row in enumerate(documents)
+    ]
+    for index, row in enumerate(rows):
+        if not row.all():
+            raise ValueError(
+                explain(
+                    "every document needs at least one token; "
+                    f"document {int(row.argmin())} of row {index} has length 0",
+                    got=shorten(row.tolist()),
+                    fix="leave it out of the row; a row of padding alone is []",
+                )
+            )
+    totals = np.array([row.sum() for row in rows], dtype=np.int64)
+    real = padding_mask(totals, row_length(totals, max_length), padding_side=padding_side)
+    numbers = [np.repeat(np.arange(len(row)), row) for row in rows]
+    table = torch.full(real.shape, PADDING)
+    table[real] = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *numbers]))
+    return table
+
+
+def prefix_tokens(
+    documents: torch.Tensor, prefix: Any, lengths: Sequence[Sequence[int]] | None = None
+) -> torch.Tensor | None:
+    r"""Return a mask of the tokens that belong to a prefix.
+
+    Args:
+        documents (`torch.Tensor` `(B, T)`, integer): as in `AttentionMask`.
+        prefix (`int`, integers `(B,)`, bool `(B, T)`, sequence of sequences of `int`, or `None`): number of tokens of
+            every document, or of those of each row, or of each document in the shape of `lengths`; or the mask itself.
+            A number larger than a document means all of it.
+        lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents.
+
+    Returns:
+        `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` for `None`.
+
+    Raises:
+        ValueError: if a number is negative, or the shape does not fit.
+        TypeError: if `prefix` contains neither integers nor bools.
+
+    Example:
+        >>> prefix_tokens(torch.tensor([[0, 0, 0, 1, 1, -1]]), 2)
+        tensor([[ True,  True, False,  True,  True, False]])
+    """
+    if prefix is None:
+        return None
+    real = documents >= 0
+    if lengths is not None and isinstance(prefix, Sequence) and any(isinstance(row, Sequence) for row in prefix):
+        counts = _prefixes_of_documents(prefix, lengths)
+        limits = torch.zeros_like(documents)
+        flat = [length for row in lengths for length in row]
+        limits[real] = counts.repeat_interleave(torch.tensor(flat, dtype=torch.int64))
+    else:
+        try:
+            values = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
+        except ValueError:  # rows of unequal lengths
+            fix = f"{_PREFIX_OF_DOCUMENTS}, which takes one for each document"
+            raise ValueError(
+                explain("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix)
+            ) from None
+        if values.dtype in (torch.bool, np.bool_):
+            mask = torch.as_tensor(values).to(documents.device)
+            if mask.shape != documents.shape:
+                got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
+                raise ValueError(explain("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX))
+            return mask & real
+        single = values.ndim == 0
+        counts = as_integer_tensor(values[None] if single else values, "prefix", dims=1, example=_PREFIX)
+        if not single and len(counts) != len(documents):
+            got = f"{len(counts)} for {len(documents)}"
+            raise ValueError(explain("prefix needs one number for each row", got=got, fix=_PREFIX))
+        limits = counts.to(documents.device)[:, None]
+    if counts.numel() and int(counts.min()) < 0:
+        raise ValueError(explain("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX))
+    return (rank_in_document(documents) < limits) & real
+
+
+def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the prefix of each document `(N,)`, one row after the other."""
+    shapes = [[len(row) if isinstance(row, Sequence) else row for row in rows] for rows in (lengths, prefix)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            explain(
+                "prefix needs one number for each document, row by row",
+                got=f"{shorten(prefix)} for documents {shorten(lengths)}",
+                fix=_PREFIX_OF_DOCUMENTS,
+            )
+        )
+    flat = [number for row in prefix for number in row]
+    return as_integer_tensor(flat, "prefix", dims=1, example=_PREFIX_OF_DOCUMENTS).long()
+
+
+def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
+    r"""Raise if a query of cross-attention has no key to look at, which a softmax would turn into NaN.
+
+    Args:
+        queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding.
+        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys. Every query may look at a row that is all
+            padding, as in all masks.
+
+    Raises:
+        ValueError: naming the row and the document.
+
+    Example:
+        >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))
+    """
+    if len(queries) != len(keys):
+        raise ValueError(
+            explain(
+                "queries and keys must have the same number of rows",
+                got=f"{len(queries)} and {len(keys)}",
+                fix="describe the two sides of the same batch",
+            )
+        )
+    if not queries.numel():
+        return
+    known = torch.nn.functional.pad(keys.long(), (0, 1), value=-1).sort(dim=1).values.contiguous()
+    index = torch.searchsorted(known, queries.long().contiguous()).clamp(max=known.shape[1] - 1)
+    lost = (queries >= 0) & (known.gather(1, index) != queries) & (keys >= 0).any(dim=1, keepdim=True)
+    if bool(lost.any()):
+        row, column = (int(number) for number in lost.nonzero()[0])
+        raise ValueError(
+            explain(
+                f"document {int(queries[row, column])} in row {row} has queries and no keys to look at",
+                got=f"{int(lost.sum())} such queries; documents of row {row} among the keys: "
+                f"{sorted({number for number in keys[row].tolist() if number >= 0})}",
+                fix="give both sides the same document numbers, e.g. from_documents with as many documents per row",
+            )
+        )

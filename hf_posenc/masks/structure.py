@@ -1,0 +1,231 @@
+"""Properties of a mask computed from its document numbers: what it hides, and the range of keys that each query sees.
+
+All arrays have a few numbers per token or per document. Only `band` is of size T×T, once for all rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Layout(NamedTuple):
+    """Properties of a mask that decide which form of it is the cheapest; plain values, shared with no tensor."""
+
+    full: bool  # no padding among the keys
+    from_the_start: bool  # no padding before a real key: right padding, or none
+    one_document: bool  # in each row
+    highest: int  # document number, -1 for none
+    look_ahead: bool  # True if later keys are hidden
+    window: int | None  # None if it hides nothing
+    prefix: bool  # True if it shows keys that look-ahead would hide
+
+
+def layout_of(
+    documents: torch.Tensor,
+    queries: torch.Tensor | None,
+    look_ahead: bool,
+    window: int | None,
+    prefix: torch.Tensor | None,
+) -> Layout:
+    r"""Return the layout of a mask; settings that change nothing are left out.
+
+    Args:
+        documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
+
+    Example:
+        >>> layout = layout_of(torch.tensor([[0, 0, 0, -1]]), None, True, window=9, prefix=None)
+        >>> layout.full, layout.from_the_start, layout.window
+        (False, True, None)
+    """
+    keys = visible_keys(documents)
+    gap_before = keys[:, 1:] & ~keys[:, :-1]  # a real token right after padding
+    tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
+    largest = tokens.amax(dim=-1, keepdim=True) if tokens.numel() else tokens
+    another = (tokens >= 0) & (tokens != largest)
+    shows = everywhere = torch.zeros((), dtype=torch.bool, device=documents.device)
+    if prefix is not None:
+        # The first token is visible to all of its document anyway.
+        shows, everywhere = (prefix & (rank_in_document(documents) > 0)).any(), prefix.all()
+    highest = largest.amax() if largest.numel() else torch.full_like(shows, -1, dtype=torch.int64)
+    # One transfer for all answers: on an accelerator each would wait for the device.
+    answers = (~keys.all(), gap_before.any(), another.any(), shows, everywhere, highest)
+    padded, gaps, several, shown, all_visible, number = torch.stack([x.long() for x in answers]).tolist()
+    hides_later = look_ahead and not all_visible
+    return Layout(
+        full=not padded,
+        from_the_start=not gaps,
+        one_document=not several,
+        highest=max(number, -1),
+        look_ahead=hides_later,
+        window=None if window is None or window >= documents.shape[1] else int(window),
+        prefix=bool(shown) and hides_later,
+    )
+
+
+def visible_keys(documents: torch.Tensor) -> torch.Tensor:
+    """Return the keys that any query may see, `(B, K)` bool: the real tokens, or every key in a row without any."""
+    real = documents >= 0
+    return real | ~real.any(dim=-1, keepdim=True)
+
+
+def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | None:
+    r"""Return the keys that look-ahead and window leave visible, `(T, T)` bool; `None` if they hide nothing.
+
+    Example:
+        >>> layout = Layout(True, True, True, 0, look_ahead=True, window=2, prefix=False)
+        >>> band(layout, 3, torch.device("cpu")).int()
+        tensor([[1, 0, 0],
+                [1, 1, 0],
+                [0, 1, 1]], dtype=torch.int32)
+    """
+    if not layout.look_ahead and layout.window is None:
+        return None
+    seen = torch.ones(length, length, dtype=torch.bool, device=device)
+    if layout.look_ahead:
+        seen.tril_()
+    elif layout.window is not None:
+        seen.tril_(layout.window - 1)
+    return seen if layout.window is None else seen.triu_(1 - layout.window)
+
+
+def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
+    """Return the queries that look-ahead and window leave without keys, `(B, T)` bool; `None` if there cannot be any.
+
+    Real tokens see themselves, so only queries at padding can be without keys.
+    """
+    if layout.window is None and (not layout.look_ahead or layout.from_the_start):
+        return None
+    length = documents.shape[1]
+    counted = torch.nn.functional.pad(visible_keys(documents).long().cumsum(1), (1, 0))  # (B, T + 1)
+    columns = torch.arange(length, device=documents.device)
+    reach = length if layout.window is None else layout.window
+    begin, stop = (columns - reach + 1).clamp(min=0), columns + (1 if layout.look_ahead else reach)
+    return counted[:, stop.clamp(max=length)] == counted[:, begin]
+
+
+def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
+    r"""Return the number of earlier tokens of the same document, `(B, T)` int64; documents may be interleaved.
+
+    Example:
+        >>> rank_in_document(torch.tensor([[4, 4, 9, 4]]))
+        tensor([[0, 1, 0, 2]])
+    """
+    order = documents.argsort(dim=1, stable=True)
+    grouped = documents.gather(1, order)
+    columns = torch.arange(documents.shape[1], device=documents.device).expand_as(grouped)
+    begins = torch.ones_like(grouped, dtype=torch.bool)
+    begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
+    start = torch.where(begins, columns, 0).cummax(dim=1).values if columns.numel() else columns
+    return torch.empty_like(order).scatter_(1, order, columns - start)
+
+
+class Numbers(NamedTuple):
+    """Documents counted from 1 in each row, the same for queries and keys; 0 is padding."""
+
+    queries: torch.Tensor  # (B, Q) int64
+    keys: torch.Tensor  # (B, K) int64
+    total: int  # all numbers are smaller
+
+
+def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
+    r"""Renumber documents with small numbers, for tables with one row per document.
+
+    Args:
+        documents, queries: the fields of an `AttentionMask`.
+        highest (`int`): the highest document number; -1 for none.
+
+    Example:
+        >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)
+        Numbers(queries=tensor([[2, 2, 0, 1]]), keys=tensor([[2, 2, 0, 1]]), total=3)
+    """
+    tokens = documents if queries is None else torch.cat([queries, documents], dim=1)
+    tokens = tokens.long().clamp(min=-1)
+    if highest < tokens.shape[1]:
+        numbers, total = tokens + 1, highest + 2
+    else:  # document numbers of a whole corpus: count those of each row
+        order = tokens.argsort(dim=1)
+        grouped = tokens.gather(1, order)
+        begins = torch.ones_like(grouped)
+        begins[:, :1] = grouped[:, :1] >= 0
+        begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
+        numbers = torch.empty_like(grouped).scatter_(1, order, begins.cumsum(1))
+        total = int(numbers.max()) + 1
+    split = 0 if queries is None else queries.shape[1]
+    return Numbers(numbers[:, :split] if split else numbers[:, split:], numbers[:, split:], total)
+
+
+class Spans(NamedTuple):
+    """First and last place of each document, `(B, D)`; column 0 is the whole row. An absent document begins at K."""
+
+    first: torch.Tensor
+    after: torch.Tensor  # last place + 1
+    whole: torch.Tensor  # bool: no other token is between the two
+
+
+def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
+    """Return the first and last of `keys` `(B, K)` bool that belong to each document."""
+    rows, length = numbers.keys.shape
+    columns = torch.arange(length, device=keys.device).expand(rows, length)
+    ids = torch.where(keys, numbers.keys, 0)
+    first = torch.full((rows, numbers.total), length, device=keys.device).scatter_reduce_(1, ids, columns, "amin")
+    after = torch.zeros_like(first).scatter_reduce_(1, ids, columns + 1, "amax")
+    count = torch.zeros_like(first).scatter_add_(1, ids, keys.long())
+    if length:  # column 0 was also filled by the tokens that are not keys
+        first[:, 0] = torch.where(keys, columns, length).amin(1)
+        after[:, 0] = torch.where(keys, columns + 1, 0).amax(1)
+        count[:, 0] = keys.sum(1)
+    return Spans(first, after, (count == 0) | (after - first == count))
+
+
+class KeyRanges(NamedTuple):
+    """Query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`; int64 `(B, Q)` each, never empty."""
+
+    begin: torch.Tensor
+    stop: torch.Tensor
+
+
+def key_ranges(
+    documents: torch.Tensor, queries: torch.Tensor | None, prefix: torch.Tensor | None, layout: Layout
+) -> KeyRanges | None:
+    r"""Return the range of keys that each query sees; `None` if a query sees keys that are not one range.
+
+    Padding, documents, look-ahead, windows and prefixes at the beginning of a document leave ranges. Interleaved
+    documents, and padding between tokens, do not.
+
+    Args:
+        documents, queries, prefix: the fields of an `AttentionMask`.
+        layout (`Layout`): its layout.
+
+    Returns:
+        `KeyRanges` on the device of `documents`.
+
+    Example:
+        >>> documents = torch.tensor([[0, 0, 1, 1, -1]])
+        >>> layout = Layout(False, True, False, 1, look_ahead=True, window=None, prefix=False)
+        >>> key_ranges(documents, None, None, layout)
+        KeyRanges(begin=tensor([[0, 0, 2, 2, 0]]), stop=tensor([[1, 2, 3, 4, 4]]))
+    """
+    numbers = small_numbers(documents, queries, layout.highest)
+    length = documents.shape[1]
+    spans = spans_of(numbers, documents >= 0)
+    are_ranges = spans.whole.all()
+    begin, stop = spans.first.gather(1, numbers.queries), spans.after.gather(1, numbers.queries)  # (B, Q)
+    empty_row = (documents < 0).all(dim=1, keepdim=True)  # counts as real throughout
+    begin, stop = begin.masked_fill_(empty_row, 0), stop.masked_fill_(empty_row, length)
+    columns = torch.arange(begin.shape[1], device=documents.device)
+    if layout.look_ahead:
+        later = (columns + 1).expand_as(stop)
+        if layout.prefix and prefix is not None:
+            prefixes = spans_of(numbers, prefix)
+            at_begin = (prefixes.first == spans.first) | (prefixes.after == 0)
+            are_ranges = are_ranges & (at_begin & prefixes.whole)[:, 1:].all()
+            later = torch.where(numbers.queries > 0, later.maximum(prefixes.after.gather(1, numbers.queries)), later)
+        stop = stop.minimum(later)
+    if layout.window is not None:
+        begin, stop = begin.maximum(columns - layout.window + 1), stop.minimum(columns + layout.window)
+    if queries is None:
+        alone = stop <= begin  # a query that sees nothing sees itself
+        begin, stop = torch.where(alone, columns, begin), torch.where(alone, columns + 1, stop)
+    return KeyRanges(begin, stop) if bool(are_ranges) else None
