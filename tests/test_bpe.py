@@ -314,8 +314,8 @@ def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:
     assert len(train_bpe(["a b"], 260)) == 260
     assert len(train_bpe(["a b", "c d"], 10, byte_level=False)) == 10
     refused(TypeError, "vocab_size must be an int", "got: 300.0", size=300.0)
-    refused(ValueError, "vocab_size must be 1 or more", "got: -1", size=-1)
-    refused(ValueError, "min_frequency must be 1 or more", "got: 0", min_frequency=0)
+    refused(ValueError, "vocab_size must be positive", "got: -1", size=-1)
+    refused(ValueError, "min_frequency must be positive", "got: 0", min_frequency=0)
     with pytest.raises(ValueError, match="num_merges must be 0 or more\n  got: -1"):
         bpe_merges(["a"], -1)
 

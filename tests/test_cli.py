@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
-from hf_posenc.tokenization import kept
-from hf_posenc.tokenization.kept import kept_bpe
+from hf_posenc.tokenization import cached_bpe
 
 TEXTS = ["I ride bike", "bike ride I, she said", "我每天骑自行车 👍🏽", "tabs\tand [red]marks[/red] :smile:"]
 ESCAPE = "\x1b["
@@ -212,14 +211,14 @@ def test_without_matplotlib_it_says_how_to_have_the_picture(
 
 
 def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
-    first, second = kept_bpe(TEXTS, 300), kept_bpe(TEXTS, 300)
+    first, second = cached_bpe(TEXTS, 300), cached_bpe(TEXTS, 300)
     assert first.seconds is not None
     assert second.seconds is None
     assert first.folder == second.folder
     assert first.tokenizer.get_vocab() == second.tokenizer.get_vocab()
     assert second.tokenizer.pad_token == "<pad>"
-    others = [kept_bpe(TEXTS[1:], 300), kept_bpe(TEXTS, 301), kept_bpe(TEXTS, 300, model_max_length=9)]
-    joined = kept_bpe([TEXTS[0] + TEXTS[1], *TEXTS[2:]], 300)
+    others = [cached_bpe(TEXTS[1:], 300), cached_bpe(TEXTS, 301), cached_bpe(TEXTS, 300, model_max_length=9)]
+    joined = cached_bpe([TEXTS[0] + TEXTS[1], *TEXTS[2:]], 300)
     assert len({one.folder for one in (first, *others, joined)}) == 5
     assert all(one.seconds is not None for one in others)
 
@@ -227,25 +226,25 @@ def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "sha256"])
 @pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old[:9] + b"?" + old[10:], None])
 def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
-    whole = kept_bpe(TEXTS, 300)
+    whole = cached_bpe(TEXTS, 300)
     assert whole.folder is not None
     path = whole.folder / name
     if damage is None:
         path.unlink()
     else:
         path.write_bytes(damage(path.read_bytes()))
-    again = kept_bpe(TEXTS, 300)
+    again = cached_bpe(TEXTS, 300)
     assert again.seconds is not None
     assert again.tokenizer.get_vocab() == whole.tokenizer.get_vocab()
-    assert kept_bpe(TEXTS, 300).seconds is None
+    assert cached_bpe(TEXTS, 300).seconds is None
 
 
 def test_a_broken_write_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> str:
         raise OSError("disk full")
 
-    monkeypatch.setattr(kept, "_digest", broken)
-    made = kept_bpe(TEXTS, 300)
+    monkeypatch.setattr(Path, "rename", broken)
+    made = cached_bpe(TEXTS, 300)
     assert made.folder is None
     assert made.tokenizer.tokenize("I")
     assert not [path for path in cache.rglob("*") if path.is_file()]
@@ -448,7 +447,7 @@ def test_where_there_is_none_a_seeded_one_is_drawn_and_said_to_be_random(
     titles = titled(monkeypatch)
     monkeypatch.setattr(standing_in, "real_bert", lambda: None)
     monkeypatch.setattr(standing_in, "default_texts", lambda: TEXTS)
-    monkeypatch.setattr(standing_in, "trained", lambda texts: (kept_bpe(texts, 300).tokenizer, "a small BPE"))
+    monkeypatch.setattr(standing_in, "trained", lambda texts: (cached_bpe(texts, 300).tokenizer, "a small BPE"))
     assert run("plot", "crowding", "I ride bike") == 0
     assert run("plot", "attention", "I ride bike", "-t", bert_folder) == 0
     assert titles[0] == "a random table of width 64, seed 0: nothing was learnt"

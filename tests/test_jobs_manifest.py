@@ -142,12 +142,12 @@ def test_the_version_of_transformers_counts_for_a_tokenizer_that_is_sent_as_its_
     from tokenizers import Tokenizer, models
 
     from hf_posenc.tokenization.loading import private_copy
-    from hf_posenc.tokenization.travelling import Travelling
+    from hf_posenc.tokenization.serialized import SerializedTokenizer
 
-    alone = Travelling.of(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>"))))
+    alone = SerializedTokenizer.of(private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>"))))
     job = Job(tmp_path, alone, text_column="text", text_pair_column=None, carried=pa.schema([]), max_length=8)
     assert deciding(job) == LIBRARIES
-    assert deciding(replace(job, tokenizer=Travelling((object, {}), "1f"))) == (*LIBRARIES, "transformers")
+    assert deciding(replace(job, tokenizer=SerializedTokenizer((object, {}), "1f"))) == (*LIBRARIES, "transformers")
 
 
 def test_it_is_saved_at_most_about_once_a_second_and_at_the_end(

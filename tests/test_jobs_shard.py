@@ -26,7 +26,7 @@ from hf_posenc.jobs.shards import shard as shard_module
 from hf_posenc.jobs.shards.shard import ShardWriter
 from hf_posenc.jobs.task import Cursor, Part, Task
 from hf_posenc.tokenization.loading import private_copy
-from hf_posenc.tokenization.travelling import Travelling
+from hf_posenc.tokenization.serialized import SerializedTokenizer
 
 TEXTS = ["I ride my bike", "she said", "to the sea, she said, and back", "no", "I ride", "the sea"]
 
@@ -38,7 +38,7 @@ def job_of(tokenizer: PreTrainedTokenizerBase, folder: Path, **settings: Any) ->
         "carried": pa.schema([]),
         "max_length": 64,
     }
-    return Job(folder=folder, tokenizer=Travelling.of(private_copy(tokenizer)), **{**defaults, **settings})
+    return Job(folder=folder, tokenizer=SerializedTokenizer.of(private_copy(tokenizer)), **{**defaults, **settings})
 
 
 def task_of(texts: list[str], shard: int = 0) -> Task:

@@ -330,9 +330,9 @@ STATE = _sampler().state_dict(1)
         ({"epoch": 0, "step": 1}, ValueError, ["another plan", "token_budget is missing"]),
         ({**STATE, "sede": 1}, ValueError, ["another plan", "sede is unknown here"]),
         (None, TypeError, ["a state is a dict", "None"]),
-        ({**STATE, "epoch": "0"}, TypeError, ["epoch must be a whole number", "'0'"]),
-        ({**STATE, "epoch": -1}, ValueError, ["epoch must be at least 0", "-1"]),
-        ({**STATE, "step": None}, TypeError, ["step must be a whole number", "None"]),
+        ({**STATE, "epoch": "0"}, TypeError, ["epoch must be an integer", "'0'"]),
+        ({**STATE, "epoch": -1}, ValueError, ["epoch must not be negative", "-1"]),
+        ({**STATE, "step": None}, TypeError, ["step must be an integer", "None"]),
         ({**STATE, "step": 10_000}, ValueError, ["the plan has", "10000"]),
     ],
 )
@@ -443,7 +443,7 @@ NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["rank must be below world_size", "rank=2"],
     ),
-    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).set_epoch(-1), ValueError, ["epoch must be at least 0", "-1"]),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).set_epoch(-1), ValueError, ["epoch must not be negative", "-1"]),
     (
         lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET).load_state_dict(
             TokenBudgetBatchSampler(LENGTHS, 2 * BUDGET).state_dict()
@@ -701,7 +701,7 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     ),
     (lambda: pack_dataset(documents(), 0), ValueError, ["capacity must be positive", "got: 0"]),
     (lambda: pack_dataset(documents(), 64, window=0), ValueError, ["window must be positive", "got: 0"]),
-    (lambda: pack_dataset(documents(), 64, seed=-1), ValueError, ["seed must be at least 0", "got: -1"]),
+    (lambda: pack_dataset(documents(), 64, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
     (lambda: pack_dataset(documents(), 64, too_long="drop"), ValueError, ["too_long must be one of", "'drop'"]),
     (lambda: pack_dataset(documents(), 64, labels="mlm"), ValueError, ["labels must be one of", "'mlm'"]),
     (

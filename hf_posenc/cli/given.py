@@ -38,9 +38,9 @@ def real(batch: Batch) -> list[list[bool]]:
 
 def trained(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
     """The BPE for these texts, and a few words on where it comes from."""
-    from ..tokenization.kept import kept_bpe
+    from ..tokenization import cached_bpe
 
-    kept = kept_bpe(texts, vocab_size, model_max_length=LIMIT)
+    kept = cached_bpe(texts, vocab_size, model_max_length=LIMIT)
     about = f"byte-level BPE of {len(kept.tokenizer):,} tokens, "
     about += "trained by an earlier call" if kept.seconds is None else f"trained in {kept.seconds:.1f} s"
     where = "not kept: the cache cannot be written to" if kept.folder is None else f"kept in {kept.folder}"

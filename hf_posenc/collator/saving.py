@@ -17,8 +17,8 @@ from .._explain import explain, shorten
 from .._files import atomic_write
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
-from ..tokenization.encoding import is_plain_fast
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
+from ..tokenization.serialized import calls_only_rust
 from .table import TableLeftBehind, check_exchange, from_state
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
-    kind = None if is_plain_fast(tokenizer) else type(tokenizer).__name__  # None: its Rust part says it all
+    kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None: its Rust part says it all
     record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
     saved = {"format_version": version, "tokenizer": record, **json.loads(settings), "embedding": table}
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}

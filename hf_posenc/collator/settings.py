@@ -5,14 +5,13 @@ Checked once, at construction; what a tokenizer or a table adds to the rules is 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._explain import explain, one_of, shorten
+from .._explain import as_integer, explain, one_of
 from ..ragged import PaddingSide
 from ..tokenization.encoded import Truncation
 
@@ -142,7 +141,8 @@ def check(settings: Settings) -> None:
         "stride": (0, 16),
         "seed": (0, 0),
     }.items():
-        _check_integer(name, getattr(settings, name), least, usual, required=name == "stride")
+        if getattr(settings, name) is not None or name == "stride":
+            as_integer(getattr(settings, name), name, minimum=least, example=usual)
     for name in (
         "is_split_into_words",
         "return_overflowing_tokens",
@@ -201,14 +201,3 @@ def check(settings: Settings) -> None:
         raise ValueError(
             explain("embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"')
         )
-
-
-def _check_integer(name: str, value: Any, least: int, usual: int, *, required: bool) -> None:
-    if value is None and not required:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):  # "128" and 128.0 say which integer is meant
-            usual = max(usual if isinstance(value, bool) else int(value), least)
-        raise TypeError(explain(f"{name} must be an integer", got=shorten(value), fix=f"{name}={usual}"))
-    if value < least:
-        raise ValueError(explain(f"{name} must be at least {least}", got=value, fix=f"{name}={usual}"))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._explain import explain
+from .._explain import as_integer, explain
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..sinusoid import resolve_convention
@@ -70,10 +70,8 @@ class Table:
         self.rows: int | None = None
         if given is None or self.left_behind is not None:
             return
-        if isinstance(given, bool) or (isinstance(given, int) and given < 1):
-            raise ValueError(
-                explain("embedding as a width must be a positive whole number", got=given, fix="embedding=512")
-            )
+        if isinstance(given, int):
+            as_integer(given, "embedding", minimum=1, example=512)
         needed = number_of_ids(tokenizer)
         if isinstance(given, int):
             if settings.dropout:

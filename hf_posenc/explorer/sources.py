@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
 from ..corpus import standard_library_docstrings
-from ..tokenization.kept import kept_bpe
+from ..tokenization import cached_bpe
 from ..tokenization.loading import private_copy
 from .turns import one_at_a_time
 
@@ -152,7 +152,7 @@ def _read() -> list[str]:
 
 @functools.cache
 def _bpe() -> Any:
-    return kept_bpe(_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
+    return cached_bpe(_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
 
 
 @functools.lru_cache(maxsize=4)

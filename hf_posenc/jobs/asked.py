@@ -9,10 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from .._explain import explain, one_of
-from ..packing.checks import whole_number
+from .._explain import as_integer, explain, one_of
 from ..tokenization.loading import number_of_ids, private_copy, stated_limit
-from ..tokenization.travelling import Travelling
+from ..tokenization.serialized import SerializedTokenizer
 from .job import OnBadRow, TooLong
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ class Asked:
         names += ["first_position", "labels", "on_bad_row"]
         return {name: getattr(self, name) for name in names}
 
-    def travelling(self) -> Travelling:
+    def serialized(self) -> SerializedTokenizer:
         """The tokenizer as it is sent to workers."""
-        return Travelling.of(self.tokenizer)
+        return SerializedTokenizer.of(self.tokenizer)
 
 
 def asked_for(
@@ -88,8 +87,8 @@ def asked_for(
     given: dict[str, Any] = {} if collate is None else _of_collator(collate)
     mine = private_copy(tokenizer if collate is None else collate.tokenizer)
     too_long = too_long or given.get("too_long", "truncate")
-    pack = given.get("pack") if pack is None else whole_number("pack", pack, example=2048)
-    stride = given.get("stride", 0) if stride is None else whole_number("stride", stride, at_least=0, example=64)
+    pack = given.get("pack") if pack is None else as_integer(pack, "pack", minimum=1, example=2048)
+    stride = given.get("stride", 0) if stride is None else as_integer(stride, "stride", minimum=0, example=64)
     _check_together(too_long, stride, pack, on_bad_row)
     limits = {
         "the tokenizer": stated_limit(mine),
@@ -151,7 +150,7 @@ def _check_together(too_long: str, stride: int, pack: int | None, on_bad_row: st
 def _limit(asked: int | None, limits: dict[str, int | None]) -> tuple[int | None, tuple[str, ...]]:
     """The smallest limit, which is in force, and what to say where it is not the one that was asked for."""
     if asked is not None:
-        asked = whole_number("max_length", asked, example=512)
+        asked = as_integer(asked, "max_length", minimum=1, example=512)
     told = [
         f"rows have at most {limit} tokens, which is what {whose} takes, and not {asked}"
         for whose, limit in limits.items()

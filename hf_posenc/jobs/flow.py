@@ -54,7 +54,7 @@ class Flow:
         progress: Progress,
     ) -> None:
         self._asked, self._sources, self._progress = asked, sources, progress
-        tokenizer = asked.travelling()
+        tokenizer = asked.serialized()
         self._job = Job(
             folder=folder.resolve(),
             tokenizer=tokenizer,

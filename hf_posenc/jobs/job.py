@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..tokenization.travelling import Travelling
+    from ..tokenization.serialized import SerializedTokenizer
 
 OnBadRow = Literal["error", "skip", "keep-empty"]
 TooLong = Literal["truncate", "split", "error"]
@@ -24,7 +24,7 @@ class Job:
 
     Args:
         folder (`Path`): where the shards go; the same folder for every worker.
-        tokenizer (`Travelling`): what `tokens.Tokens` makes its encoder from.
+        tokenizer (`SerializedTokenizer`): what `tokens.Tokens` makes its encoder from.
         text_column (`str`), text_pair_column (`str`, *optional*): where the documents stand.
         carried (`pyarrow.Schema`): the further columns.
         max_length (`int`, *optional*): limit on a row's tokens, special tokens included.
@@ -38,7 +38,7 @@ class Job:
     """
 
     folder: Path
-    tokenizer: Travelling
+    tokenizer: SerializedTokenizer
     text_column: str
     text_pair_column: str | None
     carried: pa.Schema

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from .._explain import explain, one_of
-from ..packing.checks import whole_number
+from .._explain import as_integer, explain, one_of
 from .asked import asked_for
 from .flow import Flow
 from .job import OnBadRow, TooLong
@@ -104,7 +103,7 @@ def encode(
     """
     if engine not in ("local", "ray"):
         raise ValueError(one_of("engine", engine, ("local", "ray")))
-    workers = None if workers is None else whole_number("workers", workers, example=2)
+    workers = None if workers is None else as_integer(workers, "workers", minimum=1, example=2)
     asked = asked_for(
         tokenizer,
         text_column=text_column,
@@ -128,7 +127,7 @@ def encode(
         dataset_split=dataset_split,
     )
     if shard_bytes is not None:
-        shard_bytes = whole_number("shard_bytes", shard_bytes, example=64 << 20)
+        shard_bytes = as_integer(shard_bytes, "shard_bytes", minimum=1, example=64 << 20)
     with Folder(Path(output).expanduser()) as folder:
         flow = Flow(asked, sources, folder.path, split=split, shard_bytes=shard_bytes, progress=progress or Progress())
         return flow.run(engine, workers, address)

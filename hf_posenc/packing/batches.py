@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, shorten
-from .checks import checked_lengths, checked_rank, whole_number
+from .._explain import as_integer, explain, shorten
+from .checks import checked_lengths, checked_rank
 from .runs import gathered
 from .shapes import Cost, padded, row_costs
 
@@ -101,7 +101,7 @@ class BatchPlan:
             >>> [batch.tolist() for batch in plan.from_step(2)]
             [[5, 3, 1]]
         """
-        done = whole_number("step", step, at_least=0, example=0)
+        done = as_integer(step, "step", minimum=0, example=0)
         if done > self.steps:
             raise ValueError(explain(f"the plan has {self.steps} steps", got=f"step {done}", fix=f"step={self.steps}"))
         return replace(self, batch_offsets=self.batch_offsets[done * self._batches_a_step :])
@@ -307,13 +307,13 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
     checked = dict(settings)
     for name in ("token_budget", "world_size", "multiple_of"):
         if name != "multiple_of" or settings[name] is not None:
-            checked[name] = whole_number(name, settings[name], example=8)
+            checked[name] = as_integer(settings[name], name, minimum=1, example=8)
     if settings["rank"] is not None:
         checked["rank"] = checked_rank(settings["rank"], checked["world_size"])
     if settings["shapes"] is not None:
         if not isinstance(settings["shapes"], list):
             raise TypeError(explain("shapes must be a list of lengths", got=shorten(settings["shapes"])))
-        checked["shapes"] = tuple(whole_number("shapes", shape, example=16) for shape in settings["shapes"])
+        checked["shapes"] = tuple(as_integer(shape, "shapes", minimum=1, example=16) for shape in settings["shapes"])
     return checked
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, shorten
+from .._explain import as_integer, explain, shorten
 from .batches import BatchPlan
-from .checks import checked_lengths, checked_rank, histogram, whole_number
+from .checks import checked_lengths, checked_rank, histogram
 from .runs import divide, gathered
 from .shapes import Cost, best_shapes, padded, row_costs
 
@@ -72,14 +72,14 @@ def plan_batches(
         >>> [batch.tolist() for batch in plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1, world_size=2, rank=0)]
         [[4, 0], [3, 1]]
     """
-    budget = whole_number("token_budget", token_budget, example=8192)
-    window = whole_number("window", window, example=20_000)
-    seed = whole_number("seed", seed, at_least=0, example=0)
-    epoch = whole_number("epoch", epoch, at_least=0, example=0)
-    ranks = whole_number("world_size", world_size, example=8)
+    budget = as_integer(token_budget, "token_budget", minimum=1, example=8192)
+    window = as_integer(window, "window", minimum=1, example=20_000)
+    seed = as_integer(seed, "seed", minimum=0, example=0)
+    epoch = as_integer(epoch, "epoch", minimum=0, example=0)
+    ranks = as_integer(world_size, "world_size", minimum=1, example=8)
     rank = None if rank is None else checked_rank(rank, ranks)
     if multiple_of is not None:
-        multiple_of = whole_number("multiple_of", multiple_of, example=8)
+        multiple_of = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     sizes = checked_lengths(lengths)
     chosen = _shapes(shapes, sizes, multiple_of, cost)
     layout = _layout(sizes, budget, window, ranks, cost, multiple_of, chosen)
@@ -174,9 +174,9 @@ def _shapes(
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:
-        count = whole_number("shapes", shapes, example=16)
+        count = as_integer(shapes, "shapes", minimum=1, example=16)
         return tuple(best_shapes(sizes, count, multiple_of=multiple_of, cost=cost).tolist())
-    given = sorted({whole_number("shapes", shape, example=16) for shape in np.asarray(shapes, dtype=object)})
+    given = sorted({as_integer(shape, "shapes", minimum=1, example=16) for shape in np.asarray(shapes, dtype=object)})
     wrong = [shape for shape in given if shape % (multiple_of or 1)]
     if wrong:
         raise ValueError(

@@ -5,44 +5,12 @@ What fits where is decided in `plan` and `budget`.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, shorten
-
-
-def whole_number(name: str, value: Any, *, at_least: int = 1, example: int) -> int:
-    r"""A setting as an `int`, where it is a whole number and large enough.
-
-    Args:
-        name (`str`), value (`object`): the argument.
-        at_least (`int`, *optional*, defaults to 1): the smallest that is allowed.
-        example (`int`): a usual value, for the way out.
-
-    Returns:
-        `int`.
-
-    Raises:
-        ValueError: if it is too small.
-        TypeError: if it is no whole number.
-
-    Example:
-        >>> whole_number("capacity", np.int64(8), example=2048)
-        8
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            explain(f"{name} must be a whole number", got=shorten(value), fix=f"{name}={example}")
-        ) from None
-    if number < at_least:
-        rule = "positive" if at_least == 1 else f"at least {at_least}"
-        raise ValueError(explain(f"{name} must be {rule}", got=number, fix=f"{name}={example}"))
-    return number
+from .._explain import as_integer, explain
 
 
 def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
@@ -109,7 +77,7 @@ def checked_rank(rank: Any, world_size: int) -> int:
         >>> checked_rank(1, 2)
         1
     """
-    number = whole_number("rank", rank, at_least=0, example=0)
+    number = as_integer(rank, "rank", minimum=0, example=0)
     if number >= world_size:
         raise ValueError(
             explain(

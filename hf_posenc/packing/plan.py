@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, one_of
+from .._explain import as_integer, explain, one_of
 from .best_fit import best_fit_decreasing, fewest_rows
-from .checks import checked_lengths, histogram, whole_number
+from .checks import checked_lengths, histogram
 
 TooLong = Literal["error", "truncate"]
 
@@ -175,7 +175,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         >>> cut.lengths, cut.truncated, cut.tokens_cut
         (array([ 5, 10]), 1, 3)
     """
-    capacity = whole_number("capacity", capacity, example=2048)
+    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
     if too_long not in ("error", "truncate"):
         raise ValueError(one_of("too_long", too_long, ("error", "truncate")))
     sizes = checked_lengths(lengths)
@@ -196,7 +196,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
         sizes = np.minimum(sizes, capacity)
     if seed is not None:
-        seed = whole_number("seed", seed, at_least=0, example=0)
+        seed = as_integer(seed, "seed", minimum=0, example=0)
     generator = None if seed is None else np.random.default_rng(seed)
     # 16 bits are enough for most capacities, and let NumPy sort by radix.
     room_left = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)

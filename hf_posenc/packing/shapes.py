@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain, shorten
-from .checks import checked_lengths, histogram, whole_number
+from .._explain import as_integer, explain, shorten
+from .checks import checked_lengths, histogram
 
 # From padded lengths (n,) to what a row of each costs (n,).
 Cost = Callable[[NDArray[np.int64]], Any]
@@ -51,7 +51,7 @@ def best_shapes(
         >>> best_shapes([3, 3, 3, 4, 9, 10, 10], 2, multiple_of=8)
         array([ 8, 16])
     """
-    count = whole_number("count", count, example=16)
+    count = as_integer(count, "count", minimum=1, example=16)
     widths, documents = histogram(padded(checked_lengths(lengths), multiple_of))
     if len(widths) <= count:
         return widths
@@ -155,5 +155,5 @@ def padded(
         return rising[np.searchsorted(rising, lengths)]
     if multiple_of is None:
         return lengths
-    step = whole_number("multiple_of", multiple_of, example=8)
+    step = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     return -(-lengths // step) * step

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import checked_lengths, whole_number
+from .._explain import as_integer
+from .checks import checked_lengths
 
 
 def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -36,7 +37,7 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
         >>> [[(int(document[piece]), int(start[piece])) for piece in row] for row in pack(length, 5)]
         [[(1, 0)], [(1, 5)], [(0, 0), (1, 10)]]
     """
-    capacity = whole_number("capacity", capacity, example=2048)
+    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
     sizes = checked_lengths(lengths)
     pieces = -(-sizes // capacity)  # (N,)
     document = np.repeat(np.arange(len(sizes)), pieces)

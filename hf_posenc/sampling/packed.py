@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._explain import explain, one_of
-from ..packing.checks import whole_number
+from .._explain import as_integer, explain, one_of
 from .lengths import is_arrow, lengths_of
 from .window import COLUMNS, TooLong, packed_window, tell_long
 
@@ -77,9 +76,9 @@ def pack_dataset(
         [5, 6, 7, 4] [0, 1, 2, 0] [-100, 6, 7, -100]
         [8, 9, 0, 0] [0, 1, 0, 0] [-100, 9, -100, -100]
     """
-    capacity = whole_number("capacity", capacity, example=2048)
-    window = whole_number("window", window, example=10_000)
-    seed = whole_number("seed", seed, at_least=0, example=0)
+    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
+    window = as_integer(window, "window", minimum=1, example=10_000)
+    seed = as_integer(seed, "seed", minimum=0, example=0)
     if too_long not in ("error", "truncate", "split"):
         raise ValueError(one_of("too_long", too_long, ("error", "truncate", "split")))
     if labels not in ("causal_lm", None):

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .._explain import explain, shorten
+from .._explain import as_integer, explain, shorten
 from ..packing import BatchPlan, plan_batches
-from ..packing.checks import checked_lengths, whole_number
+from ..packing.checks import checked_lengths
 from ..packing.shapes import Cost, padded, row_costs
 from .lengths import is_arrow, lengths_of
 
@@ -135,7 +135,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         Args:
             epoch (`int`): its number, from 0.
         """
-        number = whole_number("epoch", epoch, at_least=0, example=0)
+        number = as_integer(epoch, "epoch", minimum=0, example=0)
         if number != self.epoch:
             self.epoch, self._step, self._given = number, 0, 0
 
@@ -164,7 +164,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """
         plan = self.plan
         done = self._given * plan.steps // max(len(plan), 1) if step is None else step
-        return {"epoch": self.epoch, "step": whole_number("step", done, at_least=0, example=0), **self._identity}
+        return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         r"""Continue from a saved position: the next iteration begins there. Takes no time, whatever the step.
@@ -195,7 +195,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                     fix="the same lengths, in the same order, and the same settings as when it was saved",
                 )
             )
-        epoch, step = (whole_number(name, state[name], at_least=0, example=0) for name in ("epoch", "step"))
+        epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
         rest = plan.from_step(step)  # out of range is refused, with the figures
         self.epoch, self._step, self._given = epoch, step, len(plan) - len(rest)
 

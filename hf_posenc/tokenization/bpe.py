@@ -5,11 +5,17 @@ What comes out is an ordinary `transformers` tokenizer, ready to pad; how the me
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, one_of, shorten
+from .._explain import as_integer, explain, one_of, shorten
 from .merges import checked_texts, pre_tokenizer
 
 if TYPE_CHECKING:
@@ -72,8 +78,8 @@ def train_bpe(
     roles = _checked_roles(special_tokens, byte_level)
     reserved = list(dict.fromkeys(token for value in roles.values() for token in _as_list(value)))
     rows = checked_texts(texts)
-    _check_number("vocab_size", vocab_size)
-    _check_number("min_frequency", min_frequency)
+    as_integer(vocab_size, "vocab_size", minimum=1, example=8_000)
+    as_integer(min_frequency, "min_frequency", minimum=1, example=2)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if byte_level else []
     _check_room(vocab_size, len(reserved), len(alphabet), "bytes")
 
@@ -151,13 +157,6 @@ def _as_list(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _check_number(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(explain(f"{name} must be an int", got=repr(value), fix="train_bpe(texts, 8_000)"))
-    if value < 1:
-        raise ValueError(explain(f"{name} must be 1 or more", got=value, fix="train_bpe(texts, 8_000)"))
-
-
 def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> None:
     if vocab_size < reserved + alphabet:
         raise ValueError(
@@ -191,3 +190,91 @@ def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
         pair=[piece for piece in pair if piece is not None],
         special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys(around)],
     )
+
+
+# ------------------------------------------------------------------------------------------ the cache of trained BPEs
+
+_CACHE_FORMAT = 1  # raise it when train_bpe returns another tokenizer for the same texts
+
+
+@dataclass(frozen=True)
+class CachedBPE:
+    r"""A trained tokenizer, and the folder it is cached in.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerFast`): the result of `train_bpe`.
+        folder (`Path`, *optional*): its folder in the cache; `None` if the cache is not writable.
+        seconds (`float`, *optional*): duration of the training; `None` if an earlier call trained it.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    folder: Path | None
+    seconds: float | None
+
+
+def cached_bpe(texts: Sequence[str], vocab_size: int, *, model_max_length: int | None = None) -> CachedBPE:
+    r"""Load the BPE trained on these texts from the Hugging Face cache, or train and cache it.
+
+    The cache folder may be deleted at any time. A damaged entry is trained again.
+
+    Args:
+        texts (sequence of `str`): the corpus.
+        vocab_size (`int`), model_max_length (`int`, *optional*): as in `train_bpe`.
+
+    Returns:
+        `CachedBPE`.
+
+    Raises:
+        TypeError, ValueError: as `train_bpe`.
+    """
+    folder = _cache_folder(texts, f"{_CACHE_FORMAT} {vocab_size} {model_max_length}")
+    cached = _load_cached(folder) if folder is not None else None
+    if cached is not None:
+        return CachedBPE(cached, folder, None)
+    begin = time.perf_counter()
+    tokenizer = train_bpe(texts, vocab_size, model_max_length=model_max_length)
+    seconds = time.perf_counter() - begin
+    return CachedBPE(tokenizer, folder if folder is not None and _write_cached(tokenizer, folder) else None, seconds)
+
+
+def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
+    from huggingface_hub import cached_assets_path
+
+    digest = hashlib.sha256(settings.encode())
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    try:
+        return Path(cached_assets_path("hf_posenc", namespace="bpe", subfolder=digest.hexdigest()[:16])) / "tokenizer"
+    except (OSError, ValueError):  # a home directory that is not writable; a file in place of the folder
+        return None
+
+
+def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
+    """Write to a temporary folder and rename it, so that no process ever reads half of it."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            made = Path(temporary, "tokenizer")
+            tokenizer.save_pretrained(made)
+            (made / "sha256").write_text(_files_digest(made), encoding="ascii")
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)
+    except OSError:
+        return _load_cached(folder) is not None  # another process may have written the same tokenizer first
+    return True
+
+
+def _load_cached(folder: Path) -> PreTrainedTokenizerFast | None:
+    """Return the cached tokenizer; `None` if there is none, or its files have changed."""
+    from transformers import AutoTokenizer
+
+    try:
+        if (folder / "sha256").read_text(encoding="ascii") == _files_digest(folder):
+            return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _files_digest(folder: Path) -> str:
+    files = ("tokenizer.json", "tokenizer_config.json")
+    return hashlib.sha256(b"\0".join((folder / name).read_bytes() for name in files)).hexdigest()

@@ -18,7 +18,7 @@ from .by_call import ByCall
 from .encoded import Encoded, Text, Truncation, flat, refuse_surrogates
 from .loading import rust_from
 from .long_text import enough_of, long_for
-from .rust_alone import RustAlone
+from .serialized import RustOnlyTokenizer, calls_only_rust
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -33,7 +33,8 @@ class Encoder:
     r"""One tokenizer with its settings: texts in, `Encoded` out. Thread safe, and safe in forked workers.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase` or `RustAlone`): a private copy, see `loading.private_copy`; only read.
+        tokenizer (`PreTrainedTokenizerBase` or `RustOnlyTokenizer`): a private copy, see
+            `loading.private_copy`; only read.
         max_length (`int`, *optional*): limit on the tokens of a row, special tokens included.
         truncation (`str`, *optional*): as transformers spells it.
         overflow (`bool`, *optional*): carry the rest of a long text into further rows.
@@ -54,7 +55,7 @@ class Encoder:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase | RustAlone,
+        tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer,
         *,
         max_length: int | None = None,
         truncation: Truncation = "longest_first",
@@ -92,7 +93,7 @@ class Encoder:
             is_split_into_words=is_split_into_words,
             targets=targets,
         )
-        self._rust = self._clone() if is_plain_fast(tokenizer) else None
+        self._rust = self._clone() if calls_only_rust(tokenizer) else None
         self._types_of_single_are_zero = self._rust is not None and self._single_types_are_zero(self._rust)
         if words and not tokenizer.is_fast:
             raise ValueError(
@@ -139,7 +140,7 @@ class Encoder:
 
     def _clone(self) -> RustTokenizer:
         mine = self.tokenizer
-        clone = rust_from(mine.json if isinstance(mine, RustAlone) else mine.backend_tokenizer.to_str())
+        clone = rust_from(mine.json if isinstance(mine, RustOnlyTokenizer) else mine.backend_tokenizer.to_str())
         clone.no_padding()
         clone.no_truncation()
         # The one setting that the JSON does not carry.
@@ -218,16 +219,3 @@ class Encoder:
                     fix=f"truncation={self.truncation!r} may not fit",
                 )
             ) from error
-
-
-def is_plain_fast(tokenizer: PreTrainedTokenizerBase | RustAlone) -> bool:
-    """Whether `tokenizer(...)` does nothing but ask its Rust part: a few model families add steps of their own."""
-    if isinstance(tokenizer, RustAlone):
-        return True
-    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-    return (
-        bool(tokenizer.is_fast)
-        and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
-        and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
-    )

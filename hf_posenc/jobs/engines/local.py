@@ -14,8 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread, current_thread
 from typing import Any, Literal
 
-from ..._explain import explain
-from ...packing.checks import whole_number
+from ..._explain import as_integer, explain
 from ..job import Job
 from ..task import Task
 from .interpreter import search_path
@@ -82,7 +81,7 @@ def run_writers(
         >>> list(run_writers(partial(shard_writer, None), iter([]), workers=2))
         []
     """
-    workers = whole_number("workers", workers, example=2)
+    workers = as_integer(workers, "workers", minimum=1, example=2)
     try:
         pickled = pickle.dumps(make, 5)
     except Exception as error:

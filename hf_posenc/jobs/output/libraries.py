@@ -9,7 +9,7 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...tokenization.rust_alone import RustAlone
+from ...tokenization.serialized import RustOnlyTokenizer
 
 if TYPE_CHECKING:
     from ..job import Job
@@ -27,7 +27,9 @@ def deciding(job: Job) -> tuple[str, ...]:
     Returns:
         `tuple` of `str`: names of distributions, for `installed`.
     """
-    tokenizer = () if job.tokenizer is None or isinstance(job.tokenizer.sent, RustAlone) else ("transformers",)
+    tokenizer = (
+        () if job.tokenizer is None or isinstance(job.tokenizer.content, RustOnlyTokenizer) else ("transformers",)
+    )
     return (*LIBRARIES, *tokenizer)
 
 

@@ -43,7 +43,7 @@ class Tokens:
         self._refuses_long = job.too_long == "error"
         self._limit = job.max_length
         self._encoder = Encoder(
-            job.tokenizer.arrived(),
+            job.tokenizer.load(),
             max_length=job.max_length,
             truncation="do_not_truncate" if self._refuses_long else "longest_first",
             overflow=job.too_long == "split",

@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc.tokenization.encoding import Encoder
 from hf_posenc.tokenization.loading import private_copy
-from hf_posenc.tokenization.rust_alone import RustAlone
-from hf_posenc.tokenization.travelling import Travelling
+from hf_posenc.tokenization.serialized import RustOnlyTokenizer, SerializedTokenizer
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -27,8 +26,8 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def sent(tokenizer: PreTrainedTokenizerBase) -> Travelling:
-    return pickle.loads(pickle.dumps(Travelling.of(private_copy(tokenizer))))
+def sent(tokenizer: PreTrainedTokenizerBase) -> SerializedTokenizer:
+    return pickle.loads(pickle.dumps(SerializedTokenizer.of(private_copy(tokenizer))))
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -36,7 +35,7 @@ def test_what_arrives_gives_the_ids_of_what_was_sent(
     any_fast: PreTrainedTokenizerFast, sentences: list[str], settings: dict[str, Any]
 ) -> None:
     short = [text for text in sentences if len(text) < 200]  # a pair of long ones overflows into all pairs of pieces
-    here, there = Encoder(private_copy(any_fast), **settings), Encoder(sent(any_fast).arrived(), **settings)
+    here, there = Encoder(private_copy(any_fast), **settings), Encoder(sent(any_fast).load(), **settings)
     for texts, pairs in ((sentences, None), (short, short[::-1])):
         ours, theirs = there.encode(texts, pairs), here.encode(texts, pairs)
         assert ours.input_ids.values.tolist() == theirs.input_ids.values.tolist()
@@ -48,7 +47,7 @@ def test_what_arrives_gives_the_ids_of_what_was_sent(
 
 def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sentences: list[str]) -> None:
     bert.truncation_side = "left"
-    arrived = Encoder(sent(bert).arrived(), max_length=5)
+    arrived = Encoder(sent(bert).load(), max_length=5)
     assert (
         list(map(list, arrived.encode(sentences).input_ids))
         == bert(sentences, truncation=True, max_length=5)["input_ids"]
@@ -59,17 +58,17 @@ def test_special_tokens_spelled_out_in_a_text_are_split_where_the_tokenizer_says
     bert: PreTrainedTokenizerFast,
 ) -> None:
     text = "a [SEP] b"
-    plain = Encoder(sent(bert).arrived()).encode([text]).input_ids.values.tolist()
+    plain = Encoder(sent(bert).load()).encode([text]).input_ids.values.tolist()
     bert.split_special_tokens = True
-    split = Encoder(sent(bert).arrived()).encode([text]).input_ids.values.tolist()
+    split = Encoder(sent(bert).load()).encode([text]).input_ids.values.tolist()
     assert plain == bert(text, split_special_tokens=False)["input_ids"]
     assert split == bert(text, split_special_tokens=True)["input_ids"] != plain
 
 
 def test_a_slow_tokenizer_arrives_as_itself(slow: PreTrainedTokenizerBase, sentences: list[str]) -> None:
     arrived = sent(slow)
-    assert not isinstance(arrived.sent, RustAlone)
-    assert list(map(list, Encoder(arrived.arrived()).encode(sentences).input_ids)) == slow(sentences)["input_ids"]
+    assert not isinstance(arrived.content, RustOnlyTokenizer)
+    assert list(map(list, Encoder(arrived.load()).encode(sentences).input_ids)) == slow(sentences)["input_ids"]
 
 
 def test_the_digest_tells_tokenizers_apart_and_nothing_else(
@@ -85,12 +84,12 @@ def test_the_digest_tells_tokenizers_apart_and_nothing_else(
 def test_a_fast_tokenizer_is_used_without_transformers(
     bert: PreTrainedTokenizerFast, sentences: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "sent").write_bytes(pickle.dumps((Travelling.of(private_copy(bert)), sentences)))
+    (tmp_path / "sent").write_bytes(pickle.dumps((SerializedTokenizer.of(private_copy(bert)), sentences)))
     said = """
 import pickle, sys
 from hf_posenc.tokenization.encoding import Encoder
 tokenizer, texts = pickle.load(open(sys.argv[1], "rb"))
-print(Encoder(tokenizer.arrived()).encode(texts).input_ids.values.tolist())
+print(Encoder(tokenizer.load()).encode(texts).input_ids.values.tolist())
 print({"torch", "transformers"} & set(sys.modules))
 """
     ran = subprocess.run([sys.executable, "-c", said, tmp_path / "sent"], check=True, capture_output=True, text=True)
@@ -109,4 +108,4 @@ def test_a_full_temporary_folder_is_named(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(type(mine), "save_pretrained", full)
     with pytest.raises(OSError, match=r"cannot be written to .*\n  got: No space left.*\n  fix: .*TMPDIR"):
-        Travelling.of(mine)
+        SerializedTokenizer.of(mine)

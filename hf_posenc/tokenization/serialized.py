@@ -1,0 +1,98 @@
+"""Tokenizers as plain values that can be pickled to another process, and loaded there.
+
+Most need no transformers in the other process, which then starts three times as fast; the others are sent as files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .loading import from_files, to_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> bool:
+    """Return True if `tokenizer(...)` only calls its Rust part; a few model families add steps of their own."""
+    if isinstance(tokenizer, RustOnlyTokenizer):
+        return True
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    return (
+        bool(tokenizer.is_fast)
+        and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
+        and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+    )
+
+
+@dataclass(frozen=True)
+class RustOnlyTokenizer:
+    r"""A fast tokenizer without transformers: its Rust part, and the few attributes that an `Encoder` reads.
+
+    Args:
+        json (`str`): the Rust part, as in `tokenizer.json`, without padding and truncation.
+        model_input_names (`tuple` of `str`), truncation_side (`str`), split_special_tokens (`bool`): as in
+            transformers.
+        special (`tuple` of two `int`): number of special tokens added to a text, and to a pair.
+    """
+
+    json: str
+    model_input_names: tuple[str, ...]
+    truncation_side: str
+    split_special_tokens: bool
+    special: tuple[int, int]
+
+    is_fast = True
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """Return the number of special tokens added to a text, or to a pair."""
+        return self.special[pair]
+
+
+@dataclass(frozen=True)
+class SerializedTokenizer:
+    r"""A tokenizer that can be pickled to any process.
+
+    Args:
+        content (`RustOnlyTokenizer`, or a class and its files): everything needed to load it.
+        digest (`str`): equal for equal tokenizers, and different for all others.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> from hf_posenc.tokenization.encoding import Encoder
+        >>> from hf_posenc.tokenization.loading import private_copy
+        >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
+        >>> Encoder(SerializedTokenizer.of(mine).load()).encode(["hi hi", "hi"]).input_ids.lengths
+        array([1, 1])
+    """
+
+    content: RustOnlyTokenizer | tuple[type[PreTrainedTokenizerBase], dict[str, bytes]]
+    digest: str
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> SerializedTokenizer:
+        """Serialize a private copy of a tokenizer, see `loading.private_copy`."""
+        files = to_files(tokenizer)
+        digest = hashlib.sha256()
+        for name, content in (("class", type(tokenizer).__name__.encode()), *sorted(files.items())):
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        if not calls_only_rust(tokenizer):
+            return cls((type(tokenizer), files), digest.hexdigest())
+        rust_only = RustOnlyTokenizer(
+            json=tokenizer.backend_tokenizer.to_str(),
+            model_input_names=tuple(tokenizer.model_input_names),
+            truncation_side=str(tokenizer.truncation_side),
+            split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
+            special=(
+                int(tokenizer.num_special_tokens_to_add(pair=False)),
+                int(tokenizer.num_special_tokens_to_add(pair=True)),
+            ),
+        )
+        return cls(rust_only, digest.hexdigest())
+
+    def load(self) -> PreTrainedTokenizerBase | RustOnlyTokenizer:
+        """Return the tokenizer, as an `Encoder` takes it."""
+        return self.content if isinstance(self.content, RustOnlyTokenizer) else from_files(*self.content)
