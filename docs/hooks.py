@@ -1,0 +1,93 @@
+"""Hooks of the documentation's build: README.md is the start page, and links out of docs/ lead to the repository.
+
+Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a link
+to a page becomes a link inside the site, a picture is copied into the site, and any other file is linked on GitHub.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+REPO = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(
+    r"^(?P<title>Args|Attributes|Returns|Yields|Raises|Source|Example):\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE
+)
+log = logging.getLogger("mkdocs.hooks")
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add README.md as the start page, and the pictures of examples/."""
+    files.append(File.generated(config, "index.md", content=(REPO / "README.md").read_text(encoding="utf-8")))
+    for picture in sorted((REPO / "examples").glob("*.png")):
+        files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite the relative links of a page, outside of its code blocks."""
+    source = Path("README.md") if page.file.src_uri == "index.md" else Path("docs", page.file.src_uri)
+
+    def rewrite(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(source.parent / link[0]))
+        if not (REPO / target).exists():
+            log.warning("%s links to %s, which does not exist", source, link[0])
+        if target == Path("README.md"):
+            inside = Path("index.md")
+        elif target.parts[0] == "docs":
+            inside = target.relative_to("docs")
+        elif target.suffix == ".png":
+            inside = Path("images", target.name)
+        else:
+            return f"{config.extra['repository']}/blob/main/{target.as_posix()}"
+        return Path(os.path.relpath(inside, Path(page.file.src_uri).parent)).as_posix()
+
+    parts, end = [], 0
+    for fence in FENCE.finditer(markdown):
+        parts += [LINK.sub(rewrite, markdown[end : fence.start()]), fence[0]]
+        end = fence.end()
+    return "".join([*parts, LINK.sub(rewrite, markdown[end:])])
+
+
+class MarkdownSections(griffe.Extension):
+    """Turn the sections of a docstring into Markdown, in which their texts are written.
+
+    mkdocstrings' own parsers show the types of arguments as code, with the marks of Markdown in them.
+    """
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of every module, class, function and attribute."""
+        if obj.docstring:
+            obj.docstring.value = markdown_of(obj.docstring.value)
+
+
+def markdown_of(docstring: str) -> str:
+    """Return a docstring with its sections as headings and lists, and its examples as code.
+
+    Args:
+        docstring (`str`): without common indentation.
+
+    Returns:
+        `str`: the same in Markdown.
+    """
+
+    def rewrite(section: re.Match[str]) -> str:
+        title, text = section["title"], textwrap.dedent(section["body"]).strip("\n")
+        if title == "Example":
+            text = f"```pycon\n{text}\n```"
+        elif title in {"Args", "Attributes", "Raises"}:
+            text = re.sub(r"^([\w*][^:(]*)(?=:| \()", r"- **\1**", text, flags=re.MULTILINE)
+        return f"**{title}**\n\n{text}\n\n"
+
+    return SECTION.sub(rewrite, docstring + "\n")
