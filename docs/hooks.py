@@ -1,7 +1,7 @@
 """Hooks of the documentation's build: README.md is the start page, and links out of docs/ lead to the repository.
 
-Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a link
-to a page becomes a link inside the site, a picture is copied into the site, and any other file is linked on GitHub.
+Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a
+link to a page becomes a link inside the site, a picture is copied into the site, and other files are linked on GitHub.
 """
 
 from __future__ import annotations

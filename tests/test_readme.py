@@ -1,8 +1,10 @@
-"""README.md, held against the package: its code runs and prints what it says, its commands and files exist.
+"""README.md and the guides in docs/: their code runs and prints what they show, their commands and files exist.
 
-A ```python block runs in the order of the page, all in one namespace. A ```text block right after one is what that
-code prints (with `...` for what may differ). A ```pycon block is a doctest. A ```diff block must leave code that
-compiles and imports names that exist. A block that cannot run says so above it: `<!-- not run: why -->`.
+A page is one session, run in an empty folder. A ```python block runs in one namespace with those before it; a ```text
+block right after one is its output (`...` stands for what may differ). A ```pycon block is a doctest. A ```console
+block is commands after `$ `, each with its output. A ```diff block must leave code that compiles and imports names that
+exist. Commands of a ```bash block are not run, but their options must exist. A block that cannot run has the reason
+above it: `<!-- not run: why -->`.
 """
 
 from __future__ import annotations
@@ -12,76 +14,89 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
+PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<why>[^\n]+?) -->\n+)?```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([\w-]+))?\)")
+each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(REPO).as_posix())
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of the page."""
+    """A fenced block of a page."""
 
     kind: str
     body: str
-    line: int  # the first one inside it
+    line: int  # of its first line on the page
     runs: bool
-    adjoins: bool  # nothing but blank lines between it and the block before
+    adjoins: bool  # only blank lines separate it from the block before
 
 
 def blocks(page: str) -> list[Block]:
-    """Every fenced block of a page, in order."""
-    found, end = [], 0
+    """Return the fenced blocks of a page in order."""
+    result: list[Block] = []
+    end = 0
     for match in BLOCK.finditer(page):
         line = page.count("\n", 0, match.start("body")) + 1
-        adjoins = bool(found) and not page[end : match.start()].strip()
-        found.append(Block(match["kind"], match["body"], line, match["why"] is None, adjoins))
+        adjoins = bool(result) and not page[end : match.start()].strip()
+        result.append(Block(match["kind"], match["body"], line, match["why"] is None, adjoins))
         end = match.end()
-    return found
+    return result
 
 
-def check_code(page: str) -> list[str]:
-    """Run the page's Python; return where it fails or prints something else than the page says."""
+def check_code(page: str, name: str = "page") -> list[str]:
+    """Run the code of a page; return where it fails or prints something else than the page shows."""
     wrong: list[str] = []
     names: dict[str, object] = {"__name__": "__main__"}
-    checker = doctest.OutputChecker()
+
+    def compare(expected: str, printed: str, where: str) -> None:
+        if not doctest.OutputChecker().check_output(expected, printed, FLAGS):
+            wrong.append(f"{where}: the page shows\n{expected}and the code prints\n{printed}")
+
     printed = None
     for block in blocks(page):
+        where = f"{name}:{block.line}"
         if block.kind == "text" and block.adjoins and printed is not None:
-            if not checker.check_output(block.body, printed, FLAGS):
-                wrong.append(f"README.md:{block.line}: the page says\n{block.body}and the code prints\n{printed}")
-            printed = None
-            continue
+            compare(block.body, printed, where)
         printed = None
         if not block.runs:
             continue
-        where = f"README.md:{block.line}"
         if block.kind == "python":
             out = io.StringIO()
             try:
                 with contextlib.redirect_stdout(out):
-                    exec(compile("\n" * (block.line - 1) + block.body, "README.md", "exec", dont_inherit=True), names)
+                    exec(compile("\n" * (block.line - 1) + block.body, name, "exec", dont_inherit=True), names)
             except Exception as problem:
                 wrong.append(f"{where}: {problem!r}")
             printed = out.getvalue()
         elif block.kind == "pycon":
-            test = doctest.DocTestParser().get_doctest(block.body, names, where, "README.md", block.line - 1)
+            test = doctest.DocTestParser().get_doctest(block.body, names, where, name, block.line - 1)
             report = io.StringIO()
             doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.write, clear_globs=False)
             names.update(test.globs)
             if report.getvalue():
                 wrong.append(f"{where}: {report.getvalue()}")
+        elif block.kind == "console":
+            for session in block.body.removeprefix("$ ").split("\n$ "):
+                line, _, expected = session.partition("\n")
+                program, *arguments = shlex.split(line)
+                assert program == "hf-posenc"
+                compare(expected, hf_posenc(*arguments), where)
         elif block.kind == "diff":
-            kept = [line[1:] for line in block.body.splitlines() if line[:1] in {"+", " "}]
-            tree = ast.parse("\n".join(kept))
+            lines = [line[1:] for line in block.body.splitlines() if line[:1] in {"+", " "}]
+            tree = ast.parse("\n".join(lines))
             imports = [
                 node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "hf_posenc"
             ]
@@ -89,64 +104,97 @@ def check_code(page: str) -> list[str]:
     return wrong
 
 
+def hf_posenc(*arguments: str) -> str:
+    """Run the command line in the current folder; return what it prints."""
+    command = [sys.executable, "-m", "hf_posenc", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
+
+
+help_of = cache(lambda subcommand: hf_posenc(subcommand, "--help"))
+
+
 def check_commands(page: str) -> list[str]:
-    """Return the `hf-posenc` subcommands on the page that the command line does not have."""
+    """Return the subcommands of `hf-posenc`, and options of them, in the page's bash blocks that do not exist."""
     wrong = []
-    shell = [block.body for block in blocks(page) if block.kind in {"bash", "sh", "console"}]
-    for command in sorted(set(re.findall(r"hf-posenc ([a-z][\w-]*)", "\n".join(shell)))):
-        run = subprocess.run(
-            [sys.executable, "-m", "hf_posenc", command, "--help"],
-            cwd=REPO,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if run.returncode:
-            wrong.append(f"hf-posenc {command}: {run.stderr}")
+    shell = "\n".join(block.body for block in blocks(page) if block.kind == "bash")
+    for subcommand, rest in re.findall(r"hf-posenc ([a-z][\w-]*)([^\n&|]*)", shell):
+        options = re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)
+        text = help_of(subcommand)
+        missing = [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", text)]
+        if missing or text.startswith("exit"):
+            wrong.append(f"hf-posenc {subcommand}: {missing or text}")
     return wrong
 
 
-def check_paths(page: str) -> list[str]:
-    """Return the files of this repository that the page names or links to and that are not there."""
-    linked = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page)
-    named = re.findall(r"(?<![\w/.-])((?:examples|tests|hf_posenc|\.ci)/[\w./-]*\w/?)", page)
-    return sorted({path for path in [*linked, *named] if not (REPO / path).exists()})
+def check_links(page: str, folder: Path) -> list[str]:
+    """Return the relative links that lead nowhere, anchors included, and the missing files that the text names."""
+    wrong = set()
+    prose = BLOCK.sub("", page)
+    for target, anchor in LINK.findall(prose):
+        file = folder / target
+        if target and not file.exists():
+            wrong.add(target)
+        elif anchor and anchor not in anchors(file.read_text(encoding="utf-8") if target else page):
+            wrong.add(f"{target}#{anchor}")
+    files = re.findall(r"(?<![\w/.-])((?:examples|tests|hf_posenc|\.ci)/[\w./-]*\w/?)", prose)
+    return sorted(wrong | {path for path in files if not (REPO / path).exists()})
 
 
-@pytest.fixture
-def page() -> str:
-    return (REPO / "README.md").read_text(encoding="utf-8")
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize(
     "line",
     ["pip install -c constraints.txt . && hf-posenc demo", 'pip install -c constraints.txt -e ".[test]" && pytest'],
 )
-def test_the_two_install_lines_are_there_word_for_word(page: str, line: str) -> None:
+def test_the_two_install_lines_are_in_the_readme_word_for_word(line: str) -> None:
+    page = (REPO / "README.md").read_text(encoding="utf-8")
     assert [text.strip() for text in page.splitlines()].count(line) == 1
 
 
-def test_the_code_on_the_page_runs_and_prints_what_the_page_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_readme_stays_short() -> None:
+    assert (REPO / "README.md").stat().st_size <= 12_000
+
+
+@each_page
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sum(block.kind == "python" and block.runs for block in blocks(page)) > 0
-    assert check_code(page) == []
+    assert check_code(path.read_text(encoding="utf-8"), path.name) == []
 
 
-def test_the_commands_on_the_page_exist(page: str) -> None:
-    assert check_commands(page) == []
+@each_page
+def test_the_commands_of_a_page_exist(path: Path) -> None:
+    assert check_commands(path.read_text(encoding="utf-8")) == []
 
 
-def test_the_files_on_the_page_exist(page: str) -> None:
-    assert check_paths(page) == []
+@each_page
+def test_the_links_of_a_page_lead_somewhere(path: Path) -> None:
+    assert check_links(path.read_text(encoding="utf-8"), path.parent) == []
 
 
-def test_a_page_that_says_something_else_is_seen() -> None:
+def test_meta_a_page_that_shows_something_else_fails(tmp_path: Path) -> None:
     good = "```python\nx = 2\nprint(x)\n```\n\n```text\n2\n```\n```pycon\n>>> x + 1\n3\n```\n"
     assert check_code(good) == []
     assert "the code prints" in check_code(good.replace("\n2\n", "\n3\n"))[0]
     assert "Got" in check_code(good.replace("\n3\n", "\n4\n"))[0]
     assert "NameError" in check_code(good.replace("print(x)", "print(y)"))[0]
     assert check_code("<!-- not run: needs a GPU -->\n" + good.replace("print(x)", "print(y)")[:30] + "```\n") == []
-    assert check_paths("see [this](no/such.md) and `examples/99_none.py`") == ["examples/99_none.py", "no/such.md"]
+    console = "```console\n$ hf-posenc --version\n{}\n```\n"
+    assert check_code(console.format("hf-posenc 0...")) == []
+    assert "the code prints" in check_code(console.format("version 0"))[0]
+
+
+def test_meta_a_missing_option_file_or_anchor_is_found(tmp_path: Path) -> None:
+    assert check_commands("```bash\nhf-posenc verify folder --no-such\n```\n") == ["hf-posenc verify: ['--no-such']"]
+    assert check_commands("```bash\nhf-posenc encode a.txt -t bert --output out\n```\n") == []
+    (tmp_path / "there.md").write_text("# A title: it's `here`\n")
+    links = (
+        "[a](there.md) [b](there.md#a-title-its-here) [c](#gone) [d](there.md#gone) [e](no/such.md) `examples/99.py`"
+    )
+    assert check_links(links, tmp_path) == ["#gone", "examples/99.py", "no/such.md", "there.md#gone"]
