@@ -1,7 +1,6 @@
-"""What Hugging Face models, and the wrappers around them, do in ways of their own; kept in this one file.
+"""Special cases of Hugging Face models, their configurations, and the wrappers around them, collected in one file.
 
-Attributes and names only, and one function that loads a model: nothing else imports transformers, peft or torch, and no
-model is run.
+Reads attributes and names, and runs no model. Only `loaded_model` imports transformers.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 
 from ._explain import explain, shorten
 
-# Who keeps the wrapped model under `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
-_KEEPS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
+# Modules of the wrappers with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
+_HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
 
-# The keys by which configurations say how many positions there are.
+# The keys of configurations for the number of positions.
 LENGTH_KEYS = (
     "max_position_embeddings",
     "n_positions",
@@ -29,13 +28,13 @@ LENGTH_KEYS = (
 
 
 def opened(model: Any) -> Any:
-    r"""The model itself, without the wrappers around it: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
+    r"""Return the model without the wrappers around it: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
 
     Args:
         model (`nn.Module`): wrapped any number of times, or not at all.
 
     Returns:
-        The innermost model; the very object, not a copy.
+        The innermost model, not a copy.
 
     Example:
         >>> from torch import nn
@@ -49,24 +48,25 @@ def opened(model: Any) -> Any:
 
 
 def _inside(model: Any) -> Any:
+    """Return the model inside one wrapper; `None` if there is no wrapper."""
     home = f"{type(model).__module__}."
     if "_orig_mod" in getattr(model, "_modules", {}):  # torch.compile
         return model._orig_mod
     if home.startswith("peft.") and hasattr(model, "get_base_model"):
         return model.get_base_model()
-    if home.startswith(_KEEPS_MODULE) and hasattr(model, "module"):
+    if home.startswith(_HAS_MODULE) and hasattr(model, "module"):
         return model.module
     return None
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return how many virtual tokens PEFT's prompt learning puts before a row, and before a row of a decoder.
+    r"""Return the numbers of virtual tokens that PEFT's prompt learning adds to a row, and to a row of the decoder.
 
     Args:
-        model (`nn.Module`): wrapped, or not.
+        model (`nn.Module`): with or without wrappers.
 
     Returns:
-        Two `int`. Prompts are read by an encoder, if there is one; prefixes are a cache, which a decoder reads.
+        Two `int`. Prompts are read by the encoder, if there is one; prefixes are a cache, which the decoder reads.
     """
     rows = targets = 0
     while (inner := _inside(model)) is not None:
@@ -82,44 +82,45 @@ def virtual_tokens(model: Any) -> tuple[int, int]:
 
 
 def is_hugging_face(model: Any) -> bool:
-    """Whether this is a `PreTrainedModel`, told by its classes' names, so that transformers need not be loaded."""
+    """Return True for a `PreTrainedModel`, by the names of its classes, so that transformers is not imported."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
-def no_model(rule: str, given: Any, *, trained: bool = True) -> str:
+def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
     r"""Return the message for a value that is not a model, with the expression that gives the model.
 
     Args:
         rule (`str`): the first line of the message.
-        given (`object`): a name or folder, a configuration, a class of models, a `Trainer` or pipeline, anything.
-        trained (`bool`, *optional*, defaults to `True`): load the weights of a name; `False` makes a new model.
+        value (`object`): a name or folder, a configuration, a class of models, a `Trainer` or pipeline, anything.
+        trained (`bool`, *optional*, defaults to `True`): True if the expression for a name loads its weights, `False`
+            if it makes a new model.
 
     Returns:
         `str`, ready for a `TypeError`.
 
     Example:
-        >>> print(no_model("model= takes the model itself", "bert-base-uncased"))
+        >>> print(not_a_model("model= takes the model itself", "bert-base-uncased"))
         model= takes the model itself
           got: 'bert-base-uncased', a name
           fix: model = AutoModel.from_pretrained('bert-base-uncased')
     """
-    got, fix = shorten(given), "model = AutoModel.from_pretrained(name)"
+    got, fix = shorten(value), "model = AutoModel.from_pretrained(name)"
     if not trained:
         fix = "model = AutoModel.from_config(AutoConfig.from_pretrained(name))"
-    classes = {cls.__name__ for cls in (given if isinstance(given, type) else type(given)).__mro__}
-    if isinstance(given, str | Path):
-        got, fix = f"{got}, a name", fix.replace("name", repr(str(given)))
-    elif isinstance(given, type):
-        got, fix = f"the class {given.__name__}", f"model = {given.__name__}(config)"
+    classes = {cls.__name__ for cls in (value if isinstance(value, type) else type(value)).__mro__}
+    if isinstance(value, str | Path):
+        got, fix = f"{got}, a name", fix.replace("name", repr(str(value)))
+    elif isinstance(value, type):
+        got, fix = f"the class {value.__name__}", f"model = {value.__name__}(config)"
     elif classes & {"PretrainedConfig", "PreTrainedConfig"}:
-        got, fix = f"a {type(given).__name__}, a configuration", "model = AutoModel.from_config(config)"
-    elif hasattr(getattr(given, "model", None), "forward"):
-        got, fix = f"a {type(given).__name__}, which holds a model", "its attribute .model"
+        got, fix = f"a {type(value).__name__}, a configuration", "model = AutoModel.from_config(config)"
+    elif hasattr(getattr(value, "model", None), "forward"):
+        got, fix = f"a {type(value).__name__}, which has a model", "its attribute .model"
     return explain(rule, got=got, fix=fix)
 
 
 def forward_names(model: Any) -> tuple[str, ...]:
-    r"""The names that a model's forward has; what `*args` and `**kwargs` would swallow does not count.
+    r"""Return the names of the arguments of a model's forward, without `*args` and `**kwargs`.
 
     Example:
         >>> from torch import nn
@@ -132,7 +133,7 @@ def forward_names(model: Any) -> tuple[str, ...]:
 
 
 def configurations(config: Any) -> Iterator[Any]:
-    """A model's configuration and those inside it, of its text part, its encoder, its decoder."""
+    """Yield a model's configuration and those inside it, of its text part, its encoder, its decoder."""
     yield config
     for value in list(vars(config).values()):
         if value is not config and any(
@@ -142,17 +143,17 @@ def configurations(config: Any) -> Iterator[Any]:
 
 
 def special_ids(config: Any) -> set[int]:
-    """Every token id that a configuration names: padding, end of sequence, images, and so on."""
-    found: set[int] = set()
+    """Return every token id that a configuration names: padding, end of sequence, images, and so on."""
+    ids: set[int] = set()
     for each in configurations(config):
         for name, value in vars(each).items():
             if name.endswith(("_token_id", "_token_index", "_token_ids", "_index")):
-                found |= {item for item in (value if isinstance(value, list | tuple) else [value]) if type(item) is int}
-    return found
+                ids |= {item for item in (value if isinstance(value, list | tuple) else [value]) if type(item) is int}
+    return ids
 
 
-def says_positions(config: Any) -> int | None:
-    """How many positions a configuration says that there are, where it does."""
+def configured_length(config: Any) -> int | None:
+    """Return the number of positions in a configuration; `None` if it has no such key."""
     for each in configurations(config):
         for key in LENGTH_KEYS:
             value = getattr(each, key, None)
@@ -161,22 +162,22 @@ def says_positions(config: Any) -> int | None:
     return None
 
 
-def only_length(config: Any) -> int | None:
-    """The one length of rows that a model takes, where it takes no other: Nyströmformer with landmarks."""
+def fixed_length(config: Any) -> int | None:
+    """Return the only row length that a model takes (Nyströmformer with landmarks); `None` if it takes any."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
-    r"""The model of that name or folder, without a word from transformers, and what its checkpoint lacks.
+    r"""Load a model by name or folder, without messages of transformers.
 
     Args:
         name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): a further way out, for the message.
+        instead (`str`, *optional*): another fix, for the message.
         **settings: for `AutoModel.from_pretrained`.
 
     Returns:
-        The model, and the names of its parameters that are not in the checkpoint.
+        The model, and the names of its parameters that are missing in the checkpoint.
 
     Raises:
         ValueError: if it cannot be loaded.
@@ -191,10 +192,12 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
         model, info = transformers.AutoModel.from_pretrained(
             name, output_loading_info=True, trust_remote_code=False, **settings
         )
-    except Exception as error:  # whatever a file that is no model makes its reader raise
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "nothing said")
+    except Exception as error:  # a file that is not a model raises anything
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         here = "a folder written by model.save_pretrained(folder)"
-        hub = "a folder with a model; one on the Hub must be in the cache, or the Hub in reach and HF_HUB_OFFLINE unset"
+        hub = (
+            "a folder with a model; one on the Hub must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"
+        )
         raise ValueError(
             explain(
                 f"{name} cannot be loaded as a model",

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from ._explain import explain, shorten
-from ._huggingface import is_hugging_face, no_model, opened
-from .model_spec import PositionTable, check_numbers, find_positions, kinds_of
+from ._huggingface import is_hugging_face, not_a_model, opened
+from .model_spec import PositionTable, check_weights, find_positions, kinds_of
 from .sinusoid import Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
@@ -162,7 +162,7 @@ def check(model: Any) -> PositionCheck:
     """
     inner = opened(model)
     if not isinstance(inner, nn.Module):
-        raise TypeError(no_model("check looks at a Hugging Face model, and takes the model itself", model))
+        raise TypeError(not_a_model("check looks at a Hugging Face model, and takes the model itself", model))
     if not is_hugging_face(inner):
         raise TypeError(
             explain(
@@ -171,7 +171,7 @@ def check(model: Any) -> PositionCheck:
                 fix="a PreTrainedModel; for a table, or a module that keeps one: identify(table)",
             )
         )
-    check_numbers(inner)
+    check_weights(inner)
     try:
         seen, not_run = find_positions(inner), ""
     except ValueError as error:

@@ -19,8 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ._explain import explain, one_of, shorten
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
-from .model_spec import Findings, ModelSpec, find_positions
-from .model_spec.probing import Probe
+from .model_spec import ModelPositions, ModelSpec, Probe, find_positions
 from .packing import pack
 from .positions import position_ids_from_documents, position_ids_from_mask
 
@@ -103,7 +102,7 @@ class _Runner:
 
     probe: Probe
     spec: ModelSpec
-    found: Findings
+    found: ModelPositions
     by_tables: bool
 
     @classmethod

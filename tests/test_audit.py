@@ -307,7 +307,7 @@ def test_what_is_no_hugging_face_model_is_refused_and_shown_identify() -> None:
         check("bert-base-uncased")
     with torch.device("meta"):
         model = transformers.BertModel(transformers.BertConfig(**_BERT))
-    with pytest.raises(ValueError, match="numbers are not at hand"):
+    with pytest.raises(ValueError, match="weights are not available"):
         check(model)
 
 

@@ -522,7 +522,7 @@ class Holder:
         (Path("my/model"), "PosixPath('my/model'), a name", "model = AutoModel.from_pretrained('my/model')"),
         (BERT.config(), "a BertConfig, a configuration", "model = AutoModel.from_config(config)"),
         (transformers.BertModel, "the class BertModel", "model = BertModel(config)"),
-        (Holder(), "a Holder, which holds a model", "its attribute .model"),
+        (Holder(), "a Holder, which has a model", "its attribute .model"),
         (None, "None", "model = AutoModel.from_pretrained(name)"),
         (3, "3", "model = AutoModel.from_pretrained(name)"),
         ({"name": "BertModel"}, "{'name': 'BertModel'}", "model = AutoModel.from_pretrained(name)"),
@@ -569,7 +569,7 @@ def test_a_parameter_of_size_zero_is_no_shard() -> None:
 def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:
     with torch.device("meta"):
         model = transformers.GPT2Model(GPT2.config())
-    with pytest.raises(ValueError, match=r"its numbers are not at hand\n  got: wte.weight is on the meta device"):
+    with pytest.raises(ValueError, match=r"its weights are not available\n  got: wte.weight is on the meta device"):
         ModelSpec.of(model)
 
 

@@ -906,7 +906,7 @@ def test_a_model_that_was_sharded_is_refused_in_words(tmp_path: Path) -> None:
         model = BERT.build()
         fully_shard(model)
         with pytest.raises(
-            ValueError, match=r"its numbers are not at hand\n.*sharded over processes\n.*before the model is"
+            ValueError, match=r"its weights are not available\n.*sharded over processes\n.*before the model is"
         ):
             use_paper(model)
     finally:
@@ -945,7 +945,7 @@ def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
     with torch.device("meta"):
         model = transformers.BertModel(BERT.config())
     with pytest.raises(
-        ValueError, match=r"its numbers are not at hand\n  got: .* is on the meta device\n  fix: .*after its"
+        ValueError, match=r"its weights are not available\n  got: .* is on the meta device\n  fix: .*after its"
     ):
         use_paper(model)
     assert not hasattr(model.config, "sinusoidal_positions")

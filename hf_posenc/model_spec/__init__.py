@@ -1,21 +1,20 @@
-"""What a Hugging Face model wants to be fed, and where its positions are: found by running it on a few tokens."""
+"""The inputs that a Hugging Face model takes, and its positions, found by running it on a few tokens."""
 
-from .finding import find_positions, looks_at_positions
-from .kinds import kinds_of
-from .probing import check_numbers, token_embeddings
+from .mask_support import LayerMasks
+from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
+from .probe import Probe, check_weights, token_embeddings
 from .spec import ModelSpec
-from .tables import Findings, Kind, PositionTable
-from .windows import LayerMasks
 
 __all__ = [
-    "Findings",
-    "Kind",
     "LayerMasks",
+    "ModelPositions",
     "ModelSpec",
+    "PositionKind",
     "PositionTable",
-    "check_numbers",
+    "Probe",
+    "check_weights",
     "find_positions",
     "kinds_of",
-    "looks_at_positions",
+    "position_lookups",
     "token_embeddings",
 ]

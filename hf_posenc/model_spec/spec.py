@@ -1,6 +1,6 @@
-"""What a Hugging Face model wants to be fed, as plain values that outlive the model.
+"""`ModelSpec`: the inputs that a Hugging Face model takes, as plain values without the model.
 
-It says what there is to know for filling a batch; the model itself is looked at in `finding`, `square` and `kinds`.
+`ModelSpec.of` combines the results of `position_tables` and `mask_support`.
 """
 
 from __future__ import annotations
@@ -14,48 +14,46 @@ import torch
 from torch import nn
 
 from .._explain import one_of
-from .._huggingface import forward_names, is_hugging_face, no_model, opened, says_positions, virtual_tokens
-from .finding import find_positions
-from .probing import Probe, token_embeddings
-from .square import isolates_by_positions, takes_square_masks
-from .tables import Findings
-from .untouched import untouched
-from .windows import Windows, own_windows
+from .._huggingface import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
+from .mask_support import Windows, find_windows, isolates_by_positions, takes_4d_mask
+from .position_tables import ModelPositions, find_positions
+from .probe import Probe, unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    r"""What a model wants to be fed: which keys, positions counted from where, how many tokens, which masks.
+    r"""The inputs that a model takes: its keys, the numbering of its positions, its limits, and its masks.
 
-    `ModelSpec.of(model)` makes one. It is a value: it pickles, compares and goes to JSON, and holds nothing of the
-    model's numbers, so a collator that keeps it is as light as without.
+    `ModelSpec.of(model)` makes one. It can be pickled, compared and written to JSON, and contains no weights, so a
+    collator with a `ModelSpec` is small.
 
     Args:
         name (`str`): the model's class.
-        accepts (`tuple` of `str`): the names that its forward has; `**kwargs` does not count.
-        positions (`tuple` of `str`): which kinds of positions it adds itself: "learned", "sinusoidal", "rotary",
-            "relative", "alibi", or "unknown" where there are some and their kind cannot be told; empty for none.
-        first_position (`int`): what `position_ids` says of a row's first token: 0 in BERT, 2 in RoBERTa.
-        padding_position (`int`, *optional*): what it says of padding, where the model has a number for that: 1 in
+        accepts (`tuple` of `str`): the arguments that its forward names; `**kwargs` does not count.
+        positions (`tuple` of `str`): the kinds of positions that it adds itself: "learned", "sinusoidal", "rotary",
+            "relative", "alibi", or "unknown" if there are some of an unrecognised kind; empty for none.
+        first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
+        padding_position (`int`, *optional*): the value of `position_ids` at padding, if the model has one: 1 in
             RoBERTa.
-        max_length, max_target_length (`int`, *optional*): how many tokens a row may have, and a row of the decoder.
-        num_embeddings (`int`, *optional*): how many token ids it knows.
-        is_causal (`bool`): whether a token's output depends on no later one, without a mask that says so.
-        is_encoder_decoder (`bool`): whether it reads two sequences.
-        shifts_labels (`bool`, `"start"` or `"last"`): True if it moves `labels` by one itself: an encoder-decoder to
-            make the decoder's input, a causal language model to predict each token from those before it. A decoder's
-            input begins with `decoder_start_token_id` if this is `"start"`, with the row's last token if `"last"`.
-        decoder_start_token_id, decoder_padding_token_id (`int`, *optional*): what the decoder's input begins with, and
-            what stands there for the label -100.
-        left_padding_shifts (`bool`): whether padding on the left changes what real tokens get, where `attention_mask`
+        max_length, max_target_length (`int`, *optional*): largest number of tokens in a row, and in a row of the
+            decoder.
+        num_embeddings (`int`, *optional*): number of token ids.
+        is_causal (`bool`): True if later tokens do not change a token's output, without a mask.
+        is_encoder_decoder (`bool`): True if it reads two sequences.
+        shifts_labels (`bool`, `"start"` or `"last"`): True if it shifts `labels` by one itself: an encoder-decoder to
+            make the decoder's input, a causal language model to predict each token from those before it. `"start"` if
+            a decoder's input begins with `decoder_start_token_id`, `"last"` if it begins with the row's last token.
+        decoder_start_token_id, decoder_padding_token_id (`int`, *optional*): the first token of the decoder's input,
+            and its token for the label -100.
+        left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
-        takes_4d_mask (`bool`): whether an additive `attention_mask` `(B, 1, T, T)` does what it says.
-        window (`int`, *optional*): how far those of its layers look that do not see everything, as in `AttentionMask`;
-            such a mask takes the place of the model's own.
-        layer_kinds (`tuple` of `str`): of its layers, where it takes one mask for each kind.
-        isolates_by_position_ids (`bool`): whether `position_ids` that restart keep packed documents apart, where there
-            is no `attention_mask` and no cache.
-        dtype (`str`): of its numbers, which such a mask must have.
+        takes_4d_mask (`bool`): True if an additive `attention_mask` `(B, 1, T, T)` hides what it should.
+        window (`int`, *optional*): the window of those of its layers that have one, as in `AttentionMask`; a mask of
+            four dimensions replaces the model's own.
+        layer_kinds (`tuple` of `str`): kinds of its layers, if it takes one mask for each kind.
+        isolates_by_position_ids (`bool`): True if `position_ids` that restart keep packed documents apart, without
+            `attention_mask` and cache.
+        dtype (`str`): of its weights, and of additive masks.
 
     Example:
         >>> spec = ModelSpec(name="Reader", accepts=("input_ids", "attention_mask"))
@@ -84,24 +82,24 @@ class ModelSpec:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("accepts", "positions", "layer_kinds"):  # lists, from JSON
+        for name in ("accepts", "positions", "layer_kinds"):  # lists in JSON
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
     def of(cls, model: Any) -> ModelSpec:
-        r"""Looks at a model: at its forward's names, and at what it does with a few tokens.
+        r"""Make the spec of a model from its forward's arguments, and from running it on a few tokens.
 
         Args:
             model (`nn.Module` or `ModelSpec`): DDP, FSDP, PEFT and `torch.compile` are opened; virtual tokens of PEFT
-                count. A Hugging Face model is run on up to seven tokens, on its device, and left as it was; of any
-                other module only the names count.
+                count. A Hugging Face model is run on up to seven tokens, on its device, and left unchanged; of any
+                other module only the arguments of forward are read.
 
         Returns:
-            `ModelSpec`; one that is given, as it is.
+            `ModelSpec`; a given one is returned as it is.
 
         Raises:
-            TypeError: if it is no module.
-            ValueError: if a Hugging Face model does not run on token ids, or its numbers are not at hand (on the meta
+            TypeError: if it is not a module.
+            ValueError: if a Hugging Face model does not run on token ids, or its weights are not available (on the meta
                 device, or sharded).
 
         Example:
@@ -114,46 +112,50 @@ class ModelSpec:
         if isinstance(model, ModelSpec):
             return model
         if not isinstance(model, nn.Module):
-            raise TypeError(no_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model))
+            raise TypeError(
+                not_a_model("model= takes the model itself, or a ModelSpec: it is run on a few tokens", model)
+            )
         virtual = virtual_tokens(model)
         model = opened(model)
         if not is_hugging_face(model):
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
-        found = find_positions(model)
-        embeddings = token_embeddings(model)
-        windows = own_windows(model, found) if takes_square_masks(model, found) else None
+        probe = Probe(model)
+        positions = find_positions(probe)
+        windows = find_windows(probe, positions) if takes_4d_mask(probe, positions) else None
         spec = cls(
             name=type(model).__name__,
-            accepts=tuple(name for name in forward_names(model) if name != "position_ids" or found.takes_position_ids),
-            positions=found.kinds,
-            max_length=_length(model, found, "input_ids"),
-            max_target_length=_length(model, found, "decoder_input_ids"),
-            num_embeddings=None if embeddings is None else len(embeddings),
-            is_causal=found.is_causal,
+            accepts=tuple(
+                name for name in forward_names(model) if name != "position_ids" or positions.takes_position_ids
+            ),
+            positions=positions.kinds,
+            max_length=_max_length(model, positions, "input_ids"),
+            max_target_length=_max_length(model, positions, "decoder_input_ids"),
+            num_embeddings=None if probe.input_table is None else len(probe.input_table),
+            is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
-            shifts_labels=_shifts_labels(model, found),
+            shifts_labels=_shifts_labels(model, positions),
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
-            left_padding_shifts=found.left_padding_shifts,
+            left_padding_shifts=positions.left_padding_shifts,
             takes_4d_mask=windows is not None,
             window=(windows or Windows()).window,
             layer_kinds=(windows or Windows()).layers,
-            isolates_by_position_ids=isolates_by_positions(model, found),
+            isolates_by_position_ids=isolates_by_positions(probe, positions),
             dtype=_dtype(model),
-            first_position=found.first_position,
-            padding_position=found.padding_position,
+            first_position=positions.first_position,
+            padding_position=positions.padding_position,
         )
-        spec = _with_label_shift(model, spec) if spec.is_encoder_decoder and spec.shifts_labels else spec
-        return spec._behind(*virtual) if any(virtual) else spec
+        spec = _with_label_shift(probe, spec) if spec.is_encoder_decoder and spec.shifts_labels else spec
+        return spec._with_virtual_tokens(*virtual) if any(virtual) else spec
 
     def decoder_input_ids(self, labels: torch.Tensor) -> torch.Tensor | None:
-        r"""Return what the model makes of `labels` for its decoder: one to the right, after the first token.
+        r"""Return the decoder's input that the model makes from `labels`: shifted to the right by one.
 
         Args:
             labels (`torch.Tensor` `(B, T)` int64): -100 where no token is to be predicted.
 
         Returns:
-            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` if it is not known how the model does it.
+            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` if the model shifts labels in another way.
 
         Example:
             >>> spec = ModelSpec(shifts_labels="start", decoder_start_token_id=2, decoder_padding_token_id=1)
@@ -171,10 +173,10 @@ class ModelSpec:
             first = torch.full_like(ids[:, :1], int(start or 0))
         return torch.cat([first, ids[:, :-1]], dim=1)
 
-    def _behind(self, rows: int, targets: int) -> ModelSpec:
-        """The spec of a model whose rows begin with virtual tokens, as PEFT's prompt learning makes them.
+    def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
+        """Return the spec of the model with virtual tokens of PEFT's prompt learning at the beginning of its rows.
 
-        They take positions, and PEFT ignores `position_ids` and takes no mask of four dimensions.
+        They use up positions, and PEFT ignores `position_ids` and takes no mask of four dimensions.
         """
         return dataclasses.replace(
             self,
@@ -194,14 +196,14 @@ class ModelSpec:
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
-        r"""Every field as JSON holds it; `from_dict` is the way back."""
+        r"""Return every field as a value of JSON; `from_dict` is the inverse."""
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
-        r"""The spec that `to_dict` wrote.
+        r"""Make a spec from the values of `to_dict`.
 
         Raises:
             ValueError: if a key is unknown.
@@ -217,45 +219,46 @@ class ModelSpec:
         return cls(**values)
 
 
-def _length(model: Any, found: Findings, counts: str) -> int | None:
-    """How many tokens a model takes: as many as its tables have rows for, else as many as its configuration says."""
-    rows = [table.max_length for table in found.tables if table.counts == counts]
+def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
+    """Return the number of tokens that a model takes, from its tables or, without any, from its configuration."""
+    rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
         return min(rows)
-    return says_positions(model.config) if counts == "input_ids" and not found.tables else None
+    return configured_length(model.config) if counts == "input_ids" and not positions.tables else None
 
 
-def _shifts_labels(model: Any, found: Findings) -> bool:
+def _shifts_labels(model: Any, positions: ModelPositions) -> bool:
+    """Return True if a model shifts `labels` itself."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
     # Others do it in their forward: encoder-decoders and causal models that predict tokens.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
-    in_order = bool(model.config.is_encoder_decoder) or found.is_causal
+    in_order = bool(model.config.is_encoder_decoder) or positions.is_causal
     return in_order and predicts and "labels" in forward_names(model)
 
 
-def _with_label_shift(model: Any, spec: ModelSpec) -> ModelSpec:
+def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
     """Return the spec with the way in which an encoder-decoder shifts labels, if it is one of the two known ones."""
-    probe = Probe(model)
+    model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()
     labels[0, 2:] = labels[1, 3:] = -100
 
-    def shifts_as(made: torch.Tensor) -> bool:
+    def is_shifted_to(shifted: torch.Tensor) -> bool:
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-            return torch.equal(model.prepare_decoder_input_ids_from_labels(labels=labels.clone()), made)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}  # it does so in its forward
+            return torch.equal(model.prepare_decoder_input_ids_from_labels(labels=labels.clone()), shifted)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}  # shifted in its forward
         alone = model(**inputs, labels=labels.clone()).loss
-        return torch.equal(alone, model(**inputs, labels=labels.clone(), decoder_input_ids=made).loss)
+        return torch.equal(alone, model(**inputs, labels=labels.clone(), decoder_input_ids=shifted).loss)
 
-    with untouched(model), torch.no_grad():
+    with unchanged(model), torch.no_grad():
         for shift in ("start", "last"):
-            known = dataclasses.replace(spec, shifts_labels=shift)
-            made = known.decoder_input_ids(labels)
+            candidate = dataclasses.replace(spec, shifts_labels=shift)
+            shifted = candidate.decoder_input_ids(labels)
             try:
-                if made is not None and shifts_as(made):
-                    return known
-            except Exception:  # a head may ask for more than ids and labels
+                if shifted is not None and is_shifted_to(shifted):
+                    return candidate
+            except Exception:  # a head may require more than ids and labels
                 return spec
     return spec
 

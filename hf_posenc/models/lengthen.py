@@ -13,16 +13,18 @@ from torch import nn
 
 from .._explain import explain
 from .._huggingface import LENGTH_KEYS, configurations
-from ..model_spec import Findings, PositionTable
+from ..model_spec import ModelPositions, PositionTable
 from .kept import Kept
 
 
-def lengthen(model: Any, found: Findings, tables: tuple[PositionTable, ...], max_positions: int, kept: Kept) -> None:
+def lengthen(
+    model: Any, found: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int, kept: Kept
+) -> None:
     r"""Gives every table rows for at least `max_positions` tokens; the new ones are a fresh model's.
 
     Args:
         model (`PreTrainedModel`): opened.
-        found (`Findings`): what it has; tables that tokens do not reach may grow along (LUKE's entities).
+        found (`ModelPositions`): what it has; tables that tokens do not reach may grow along (LUKE's entities).
         tables (`tuple` of `PositionTable`): its learned tables.
         max_positions (`int`): how many tokens a row may have afterwards.
         kept (`Kept`): notes what is changed.
@@ -68,7 +70,7 @@ def _changes(config: Any, tables: tuple[PositionTable, ...], max_positions: int)
 
 
 def _check(
-    model: nn.Module, twin: nn.Module, found: Findings, tables: tuple[PositionTable, ...], max_positions: int
+    model: nn.Module, twin: nn.Module, found: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
     """The twin must differ in the length of position tables alone, or a saved model could not be read back."""
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in found.not_reached}

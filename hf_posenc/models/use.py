@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from .._explain import explain, one_of, shorten
-from .._huggingface import is_hugging_face, no_model, opened
-from ..model_spec import Findings, PositionTable, find_positions, kinds_of, token_embeddings
+from .._huggingface import is_hugging_face, not_a_model, opened
+from ..model_spec import ModelPositions, PositionTable, find_positions, kinds_of, token_embeddings
 from ..sinusoid import USUAL_BASE, Convention, check_length, resolve_convention
 from .formula import Formula
 from .held import held_by, holds
@@ -216,7 +216,7 @@ def _opened(model: Any) -> Any:
     inner = opened(model)
     if not isinstance(inner, nn.Module):
         rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
-        raise TypeError(no_model(rule, model, trained=False))
+        raise TypeError(not_a_model(rule, model, trained=False))
     if not is_hugging_face(inner):
         raise TypeError(
             explain(
@@ -230,7 +230,7 @@ def _opened(model: Any) -> Any:
     return inner
 
 
-def _matched(formula: Formula, found: Findings, longest: int, size: float) -> tuple[Formula, float]:
+def _matched(formula: Formula, found: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
     """Return the formula with the recipe's base and scale, and the factor of token embeddings of that size."""
     base, convention, multiply = formula.base, formula.convention, 1.0
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
@@ -300,7 +300,7 @@ def _size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
     return float(first.detach()[:4096].float().std(correction=0)) * scale
 
 
-def _no_table(model: Any, found: Findings) -> str:
+def _no_table(model: Any, found: ModelPositions) -> str:
     """Why a model cannot have sinusoids written into it, and what to do instead."""
     kinds = kinds_of(model, found.tables)
     name = type(model).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._explain import explain
-from ..model_spec import PositionTable, looks_at_positions
+from ..model_spec import PositionTable, position_lookups
 from .formula import Formula
 
 
@@ -28,7 +28,7 @@ def largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: F
     """
     first_rows = {table.name: table.first_row for table in tables}
     seen: dict[str, float] = {}
-    for name, rows, values in looks_at_positions(model, first_rows):
+    for name, rows, values in position_lookups(model, first_rows):
         before = rows < first_rows[name]
         exact = formula.rows(rows - first_rows[name], values.shape[-1], values.dtype)
         exact[before] = 0

@@ -1,0 +1,172 @@
+"""Tests whether a model keeps documents in a row apart, by a mask of four dimensions or by positions that restart.
+
+A few forwards on six or seven tokens. Masks for real batches are made by `hf_posenc.masks`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self, cast
+
+import torch
+
+from .._huggingface import configurations
+from .position_tables import ModelPositions
+from .probe import Probe, relative_difference, unchanged
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+# Two documents of three tokens share a row.
+_LENGTH, _FIRST = 6, 3
+
+
+class LayerMasks(dict[str, torch.Tensor]):
+    r"""One mask for each kind of layer, for models in which some layers have a window and others do not.
+
+    Example:
+        >>> list(LayerMasks({"full_attention": torch.zeros(1), "sliding_attention": torch.ones(1)}).to("cpu"))
+        ['full_attention', 'sliding_attention']
+    """
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """Return all masks on `device`."""
+        return type(self)({name: mask.to(device, non_blocking=non_blocking) for name, mask in self.items()})
+
+    def pin_memory(self) -> Self:
+        """Return all masks in page-locked memory."""
+        return type(self)({name: mask.pin_memory() for name, mask in self.items()})
+
+
+class Windows(NamedTuple):
+    """Windows that a mask must include for a model: `window` as in `AttentionMask`, and the kinds of its layers."""
+
+    window: int | None = None
+    layers: tuple[str, ...] = ()
+
+
+def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
+    r"""Return True if an additive `attention_mask` `(B, 1, T, T)` hides what it should, and nothing else.
+
+    Args:
+        probe (`Probe`): of the model.
+        positions (`ModelPositions`): from `find_positions`.
+
+    Returns:
+        `bool`; `False` for models that refuse such a mask or ignore it, for encoder-decoders, and for flex attention on
+        the CPU.
+    """
+    implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
+    if probe.device.type == "cpu" and "flex_attention" in implementations:
+        return False  # not tried: a float mask aborts the process
+    if "attention_mask" not in probe.names:
+        return False
+    document = torch.arange(_LENGTH, device="cpu") >= _FIRST
+    may_attend = document[:, None] == document[None, :]
+    if positions.is_causal:
+        may_attend = may_attend.tril()
+    inputs = {"attention_mask": _additive(may_attend, probe.dtype).repeat(3, 1, 1, 1)}
+    if positions.takes_position_ids:
+        inputs["position_ids"] = (torch.arange(_LENGTH, device="cpu") + positions.first_position).repeat(3, 1)
+    return _keeps_apart(probe, inputs)
+
+
+def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
+    r"""Return True if `position_ids` that restart keep documents apart, without mask and cache.
+
+    Args: as `takes_4d_mask`.
+    """
+    if not positions.takes_position_ids:
+        return False
+    restarting = torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
+    return _keeps_apart(probe, {"position_ids": restarting.repeat(3, 1)})
+
+
+def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
+    """Return True if tokens of the first document do not change the outputs of the second, and its own tokens do.
+
+    All tokens of a document are exchanged: in half precision the effect of one may be rounded away.
+    """
+    if probe.has_decoder or probe.has_fixed_length:
+        return False
+
+    def exchanged(tokens: torch.Tensor) -> torch.Tensor:
+        first, *others = (int(plain) for plain in probe.plain_ids[:2])
+        return torch.where(tokens == first, others[0] if others else first, first)
+
+    ids = probe.ids(1, _LENGTH, seed=2).repeat(3, 1)  # (3, T)
+    ids[1, :_FIRST] = exchanged(ids[0, :_FIRST])
+    ids[2, _FIRST:-1] = exchanged(ids[0, _FIRST:-1])
+    try:
+        _, out = probe.run({"input_ids": ids, **inputs})
+    except ValueError:
+        return False
+    if not out.numel():
+        return False
+    original, other_first, other_second = out[:, _FIRST:]
+    return probe.is_same(original, other_first) and not probe.is_same(original[-1], other_second[-1])
+
+
+def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
+    r"""Find the windows of a model's layers, by comparing its own window with masks of four dimensions.
+
+    Such a mask replaces the model's own, windows included. A window of two tokens is tried on a row of seven.
+
+    Args:
+        probe (`Probe`): of a model that takes masks of four dimensions.
+        positions (`ModelPositions`): from `find_positions`.
+
+    Returns:
+        `Windows`; `None` if the model has windows, or chunks, that none of the tried masks reproduces.
+    """
+    configs = [config for config in configurations(probe.model.config) if _configured_window(config) is not None]
+    kinds = {
+        kind for config in configurations(probe.model.config) for kind in getattr(config, "layer_types", None) or ()
+    }
+    if any("chunk" in kind for kind in kinds):
+        return None
+    if not configs or (kinds and _SLIDING not in kinds):
+        return Windows()
+    real, tried, length = cast(int, _configured_window(configs[0])), 2, 7
+    inputs: dict[str, Any] = {"input_ids": probe.ids(1, length, seed=3)}
+    if positions.takes_position_ids:
+        inputs["position_ids"] = torch.arange(length, device="cpu")[None] + positions.first_position
+    with unchanged(probe.model):
+        for config in configs:
+            config.sliding_window = tried
+        try:
+            _, own = probe.run({**inputs, "attention_mask": torch.ones(1, length, dtype=torch.int64, device="cpu")})
+        except ValueError:
+            return None
+        best: tuple[float, Windows] | None = None
+        for more in (0, 1):  # 1 if the token at that very distance is visible
+            for layers in (tuple(sorted(kinds)), ()):
+                if layers and not kinds <= {_FULL, _SLIDING}:
+                    continue
+                mask = _window_masks(probe.dtype, positions.is_causal, layers, tried + more, length)
+                try:
+                    _, out = probe.run({**inputs, "attention_mask": mask})
+                except ValueError:
+                    continue
+                difference = relative_difference(own, out)
+                if probe.is_close(own, out) and (best is None or difference < best[0]):
+                    best = difference, Windows(real + more, layers)
+    return None if best is None else best[1]
+
+
+def _configured_window(config: Any) -> int | None:
+    window = getattr(config, "sliding_window", None)
+    return window if type(window) is int and window > 0 else None
+
+
+def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return an additive mask `(1, 1, T, T)`."""
+    zeros = torch.zeros(1, 1, *may_attend.shape, dtype=dtype, device="cpu")
+    return zeros.masked_fill_(~may_attend, torch.finfo(dtype).min)
+
+
+def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
+    """Return an additive mask `(1, 1, T, T)` with a window, or one mask for each kind of layer."""
+    columns = torch.arange(length, device="cpu")
+    distance = columns[:, None] - columns[None, :]
+    everything = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)
+    near, whole = _additive(everything & (distance.abs() < window), dtype), _additive(everything, dtype)
+    return LayerMasks({name: near if name == _SLIDING else whole for name in layers}) if layers else near

@@ -1,0 +1,422 @@
+"""The positions of a Hugging Face model, found by running it: tables, their first rows, and other kinds of positions.
+
+Configurations are not enough: BERT reads row 0 first, RoBERTa row 2, and others also count from 2 but do not say so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from .._huggingface import configurations
+from ..ragged import round_up
+from .probe import IdsName, Lookup, Probe, with_masks, with_padding
+
+# "unknown": outputs depend on positions, in a form that was not recognised.
+PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionTable:
+    r"""A table that a model reads by position: row `first_row` for a sequence's first token, then one row per token.
+
+    Args:
+        name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
+        tensor (`torch.Tensor` `(rows, D)`): the parameter or buffer itself.
+        module (`nn.Module`): the module that it is an attribute of.
+        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose positions it contains.
+        first_row (`int`): the row of the first token.
+        padding_row (`int`, *optional*): the row of every padding token, if they all read the same one.
+        offset (`int`, *optional*): row minus `position_ids`, if the model takes `position_ids`.
+        left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
+            rows.
+        ahead (`int`): number of rows read after the last token's: 1 in ProphetNet's decoder, which predicts two tokens
+            at once.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    module: nn.Module
+    counts: IdsName
+    first_row: int
+    padding_row: int | None
+    offset: int | None
+    left_padding_shifts: bool
+    ahead: int = 0
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens that it has rows for."""
+        return len(self.tensor) - self.first_row - self.ahead
+
+    @property
+    def is_learned(self) -> bool:
+        """True for a parameter, and False for a buffer or the parameter of a module of sinusoids."""
+        return isinstance(self.tensor, nn.Parameter) and "Sinusoidal" not in type(self.module).__name__
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPositions:
+    r"""The positions of a model, found by running it on a few tokens.
+
+    Args:
+        tables (`tuple` of `PositionTable`): the tables that were read.
+        kinds (`tuple` of `str`): the kinds of positions, tables first; empty for none.
+        not_reached (`tuple` of `str`): parameters and buffers that contain positions, and were not read one row per
+            token in order.
+        is_causal (`bool`): True if later tokens do not change a token's output.
+        left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens and right padding does
+            not; with an attention mask, and without position ids.
+        takes_position_ids (`bool`): True if `position_ids` have an effect.
+    """
+
+    tables: tuple[PositionTable, ...]
+    kinds: tuple[PositionKind, ...]
+    not_reached: tuple[str, ...]
+    is_causal: bool
+    left_padding_shifts: bool
+    takes_position_ids: bool
+
+    @property
+    def first_position(self) -> int:
+        """The value of `position_ids` at the first token of a row."""
+        return next((table.first_row - table.offset for table in self.tables if table.offset is not None), 0)
+
+    @property
+    def padding_position(self) -> int | None:
+        """The value of `position_ids` at padding, if the model has one."""
+        for table in self.tables:
+            if table.offset is not None and table.padding_row is not None and table.padding_row >= table.offset:
+                return table.padding_row - table.offset
+        return None
+
+
+def find_positions(model: nn.Module | Probe) -> ModelPositions:
+    r"""Find the positions of a model by running it: unpadded, padded, with position ids, and on shorter rows.
+
+    Args:
+        model (`PreTrainedModel` or `Probe`): any device and dtype; it is not changed.
+
+    Returns:
+        `ModelPositions`.
+
+    Raises:
+        ValueError: if it does not run on token ids, or its weights are not available.
+    """
+    probe = model if isinstance(model, Probe) else Probe(model)
+    samples, lengths = probe.samples, probe.lengths
+    plain, plain_out = probe.run(with_masks(samples))
+    short: list[Lookup] | None = None
+    short_out = torch.zeros(0, device="cpu")
+    if not probe.has_fixed_length:
+        short, short_out = probe.run(with_masks({name: ids[:, : -lengths.padding] for name, ids in samples.items()}))
+    padded, padded_out = probe.run(with_padding(samples, lengths.padding, probe.padding_id))
+    tables = tuple(_tables(probe, plain, short, padded))
+    takes_position_ids = False
+    if "position_ids" in probe.names:
+        first = max((table.first_row for table in tables), default=0)
+        backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # also changes rotary positions
+        lookups, out = probe.run({**with_masks(samples), "position_ids": backwards.repeat(2, 1)})
+        tables = tuple(replace(table, offset=_offset(table.tensor, lookups, backwards)) for table in tables)
+        # A table of equal rows, zeros say, is read at these ids and changes no output.
+        is_read = any(table.offset is not None for table in tables)
+        takes_position_ids = is_read or not probe.is_same(plain_out, out)
+    before = slice(None, -lengths.padding)  # the tokens that are the same in both rows
+    kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
+    if not kinds:
+        not_reached = _read_by_length(probe) or (not_reached if _distinguishes_places(probe) else ())
+        kinds = ("unknown",) if not_reached else ()
+    return ModelPositions(
+        tables=tables,
+        kinds=kinds,
+        not_reached=not_reached,
+        is_causal=not probe.has_decoder and probe.is_same(plain_out[0, before], plain_out[1, before]),
+        left_padding_shifts=_left_padding_shifts(probe, tables, padded_out, short_out),
+        takes_position_ids=takes_position_ids,
+    )
+
+
+def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    r"""Run a model unpadded, padded on the right and on the left, and yield its lookups into some tables.
+
+    Args:
+        model (`PreTrainedModel`): as in `find_positions`.
+        tables (mapping): with names of parameters as keys.
+
+    Yields:
+        Name, rows `(...)` int64 and values `(..., D)` of each lookup.
+    """
+    probe = Probe(model)
+    modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
+    read = [module for module in modules if isinstance(module, nn.Embedding)]
+    for inputs in (with_masks(probe.samples), with_padding(probe.samples, probe.lengths.padding, probe.padding_id)):
+        for lookup in probe.run(inputs, read)[0]:
+            name = probe.tables[id(lookup.table)][0]
+            if name in tables:
+                yield name, lookup.rows, lookup.values.reshape(*lookup.rows.shape, -1)
+
+
+def _left_padding_shifts(
+    probe: Probe, tables: tuple[PositionTable, ...], padded: torch.Tensor, alone: torch.Tensor
+) -> bool:
+    """Return True if left padding changes outputs of real tokens, and the same padding on the right does not."""
+    by_rows = any(table.left_padding_shifts for table in tables)
+    if probe.has_fixed_length or (by_rows and probe.has_decoder):
+        return by_rows
+    if tables and not by_rows:
+        return False
+    samples, padding = probe.samples, probe.lengths.padding
+    text = samples["input_ids"]
+    if probe.has_decoder:
+        # The decoder's tokens stay unpadded, so that only the encoder's output can change.
+        whole = {**samples, "decoder_input_ids": samples["decoder_input_ids"][:1].repeat(2, 1)}
+        _, alone = probe.run(with_masks({**whole, "input_ids": text[:, :-padding]}))
+        text_padded = with_padding({"input_ids": text}, padding, probe.padding_id)
+        left, right = probe.run({**with_masks(whole), **text_padded})[1]
+    else:
+        left, right = padded[0, padding:], padded[1, :-padding]
+    shifts = not probe.is_close(alone[0], left)
+    # Later rows that change nothing belong to rotary positions; without a table only comparing the two sides helps.
+    return shifts and (by_rows or probe.is_close(alone[0], right))
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
+    """Return the tables of which a forward reads one row per token, in order."""
+    tables: dict[int, PositionTable] = {}
+    names: tuple[IdsName, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
+    for lookup in plain:
+        if lookup.table is probe.input_table or id(lookup.table) in tables:
+            continue
+        for counts in names if probe.has_decoder else names[1:]:
+            length = probe.lengths.of(counts)
+            rows = _rows_of_tokens(lookup, length, exact=counts == "decoder_input_ids")
+            if rows is None or not _counts_up(rows, int(rows[0, 0])):
+                continue
+            name, tensor = probe.tables[id(lookup.table)]
+            first = int(rows[0, 0])
+            extra = 0 if short is None else _extra_rows(probe, lookup, short, counts)
+            if extra is None or not lookup.is_added:
+                continue
+            shifts, padding_row = _rows_with_padding(lookup.table, padded, length, probe.lengths.padding, first)
+            tables[id(tensor)] = PositionTable(
+                name=name,
+                tensor=tensor,
+                module=probe.model.get_submodule(name.rpartition(".")[0]),
+                counts=counts,
+                first_row=first,
+                padding_row=padding_row,
+                offset=None,
+                left_padding_shifts=shifts,
+                ahead=extra or _rows_ahead(lookup.table, plain, length, first),
+            )
+            break
+    return list(tables.values())
+
+
+def _counts_up(rows: torch.Tensor, first: int) -> bool:
+    """Return True if every sequence reads `first` and the rows after it, one per token."""
+    return bool((rows == first + torch.arange(rows.shape[1], device="cpu")).all())
+
+
+def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
+    """Return the number of rows read in addition to those of tokens; `None` if a shorter sequence reads as many.
+
+    The number of rows of prompts and labels does not depend on the length, and offsets between tokens begin elsewhere,
+    or are twice as many.
+    """
+    exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
+    width, less = _width(lookup, length), length - padding
+    first = int(lookup.rows.flatten()[0])
+    for other in short:
+        fewer = _rows_of_tokens(other, less, exact=exact) if other.table is lookup.table else None
+        if fewer is None or not _counts_up(fewer, first):
+            continue
+        narrow = _width(other, less)
+        if width - narrow == padding:
+            return width - length
+        # A model may pad rows to a multiple of its window, here to several windows, or to one.
+        window = math.gcd(width, narrow)
+        if (round_up(length, window), round_up(less, window)) != (width, narrow):
+            continue
+        if not torch.equal(lookup.rows, other.rows):
+            return 0
+        try:  # all rows of one window, or a prompt: a longer row distinguishes the two
+            longer, _ = probe.run(
+                with_masks({**probe.samples, counts: probe.samples[counts][:, :1].repeat(1, width + 1)})
+            )
+        except ValueError:
+            return None
+        wider = [_rows_of_tokens(each, width + 1, exact=exact) for each in longer if each.table is lookup.table]
+        return 0 if any(each is not None and _counts_up(each, first) for each in wider) else None
+    return None
+
+
+def _width(lookup: Lookup, length: int) -> int:
+    """Return the number of rows that a lookup reads for each sequence of the batch."""
+    return length if lookup.rows.dim() == 1 and len(lookup.rows) == 2 * length else int(lookup.rows.shape[-1])
+
+
+def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
+    """Return the rows that each sequence read, `(2 or 1, length)`; `None` if they cannot be positions of tokens."""
+    rows = lookup.rows
+    if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
+        rows = rows.view(2, length)
+    width = rows.shape[-1] if rows.dim() else 0
+    if width < length or rows.numel() > 2 * width or (exact and width != length):
+        return None
+    if width > length and width == len(lookup.table):
+        return None  # the whole table, whatever the length: global tokens
+    # A model may pad rows to the width of its window; the first columns are still the tokens'.
+    return rows.reshape(-1, width)[:, :length]
+
+
+def _rows_with_padding(
+    table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
+) -> tuple[bool, int | None]:
+    """Return True if real tokens after padding read later rows, and the row that all padding reads, if it is one."""
+    for lookup in padded:
+        rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
+        if rows is not None:
+            left, right = rows[0], rows[-1]
+            at_padding = right[length - padding :]
+            one_row = bool((at_padding == at_padding[0]).all()) and not bool((left == right).all())
+            return int(left[padding]) != first, int(at_padding[0]) if one_row else None
+    return False, None
+
+
+def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
+    """Return the number of rows after the last token's in lookups as wide as the sequence; windows are wider."""
+    last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
+    return max([0, *(row - (first + length - 1) for row in last)])
+
+
+def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
+    """Return the difference between a table's rows and the position ids of a forward, if it is constant."""
+    for lookup in lookups:
+        rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
+        differences = None if rows is None else rows - positions
+        if differences is not None and bool((differences == differences[0, 0]).all()):
+            return int(differences[0, 0])
+    return None
+
+
+# ------------------------------------------------------------------------------------- positions that are not such rows
+
+
+def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
+    """Return sequences in which one token, or two in turn, are repeated; with masks of ones."""
+    ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
+    return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
+
+
+def _read_by_length(probe: Probe) -> tuple[str, ...]:
+    """Return the parameters and buffers of which as many slices have an effect as there are tokens, all of them alike.
+
+    This finds tables read in any order and along any dimension: of three dimensions, transposed, strided or reversed.
+    Relative positions read twice as many slices, less one. Tables of tokens read two, for two different tokens.
+    """
+    if probe.has_fixed_length:
+        return ()
+    whole = probe.gradients(_repeated_tokens(probe, 2))
+    less = probe.gradients(_repeated_tokens(probe, 2, probe.lengths.padding)) if whole else {}
+    long, short = probe.lengths.input_ids, probe.lengths.input_ids - probe.lengths.padding
+    counts = {(long, short), (2 * long - 1, 2 * short - 1)}
+    return tuple(
+        name
+        for name, grad in whole.items()
+        if name in less and any(pair in counts for pair in zip(_nonzero(grad), _nonzero(less[name]), strict=True))
+    )
+
+
+def _nonzero(grad: torch.Tensor) -> list[int]:
+    """Return for each dimension the number of slices that are not all zero."""
+    return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
+
+
+def _distinguishes_places(probe: Probe) -> bool:
+    """Return True if outputs differ along a sequence of the same token."""
+    _, out = probe.run(_repeated_tokens(probe, 1))
+    return not probe.is_same(out[:, 1:], out[:, :-1])
+
+
+_NAMED_POSITIONS = re.compile(r"(^|[._])(position|pos(?!t)|wpe)", re.IGNORECASE)
+_NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
+
+
+def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
+    """Return the parameters that are named like position tables, and that a plain sequence of tokens does not read.
+
+    If it reads no table, every parameter named like positions counts: Reformer has two for one position.
+    """
+    reached = {id(table.tensor) for table in tables}
+    return tuple(
+        name
+        for name, parameter in model.named_parameters()
+        if id(parameter) not in reached
+        and (not tables or isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding))
+        and _NAMED_POSITIONS.search(name)
+        and not _NAMED_RELATIVE.search(name)
+    )
+
+
+# -------------------------------------------------------------------------------------------------- kinds, from modules
+
+_SINUSOIDAL = re.compile(r"Sinusoid")
+_RELATIVE = re.compile(r"relative|rel_?attn|rel_?pos|rel_?embed|emb_rel_|r_kernel|distance_embedding", re.IGNORECASE)
+_ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
+
+
+def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[PositionKind, ...]:
+    r"""Return the kinds of positions of a model, tables first; the others are recognised by its modules.
+
+    Args:
+        model (`PreTrainedModel`): without wrappers.
+        tables (`tuple` of `PositionTable`): its tables, from running it.
+
+    Returns:
+        `tuple` of names, empty for a model without positions: one that reads its input in order (Mamba, RWKV), or as a
+        bag of words.
+    """
+    kinds: list[PositionKind] = []
+    if any(table.is_learned for table in tables):
+        kinds.append("learned")
+    modules = list(model.modules())
+    classes = {type(module).__name__ for module in modules}
+    alibi = _has_alibi(model)
+    rotary = not alibi and (  # Falcon has a rotary module even if it uses alibi
+        any(_ROTARY.search(name) for name in classes)
+        # GPT-J and CodeGen rotate their heads without a module for it.
+        or any(hasattr(module, "inv_freq") or getattr(module, "rotary_dim", None) for module in modules)
+    )
+    # RoFormer rotates by a table of sinusoids; Pegasus-X and TrOCR have a module without a table.
+    in_tables = any(not table.is_learned for table in tables)
+    if not rotary and (in_tables or (not kinds and any(_SINUSOIDAL.search(name) for name in classes))):
+        kinds.append("sinusoidal")
+    if rotary:
+        kinds.append("rotary")
+    if any(_RELATIVE.search(name) for name in (*classes, *(name for name, _ in model.named_parameters()))):
+        kinds.append("relative")
+    if alibi:
+        kinds.append("alibi")
+    return tuple(kinds)
+
+
+def _has_alibi(model: nn.Module) -> bool:
+    """Return True if the model's code has a function for alibi's slopes, unless its configuration switches it off."""
+    classes = {type(module) for module in model.modules()}
+    homes = {cls.__module__ for cls in classes}
+    names = {name for home in homes if "torch." not in f"{home}." for name in vars(sys.modules.get(home, sys))}
+    names.update(name for cls in classes for name in vars(cls))
+    if not any("alibi" in name for name in names):
+        return False
+    return False not in [getattr(each, "alibi", None) for each in configurations(getattr(model, "config", model))]

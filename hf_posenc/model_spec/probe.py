@@ -1,0 +1,436 @@
+"""Run a Hugging Face model on a few tokens, record every lookup into its tables, and leave the model unchanged.
+
+The lookups are interpreted in `position_tables`, the effect of masks in `mask_support`.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .._explain import explain, shorten
+from .._huggingface import configurations, configured_length, fixed_length, forward_names, opened, special_ids
+
+IdsName = Literal["input_ids", "decoder_input_ids"]
+
+_GIVE_THE_PART = "give the part that reads text alone, e.g. model.text_model, if the model has one"
+
+# Lookups that are not written as an embedding.
+_BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
+
+# Operations that join rows with token vectors, and other uses of rows: `+`, `torch.add`, `add_` are the same.
+_ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concatenate", "stack")
+_MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
+_REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim")
+
+# Modules store these in dicts of their own, which a forward may write to.
+_DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
+
+
+class Lengths(NamedTuple):
+    """Numbers of sample tokens. The two lengths differ, so that lookups of a decoder can be recognised."""
+
+    input_ids: int
+    decoder_input_ids: int
+    padding: int  # of each, in padded rows
+
+    def of(self, sequence: IdsName) -> int:
+        """Return the length of one of the two sequences."""
+        return self.input_ids if sequence == "input_ids" else self.decoder_input_ids
+
+
+# Short, because models may be large.
+_USUAL = Lengths(7, 5, 3)
+_TINY = Lengths(4, 3, 1)  # for models with fewer than a dozen positions
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """One lookup into a two-dimensional table: the rows `(...)` int64 on the CPU, and the values `(..., D)`.
+
+    `is_added` is `False` if token vectors were multiplied by the values, as by a gate or in attention scores, and the
+    values were never added to them.
+    """
+
+    table: torch.Tensor
+    rows: torch.Tensor
+    values: torch.Tensor
+    is_added: bool = True
+
+
+class Probe:
+    r"""A Hugging Face model with sample tokens, and methods that run it without changing it.
+
+    The base model is run if there is one: a head may require labels, choices or end-of-sequence tokens.
+
+    Args:
+        model (`PreTrainedModel`): wrappers are opened.
+
+    Raises:
+        ValueError: if it takes no token ids, or its weights are not available (on the meta device, sharded over
+            processes).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = opened(model)
+        base = getattr(self.model, "base_model", self.model)
+        self.base: nn.Module = base if isinstance(base, nn.Module) else self.model
+        self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
+        self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
+        if self.names and "input_ids" not in self.names:
+            raise ValueError(
+                explain(
+                    f"{type(self.model).__name__} reads no token ids, so it has no positions of text",
+                    got=f"its forward takes {', '.join(forward_names(self.model)[:2])}",
+                    fix=_GIVE_THE_PART,
+                )
+            )
+        check_weights(self.model)
+        self.tables: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
+            if tensor.dim() == 2 and tensor.is_floating_point():
+                self.tables.setdefault(id(tensor), (name, tensor))
+        self.input_table = token_embeddings(self.model)
+        like = self.input_table if self.input_table is not None else next(self.model.parameters())
+        self.device, self.dtype = like.device, like.dtype
+        self.is_half = self.dtype in (torch.float16, torch.bfloat16)
+        self.has_decoder = "decoder_input_ids" in self.names
+        self.has_fixed_length = fixed_length(self.model.config) is not None
+        self.padding_id = next(
+            (
+                each.pad_token_id
+                for each in configurations(self.model.config)
+                if type(getattr(each, "pad_token_id", None)) is int and each.pad_token_id >= 0
+            ),
+            0,
+        )
+        self.plain_ids = _plain_ids(self.model)
+        self.lengths, self.samples = self._sample_tokens()
+
+    def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
+        """Return lengths that fit the model, and two rows of each sequence, which differ in their last tokens."""
+        room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
+        lengths = _TINY if room is not None and room < 12 else _USUAL
+        if fixed is not None:
+            lengths = lengths._replace(input_ids=fixed)
+        sequences: tuple[IdsName, ...] = ("input_ids", "decoder_input_ids")
+        samples = {name: self.ids(1, lengths.of(name), seed).repeat(2, 1) for seed, name in enumerate(sequences)}
+        for ids in samples.values():
+            ids[1, -lengths.padding :] = ids[1, 0]  # several, because one may have no effect in half precision
+        return lengths, samples
+
+    def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
+        """Return token ids `(rows, length)` int64 without a special meaning; no two neighbours count up."""
+        drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
+        return torch.from_numpy(-np.sort(-drawn, axis=1))
+
+    def run(
+        self, inputs: Mapping[str, torch.Tensor], tables: Iterable[nn.Embedding] = ()
+    ) -> tuple[list[Lookup], torch.Tensor]:
+        r"""Run the base model once.
+
+        Args:
+            inputs (mapping): keyword arguments; those that forward does not name are left out.
+            tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
+
+        Returns:
+            The lookups in their order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
+
+        Raises:
+            ValueError: if the model does not run on these inputs.
+        """
+        with _Recorder(self.tables) as recorder, ExitStack() as hooks:
+            for table in tables:
+                hooks.callback(table.register_forward_hook(recorder.record_output).remove)
+            with torch.no_grad():
+                out = self._forward(inputs)
+        return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
+
+    def _forward(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the last hidden states (or logits) `(B, T, ·)`."""
+        names = self.names if self._takes_any else frozenset(forward_names(self.base))
+        arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
+        arguments |= {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
+        try:
+            with unchanged(self.model):
+                return _hidden_states(self.base(**arguments))
+        except Exception as error:
+            length = inputs["input_ids"].shape[1]
+            raise ValueError(
+                explain(
+                    f"{type(self.base).__name__} did not run on {length} token ids alone, so its positions cannot be "
+                    "found",
+                    got=f"{type(error).__name__}: {shorten(str(error), 200)}",
+                    fix=_GIVE_THE_PART,
+                )
+            ) from error
+
+    def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        r"""Differentiate the last hidden states by parameters, buffers and other tensors that may contain positions.
+
+        Args:
+            inputs (mapping): as in `run`.
+
+        Returns:
+            `dict` from names to gradients of at least two dimensions, of tensors that have an effect; empty for a model
+            that cannot be differentiated. Token embeddings and the matrices of linear and convolutional layers are left
+            out.
+        """
+        layers = (nn.Linear, nn.modules.conv._ConvNd)
+        tensors = {
+            f"{path}.{name}".lstrip("."): tensor
+            for path, module in self.model.named_modules()
+            if not isinstance(module, layers)
+            for name, tensor in {**vars(module), **module._buffers, **module._parameters}.items()
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.is_leaf and tensor.dim() > 1
+        }
+        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not self.input_table}
+        if not tensors:
+            return {}
+        before = [(tensor, tensor.requires_grad) for tensor in tensors.values()]
+        try:
+            for tensor, _ in before:
+                tensor.requires_grad_(True)
+            with unchanged(self.model), torch.enable_grad():
+                out = self._forward(inputs)
+                weights = torch.linspace(0, 97, out.numel(), device=out.device).view(out.shape).sin()
+                grads = torch.autograd.grad((out.float() * weights).sum(), list(tensors.values()), allow_unused=True)
+        except Exception:  # Reformer's own backward, for one, requires training mode
+            return {}
+        finally:
+            for tensor, required in before:
+                tensor.requires_grad_(required)
+        return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
+
+    def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Return True if two outputs of the same shape are the same computation."""
+        return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
+
+    def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Return True if outputs of forwards of different shapes are the same except for rounding."""
+        return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
+
+
+class _Recorder(TorchFunctionMode):
+    """Record lookups into some tables, written as an embedding, by index or by slice."""
+
+    def __init__(self, tables: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.tables = tables
+        self.lookups: list[Lookup] = []
+        # Tensors computed from values of lookups alone, by identity, with the table and the number of rows.
+        self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+        self._uses: dict[int, list[bool]] = {}  # of each table: True for an addition
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if self._computed:
+            self._follow(func, args, kwargs, out)
+        if func is F.embedding:
+            named = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+            self._record(named["weight"], named["input"], out)
+        elif func in _BY_INDEX and args and id(args[0]) in self.tables:
+            index = kwargs.get("index", args[-1])
+            if func is torch.Tensor.__getitem__:  # also slices and ellipses: index the numbers 0, 1, 2, ... instead
+                rows = torch.arange(len(args[0]), device=args[0].device)
+                index = rows[index[0] if isinstance(index, tuple) else index]
+            self._record(args[0], index, out)
+        return out
+
+    def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
+        """Replace the values of the last lookup by the output of its module, which may have changed them."""
+        value = out[0] if isinstance(out, tuple) else out
+        if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
+            self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
+
+    def is_added(self, lookup: Lookup) -> bool:
+        """Return True unless token vectors were only multiplied by the rows of a table."""
+        uses = self._uses.get(id(lookup.table), [])
+        return any(uses) or not uses
+
+    def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Record the use of rows that were read: added to vectors `(B, T, ...)`, or multiplied with them."""
+        flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
+        tensors = [each for each in flat if isinstance(each, torch.Tensor)]
+        source = next((each for each in tensors if id(each) in self._computed), None)
+        if source is None or not isinstance(out, torch.Tensor):
+            return
+        table, width, _ = self._computed[id(source)]
+        others = [each for each in tensors if id(each) not in self._computed and each.dim() > 2 and each.shape[-1] > 1]
+        if func.__name__ in _REORDERS:
+            self._uses.setdefault(id(table), []).append(False)
+        elif not any(each.is_floating_point() for each in others):
+            self._computed[id(out)] = table, width, out
+        elif func.__name__.strip("_") in _ADDS:
+            scores = source.shape[-2:] == (width, width) and table.shape[1] != width
+            self._uses.setdefault(id(table), []).append(not scores)
+        elif func.__name__.strip("_") in _MULTIPLIES:
+            self._uses.setdefault(id(table), []).append(False)
+
+    def _record(self, table: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
+        if id(table) in self.tables:
+            self.lookups.append(Lookup(table, rows.detach().cpu().long(), out.detach()))
+            if rows.dim() and bool((rows.diff(dim=-1) == 1).all()):
+                self._computed[id(out)] = table, rows.shape[-1], out
+
+
+# -------------------------------------------------------------------------------------------------- inputs and outputs
+
+
+def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return keyword arguments: the ids, and attention masks of ones."""
+    masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(ids) for name, ids in samples.items()}
+    return {**{str(name): ids for name, ids in samples.items()}, **masks}
+
+
+def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_id: int) -> dict[str, torch.Tensor]:
+    """Return keyword arguments: the first row of each sequence, shortened, padded on the left and on the right."""
+    inputs: dict[str, torch.Tensor] = {}
+    for name, ids in samples.items():
+        real, pad = ids[0, :-padding], torch.full((padding,), padding_id, device="cpu")
+        inputs[name] = torch.stack([torch.cat([pad, real]), torch.cat([real, pad])])
+        mask = torch.ones_like(ids)
+        mask[0, :padding] = 0
+        mask[1, -padding:] = 0
+        inputs[name.replace("input_ids", "attention_mask")] = mask
+    return inputs
+
+
+def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Return the mean difference of two outputs, relative to their size; infinite if their shapes differ."""
+    if one.shape != other.shape:  # a model that draws the length of its output
+        return float("inf")
+    # The mean, because one element in thousands may round differently without meaning anything.
+    return float((one - other).abs().mean() / one.abs().mean().clamp_min(1e-30))
+
+
+def _hidden_states(out: Any) -> torch.Tensor:
+    """Return the first tensor `(B, T, ·)` of an output: a mapping, a tuple or a tensor."""
+    values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
+            return value
+    return torch.zeros(2, 0, 0, device="cpu")  # nothing to compare
+
+
+# ----------------------------------------------------------------------------------------------------- parts of a model
+
+
+def check_weights(model: nn.Module) -> None:
+    r"""Raise if weights are not available.
+
+    Raises:
+        ValueError: for parameters on the meta device, or sharded over processes.
+    """
+    # Shards are flat: FSDP stores a matrix in one dimension, and DeepSpeed leaves an empty row.
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear | nn.Embedding)}
+    for name, tensor in model.named_parameters():
+        is_flat = tensor.dim() < 2 and id(tensor) in matrices
+        if tensor.is_meta or is_flat or type(tensor).__name__ == "DTensor" or "_flat_param" in name:
+            where = "on the meta device" if tensor.is_meta else "sharded over processes"
+            raise ValueError(
+                explain(
+                    "the model must be run on a few tokens, and its weights are not available",
+                    got=f"{name} is {where}",
+                    fix="do this before the model is sharded, and after its weights are loaded",
+                )
+            )
+
+
+def token_embeddings(model: Any) -> torch.Tensor | None:
+    """Return the table `(V, D)` of token embeddings; `None` if the model does not name one."""
+    try:
+        weight = getattr(model.get_input_embeddings(), "weight", None)
+    except (NotImplementedError, AttributeError, TypeError):  # CANINE has none, Flava does not name it
+        return None
+    return weight if isinstance(weight, torch.Tensor) and weight.dim() == 2 else None
+
+
+def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return ids without a special meaning: padding moves positions, end-of-sequence tokens end sequences."""
+    known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
+    table = token_embeddings(model)
+    rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])
+    special = special_ids(model.config) | {
+        int(module.padding_idx) for module in model.modules() if type(getattr(module, "padding_idx", None)) is int
+    }
+    plain = np.setdiff1d(np.arange(min(rows, 50_000)), sorted(special))
+    return plain if len(plain) else np.arange(rows)
+
+
+# -------------------------------------------------------------------------------------------- leaving a model unchanged
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    r"""Put a model into evaluation mode, and restore it and its surroundings afterwards.
+
+    Some models change themselves in a forward: BigBird exchanges its attention for short rows. Attributes, submodules,
+    configurations, random generators and log levels are restored; in-place changes of weights are not.
+
+    Example:
+        >>> model = nn.Dropout().train()
+        >>> with unchanged(model):
+        ...     model.training
+        False
+        >>> model.training
+        True
+    """
+    before = [
+        (module, dict(vars(module)), [(name, dict(vars(module)[name])) for name in _DICTS_OF_A_MODULE])
+        for module in model.modules()
+    ]
+    config = getattr(model, "config", None)
+    configs = [
+        # with copies of lists and dicts, for changes in place
+        (vars(each), dict(vars(each)), {k: copy.copy(v) for k, v in vars(each).items() if isinstance(v, _MUTABLE)})
+        for each in (configurations(config) if config is not None else ())
+    ]
+    python_state = random.getstate()  # layer dropping draws from it in some models
+    numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
+    try:
+        logger.setLevel(logging.CRITICAL)
+        for module, _, _ in before:
+            module.training = False
+            if "_compiled_call_impl" in vars(module):
+                module._compiled_call_impl = None  # compiling for a few tokens would take minutes
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        logger.setLevel(level)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        for module, attributes, dicts in before:
+            _restore(vars(module), attributes)
+            for name, content in dicts:
+                _restore(vars(module)[name], content)
+        for now, values, contents in configs:
+            changed = {name: content for name, content in contents.items() if values[name] != content}
+            _restore(now, values | changed)
+
+
+_MUTABLE = (dict, list, set)
+
+
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """Make a dict the same as `before`, in place; entries that did not change are left alone."""
+    for name in now.keys() - before.keys():
+        del now[name]
+    for name, value in before.items():
+        if name not in now or now[name] is not value:
+            now[name] = value
