@@ -9,7 +9,11 @@ model without positions sees a bag of tokens: in the end the tokens of every row
 tokens, token embeddings multiplied by 4, and sinusoids as large as they are. "paper" is `recipe="paper"`: base 10000,
 and sinusoids that are 29 times as large as the token embeddings, of which the call warns.
 
-Run it with `python examples/04_bert_from_scratch.py`: about seven minutes on one CPU core. `--short` trains for a
+Held-out losses after 2,000 steps, in nats: sinusoidal 2.83, learned 4.34, none 4.43, paper 4.93; the frequencies of the
+tokens alone give 4.95. In so few steps learned positions are hardly used, and the paper's rows drown the tokens.
+`bert_from_scratch.png` shows how the four get there.
+
+Run it with `python examples/04_bert_from_scratch.py`: about nine minutes on one CPU core. `--short` trains for a
 twentieth of the steps, too few for a difference, and draws into the current folder. It downloads nothing: the texts are
 the docstrings of the standard library, and the tokenizer is trained on them.
 """
