@@ -1,4 +1,4 @@
-"""Our line of the accuracy table held to its bound, and the README's table to the command that prints it.
+"""Our line of the accuracy table held to its bound, and the table of docs/conventions.md to the command that prints it.
 
 What a table takes is held by the calls that it makes, not by the clock.
 """
@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_posenc import sinusoidal_encoding
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "conventions.md"
 # Half a unit in the last place of float32 below 1, and what the reference errs by.
 BOUND = 2**-25 + accuracy.REFERENCE_ERROR
 
@@ -30,10 +30,10 @@ def ours() -> accuracy.Accuracy:
     return accuracy.ours(rounds=1, drawn=600)  # fewer rows than the command looks at
 
 
-def lines_of_the_readme() -> list[list[str]]:
+def lines_of_the_page() -> list[list[str]]:
     """The cells of the table in the section that the command writes."""
-    page = README.read_text(encoding="utf-8")
-    [section] = re.findall(r"^## How exact\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    page = PAGE.read_text(encoding="utf-8")
+    [section] = re.findall(r"^## Exactness\n(.*?)\Z", page, re.MULTILINE | re.DOTALL)
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
@@ -54,8 +54,8 @@ def test_a_table_of_float32_angles_is_seen() -> None:
     assert accuracy.largest_error(rows, positions, "vaswani") > 1_000 * BOUND
 
 
-def test_the_readme_says_of_us_what_the_command_prints() -> None:
-    header, _, first, *_ = lines_of_the_readme()
+def test_the_page_shows_the_row_that_the_command_prints() -> None:
+    header, _, first, *_ = lines_of_the_page()
     assert header == list(accuracy.HEADER)
     assert first[:-1] == list(ours().cells()[:-1])  # the last cell is a time
 
@@ -63,7 +63,7 @@ def test_the_readme_says_of_us_what_the_command_prints() -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.package} {peer.name}".strip())
 def test_every_peer_is_in_the_readme(peer: accuracy.Peer) -> None:
     package = rf"{re.escape(peer.package)} [\w.+]+: " if peer.package else ""
-    [row] = [row for row in lines_of_the_readme() if re.fullmatch(package + re.escape(peer.name), row[0])]
+    [row] = [row for row in lines_of_the_page() if re.fullmatch(package + re.escape(peer.name), row[0])]
     assert row[1] == peer.convention
 
 

@@ -163,14 +163,14 @@ def of_peer(peer: Peer, rounds: int) -> Accuracy:
 
 
 def markdown(lines: list[Accuracy]) -> str:
-    """The table as the README has it."""
+    """Return the table as docs/conventions.md shows it."""
     rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.accuracy")
-    parser.add_argument("--markdown", action="store_true", help="as the README has it")
+    parser.add_argument("--markdown", action="store_true", help="as docs/conventions.md shows it")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     worst = check_reference()
