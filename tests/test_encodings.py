@@ -519,7 +519,7 @@ X = torch.zeros(2, 5, 8)
     [
         (lambda k: positional_encoding(k, 0), ValueError, r"d_model must be positive[\s\S]*got: 0"),
         (lambda k: positional_encoding(k, -4), ValueError, "got: -4"),
-        (lambda k: positional_encoding(k, 8.0), TypeError, "whole number"),
+        (lambda k: positional_encoding(k, 8.0), TypeError, "an integer"),
         (lambda k: positional_encoding(k, 8, scale="sqrt"), ValueError, "scale='sqrt_d'"),
         (lambda k: positional_encoding(k, 8, scale=math.nan), ValueError, "finite"),
         (lambda k: positional_encoding(k, 8, dropout=1.5), ValueError, r"between 0 and 1[\s\S]*1\.5"),
@@ -527,7 +527,7 @@ X = torch.zeros(2, 5, 8)
         (
             lambda k: positional_encoding(k, 8, max_length="9"),
             TypeError,
-            r"max_length must be a whole[\s\S]*'9'",
+            r"max_length must be an integer[\s\S]*'9'",
         ),
         (lambda k: positional_encoding(k, 8, max_lenght=9), TypeError, r"no argument 'max_lenght'[\s\S]*max_length="),
         (lambda k: made(k)(X[0]), ValueError, r"expected \(batch, length, d_model\)[\s\S]*x\[None\]"),
@@ -585,14 +585,14 @@ def test_every_kind_refuses_the_same_with_the_same_words(
         (
             lambda: LearnedPositionalEncoding(8)(X, torch.arange(5) / 2),
             TypeError,
-            r"whole positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'fourier'",
+            r"integer positions only\n  got: position_ids of torch\.float32\n  fix: position_ids\.long\(\).*'fourier'",
         ),
         (
             lambda: LearnedPositionalEncoding(8)(torch.zeros(1, 513, 8)),
             ValueError,
             r"513 tokens are more than .* of 512\n  got: .*\n  fix: max_length=513, or a kind .* 'sinusoidal'",
         ),
-        (lambda: LearnedPositionalEncoding(8, None), TypeError, "max_length must be a whole number"),
+        (lambda: LearnedPositionalEncoding(8, None), TypeError, "max_length must be an integer"),
         (lambda: LearnedPositionalEncoding(8, std=0), ValueError, "std must be positive"),
         (lambda: LearnedPositionalEncoding(8, std="small"), TypeError, "std must be a number"),
         (lambda: FourierPositionalEncoding(8, num_features=5), ValueError, r"got: 5[\s\S]*num_features=6"),
@@ -602,7 +602,7 @@ def test_every_kind_refuses_the_same_with_the_same_words(
         (lambda: ScaledSinusoidalPositionalEncoding(8, start=math.nan), ValueError, "start must be finite"),
         (lambda: ScaledSinusoidalPositionalEncoding(8, start="1"), TypeError, "start must be a number"),
         (lambda: made("learned")(X, out=X.clone()), ValueError, r"weights that train[\s\S]*leave out away"),
-        (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding is to say"),
+        (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding must implement"),
     ],
 )
 def test_what_a_kind_refuses_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:

@@ -160,7 +160,7 @@ def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_pat
         assert float(found[kind][1]) > 0.5
     assert float(found["learned"][0]) > 0.7
     assert found["learned"][1] == "refused"
-    assert "learned: a learned table has rows for whole positions only" in out
+    assert "learned: a learned table has rows for integer positions only" in out
     assert all(0.2 < float(each) < 0.35 for each in found["none"])  # what knowing the tokens of the row is worth
 
 

@@ -412,7 +412,7 @@ def test_max_positions_may_be_a_number_of_numpy() -> None:
     assert report.tables[0].max_positions == ROOM + 8
     assert type(model.config.max_position_embeddings) is int
     json.dumps(model.config.to_dict())
-    with pytest.raises(TypeError, match="max_positions must be a whole number"):
+    with pytest.raises(TypeError, match="max_positions must be an integer"):
         use_paper(model, max_positions=np.float64(ROOM + 8))
 
 

@@ -486,7 +486,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         (lambda: plots.oscillation(8, range(13)), ValueError, "at most 12 positions can be labelled"),
         (lambda: plots.dials(34), ValueError, "at most 16 pairs of columns can be labelled"),
         (lambda: plots.dials(8, 33), ValueError, "at most 32 positions can be labelled"),
-        (lambda: plots.degrees((4, 1)), ValueError, "more than 1 position a turn"),
+        (lambda: plots.degrees((4, 1)), ValueError, "larger than 1"),
         (lambda: plots.degrees(range(2, 10)), ValueError, "at most 7 bases can be labelled"),
         (lambda: plots.similarity(8, 10, measure="dots"), ValueError, "fix: measure='dot'"),
         (lambda: plots.similarity(8, 10, starts=range(7)), ValueError, "at most 6 starts can be labelled"),

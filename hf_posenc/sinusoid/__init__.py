@@ -1,26 +1,26 @@
 r"""Positional encodings: conventions, exact values, the modules that add them, and recognition of tables.
 
-Everything that other rooms may import is listed here; positions themselves come from `positions`.
+Other rooms import from here only; the positions themselves come from `positions`.
 """
 
-from .absent import NoPositionalEncoding
-from .adding import PositionalEncoding
-from .cache import cached_tables, clear_cache
-from .checks import USUAL_BASE
+from .alternatives import (
+    KINDS,
+    ExponentialPositionalEncoding,
+    Kind,
+    NoPositionalEncoding,
+    ScaledSinusoidalPositionalEncoding,
+    positional_encoding,
+    resolve_encoding,
+)
+from .arguments import USUAL_BASE, Scale, check_length, without_values
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
-from .conversion import convert
 from .exact import round_once
-from .exponential import ExponentialPositionalEncoding
-from .fourier import FourierPositionalEncoding
+from .functional import convert, frequencies, sinusoidal_encoding, sinusoidal_table
 from .identified import Identified
-from .kinds import KINDS, Kind, positional_encoding, resolve_encoding
-from .learned import LearnedPositionalEncoding
-from .lookup import without_values
-from .module import SinusoidalPositionalEncoding
+from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
+from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .recognition import identify
-from .scaled import ScaledSinusoidalPositionalEncoding
-from .settings import Scale, check_length
-from .values import frequencies, sinusoidal_encoding, sinusoidal_table
+from .tables import cached_tables, clear_cache
 
 __all__ = [
     "CONVENTIONS",

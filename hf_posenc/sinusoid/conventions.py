@@ -1,6 +1,6 @@
-"""The ways in which sinusoids are laid out in the field, as values: which column holds what, and how fast it turns.
+"""Conventions: which column of a sinusoidal encoding is a sine or a cosine, and how fast each pair of columns turns.
 
-Says nothing about numbers: those are made in `exact`. The √d scaling is no part of a convention either, see `module`.
+Numbers are computed in `exact`. The √d scaling is not part of a convention; it belongs to the modules.
 """
 
 from __future__ import annotations
@@ -11,16 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from .._explain import explain, one_of, shorten
-from .checks import (
-    USUAL_BASE,
-    check_base,
-    check_bases,
-    check_kinds,
-    check_one_kind,
-    check_place,
-    check_places,
-    check_wavelengths,
-)
+from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]
@@ -31,27 +22,27 @@ class Convention:
     r"""Layout and spacing of a sinusoidal encoding: which column is a sine, and how fast each pair of columns turns.
 
     The presets in `CONVENTIONS` are "vaswani", "tensor2tensor", "fairseq", "marian", "m2m100", "whisper" and
-    "musicgen"; everything that takes a convention takes their names as well. `fixed_bases(4, 5, 7)` makes one from
-    chosen periods. Printed, a convention is its formula in words.
+    "musicgen"; a `convention` argument accepts these names or a `Convention`. `fixed_bases(4, 5, 7)` makes one from
+    chosen periods. `print` shows the formula.
 
     Args:
-        name (`str`): what it is called in messages and files.
-        layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. Of an
-            odd width the last sine has no cosine (or the other way round, with the cosine first); in halves spaced by
-            `"ends"`, its last column is zeros.
+        name (`str`): name in messages and files.
+        layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. With an
+            odd width the last sine has no cosine (the last cosine no sine if `cosine_first`); with halves spaced by
+            `"ends"`, the last column is zero instead.
         spacing (`"width"` or `"ends"`): frequency i is base^(-2i/D); or base^(-i/(H-1)) for H frequencies, so that the
             last one is exactly 1/base (the divisor H-1 is at least 1).
-        first_position (`int`, *optional*, defaults to 0): position of the first token, where positions are not given.
-        padding_position (`int`, *optional*): the position whose row is zero where a table is made.
+        first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
+        padding_position (`int`, *optional*): position whose row is zero in a table.
         bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns, instead of a spacing.
-        cosine_first (`bool`, *optional*, defaults to `False`): each cosine before its sine, or all before all sines.
-        base (number, *optional*, defaults to 10000): of the spacing, where no other is asked for.
-        wavelengths (two numbers, *optional*): the shortest and the longest, in positions per turn, instead of a base:
-            the spacing runs from one to the other. A base means (2π, 2π·base). Below 1 for positions in seconds, say.
+        cosine_first (`bool`, *optional*, defaults to `False`): swap sines and cosines in the layout.
+        base (number, *optional*, defaults to 10000): base of the spacing unless a function's `base=` overrides it.
+        wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn, instead of a base,
+            which means (2π, 2π·base). They may be below 1, for example for positions in seconds.
 
     Raises:
-        ValueError: if a setting is none of its choices, out of its range, or contradicts another.
-        TypeError: if a number is none.
+        ValueError: if a setting is not one of its choices, out of its range, or contradicts another.
+        TypeError: if a setting has the wrong type.
 
     Source:
         vaswani: Vaswani et al. 2017, section 3.5, arXiv:1706.03762. tensor2tensor: `get_timing_signal_1d`. fairseq:
@@ -76,25 +67,43 @@ class Convention:
     cosine_first: bool = False
     base: float = USUAL_BASE
     wavelengths: tuple[float, float] | None = None
-    # All of them as text, for the operator that a compiler sees: to it a float on an object is no constant.
-    spelled: str = field(init=False, repr=False, compare=False)
+    # All fields as text, for the compiled operator: a compiler does not treat floats of an object as constants.
+    key: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_kinds(self.name, self.cosine_first)
+        texts: dict[str, tuple[object, type, str]] = {
+            "name": (self.name, str, "name='mine'"),
+            "cosine_first": (self.cosine_first, bool, "cosine_first=True"),
+        }
+        for name, (value, kind, fix) in texts.items():
+            if not isinstance(value, kind):
+                raise TypeError(explain(f"{name} must be a {kind.__name__}", got=shorten(value), fix=fix))
         if self.layout not in get_args(Layout):
             raise ValueError(one_of("layout", self.layout, get_args(Layout)))
         if self.spacing not in get_args(Spacing):
             raise ValueError(one_of("spacing", self.spacing, get_args(Spacing)))
-        object.__setattr__(self, "first_position", check_place(self.first_position, "first_position", negative=True))
+        values: dict[str, Any] = {
+            "first_position": check_special_position(self.first_position, "first_position", minimum=None),
+            "base": check_base(self.base),
+        }
         if self.padding_position is not None:
-            row = check_place(self.padding_position, "padding_position", negative=False)
-            object.__setattr__(self, "padding_position", row)
-        object.__setattr__(self, "base", check_base(self.base))
-        for name, check in (("bases", check_bases), ("wavelengths", check_wavelengths)):
-            if (numbers := getattr(self, name)) is not None:
-                object.__setattr__(self, name, check(numbers))  # a list from JSON must hash like a tuple
-        check_one_kind(self.bases, self.wavelengths, self.base)
-        object.__setattr__(self, "spelled", repr(self.values()))
+            values["padding_position"] = check_special_position(self.padding_position, "padding_position", minimum=0)
+        if self.bases is not None:  # a list from JSON becomes a tuple, which can be hashed
+            values["bases"] = check_bases(self.bases)
+        if self.wavelengths is not None:
+            values["wavelengths"] = check_wavelengths(self.wavelengths)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if self.bases is not None and self.wavelengths is not None:
+            raise ValueError(
+                explain(
+                    "fixed bases and wavelengths cannot be combined",
+                    got=f"bases={shorten(self.bases)}, wavelengths={self.wavelengths}",
+                    fix="one of the two",
+                )
+            )
+        self._check_base(None if self.base == USUAL_BASE else self.base)
+        object.__setattr__(self, "key", repr(self.values()))
 
     def __str__(self) -> str:
         names = ("cosines", "sines") if self.cosine_first else ("sines", "cosines")
@@ -110,11 +119,11 @@ class Convention:
 
     @property
     def formula(self) -> Convention:
-        """What decides a position's row: the same without name, first position and padding row."""
+        """The convention without name, first position and padding position, none of which changes a row."""
         return replace(self, name="", first_position=0, padding_position=None)
 
     def to_dict(self) -> dict[str, Any]:
-        r"""What JSON can hold: a preset by its name alone, anything else by all its fields.
+        r"""Return values for JSON: only the name of a preset, all fields of another convention.
 
         Example:
             >>> CONVENTIONS["marian"].to_dict()
@@ -129,23 +138,21 @@ class Convention:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Convention:
-        r"""The convention that `to_dict` wrote.
+        r"""Return the convention from the values of `to_dict`.
 
         Args:
             values (mapping): `{"name": ...}` of a preset, or all fields.
 
         Raises:
             ValueError: if a key is unknown, or only a name is given and no preset has it.
-            TypeError: if it is no mapping.
+            TypeError: if `values` is not a mapping.
 
         Example:
             >>> Convention.from_dict({"name": "fixed_bases", "bases": [4, 5, 7]}) == fixed_bases(4, 5, 7)
             True
         """
         if not isinstance(values, Mapping):
-            raise TypeError(
-                explain("a convention is read from a mapping", got=shorten(values), fix='{"name": "vaswani"}')
-            )
+            raise TypeError(explain("a convention must be a mapping", got=shorten(values), fix='{"name": "vaswani"}'))
         for key in values:
             if key not in _NAMES:
                 raise ValueError(one_of("a key of a convention", key, _NAMES))
@@ -158,7 +165,7 @@ class Convention:
         return cls(**values)
 
     def values(self) -> tuple[Any, ...]:
-        r"""All fields in order: `Convention(*convention.values()) == convention`.
+        r"""Return all fields in order: `Convention(*convention.values()) == convention`.
 
         Example:
             >>> CONVENTIONS["fairseq"].values()
@@ -167,7 +174,7 @@ class Convention:
         return tuple(getattr(self, name) for name in _NAMES)
 
     def counts(self, d_model: int) -> tuple[int, int]:
-        r"""How many of `d_model` columns are sines, and how many are cosines; what is left over is zero.
+        r"""Return the number of sines and of cosines among `d_model` columns; any further column is zero.
 
         Example:
             >>> CONVENTIONS["vaswani"].counts(5), CONVENTIONS["fairseq"].counts(5)
@@ -179,7 +186,7 @@ class Convention:
         return (second, first) if self.cosine_first else (first, second)
 
     def columns(self, d_model: int) -> tuple[slice, slice]:
-        r"""Where the sines are in a row of `d_model` numbers, and where the cosines.
+        r"""Return the columns of the sines and those of the cosines in a row of width `d_model`.
 
         Example:
             >>> CONVENTIONS["musicgen"].columns(8)
@@ -188,13 +195,13 @@ class Convention:
         sines, cosines = self.counts(d_model)
         first, second = (cosines, sines) if self.cosine_first else (sines, cosines)
         if self.layout == "interleaved":
-            places = slice(0, 2 * first, 2), slice(1, 2 * second, 2)
+            columns = slice(0, 2 * first, 2), slice(1, 2 * second, 2)
         else:
-            places = slice(0, first, 1), slice(first, first + second, 1)
-        return (places[1], places[0]) if self.cosine_first else places
+            columns = slice(0, first, 1), slice(first, first + second, 1)
+        return (columns[1], columns[0]) if self.cosine_first else columns
 
     def fits(self, d_model: int) -> bool:
-        r"""Whether it makes rows of that width: fixed bases make one width only.
+        r"""Return True if rows can have this width: fixed bases define one width only.
 
         Example:
             >>> fixed_bases(4, 5, 7).fits(6), fixed_bases(4, 5, 7).fits(8)
@@ -203,20 +210,35 @@ class Convention:
         return self.bases is None or d_model == 2 * len(self.bases)
 
     def check_fit(self, d_model: int, base: float | None = None) -> float | None:
-        r"""The base to compute with, once width and base are known to suit: `None` for fixed bases and wavelengths.
+        r"""Return the base to compute with, `None` for fixed bases and wavelengths, after checking width and base.
 
         Raises:
-            ValueError: if `base` is not larger than 1 or has no place, or the width does not fit the fixed bases.
+            ValueError: if `base` is not larger than 1, is not allowed, or the width does not fit the fixed bases.
             TypeError: if `base` is not a number.
 
         Example:
             >>> CONVENTIONS["vaswani"].check_fit(512)
             10000.0
         """
-        check_places(self.bases, self.wavelengths, base, d_model)
+        self._check_base(base)
+        if self.bases is not None and d_model != 2 * len(self.bases):
+            raise ValueError(
+                explain(
+                    f"{len(self.bases)} fixed bases make {2 * len(self.bases)} columns",
+                    got=f"d_model={d_model}, bases {self.bases}",
+                    fix=f"d_model={2 * len(self.bases)}",
+                )
+            )
         if self.bases is not None or self.wavelengths is not None:
             return None
         return self.base if base is None else check_base(base)
+
+    def _check_base(self, base: float | None) -> None:
+        """Raise if a base is given beside fixed bases or wavelengths."""
+        for name, numbers in (("fixed bases", self.bases), ("wavelengths", self.wavelengths)):
+            if numbers is not None and base is not None:
+                got = f"base={base}, {name.split()[-1]} {numbers}"
+                raise ValueError(explain(f"{name} take no base of their own", got=got, fix="leave base out"))
 
 
 _NAMES = tuple(each.name for each in fields(Convention) if each.init)
@@ -238,9 +260,9 @@ CONVENTIONS: Mapping[str, Convention] = MappingProxyType(
 
 
 def fixed_bases(*bases: float) -> Convention:
-    r"""A convention in which pair i of columns makes a full turn every `bases[i]` positions.
+    r"""Return a convention in which pair i of columns makes a full turn every `bases[i]` positions.
 
-    All columns together repeat after the least common multiple of whole bases: 140 positions for (4, 5, 7).
+    With integer bases all columns together repeat after their least common multiple: 140 positions for (4, 5, 7).
 
     Args:
         bases (numbers): positions per turn, each larger than 1. The width is twice their number.
@@ -256,16 +278,16 @@ def fixed_bases(*bases: float) -> Convention:
         >>> fixed_bases(4, 5, 7).name
         'fixed_bases(4, 5, 7)'
     """
-    found = check_bases(bases)
-    return Convention(f"fixed_bases({', '.join(map(str, found))})", bases=found)
+    checked = check_bases(bases)
+    return Convention(f"fixed_bases({', '.join(map(str, checked))})", bases=checked)
 
 
 def resolve_convention(convention: str | Convention) -> Convention:
-    r"""The convention of that name; a `Convention` as it is.
+    r"""Return the preset of a given name, or a given `Convention` unchanged.
 
     Raises:
         ValueError: if no preset has that name.
-        TypeError: if it is neither a name nor a `Convention`.
+        TypeError: if the argument is neither a name nor a `Convention`.
 
     Example:
         >>> resolve_convention("tensor2tensor").spacing

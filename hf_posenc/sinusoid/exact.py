@@ -1,10 +1,10 @@
-r"""Sines and cosines of positions, exact to one rounding.
+r"""Sines and cosines of positions, rounded once from the exact value.
 
-Plain arithmetic on the CPU: no cache, no device, no module. An angle p·f is needed modulo a turn, and its error is an
-absolute one, so a single float64 product is not enough near the zeros of a sine, nor anywhere above about 2**22. Here
-frequencies are in turns, known to 159 bits in three float64 parts; their products with a position are reduced to a
-quarter turn without loss, and sines are taken of the rest. Three parts, because a base can be such that a position ends
-2**-54 of a turn from a zero after 2**30 turns.
+Plain arithmetic on the CPU, without a cache. An angle p·f matters modulo one turn and its error is absolute, so a
+single float64 product is not precise enough near the zeros of a sine, nor anywhere above about 2**22. Therefore
+frequencies are in turns, with 159 bits in three float64 parts; their products with a position are reduced to a quarter
+turn without loss, and sines are computed from the rest. Two parts would not do: some base makes a position end 2**-54
+of a turn from a zero after 2**30 turns.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -23,31 +23,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import one_of
 from .conventions import Convention
 
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
-# Decimal digits of a frequency before it is split into three float64 parts, which hold 47 of them. A context of our
-# own: the caller's may round to fewer, or trap.
+# Decimal digits of a frequency before the split into three float64 parts, which hold 47 of them. The package has its
+# own context, because the current one may round to fewer digits or raise.
 DIGITS = Context(prec=60)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
-# Elements of one float64 block: what one step works on stays in the cores' own cache.
+# Elements of one float64 block, so that the intermediate results of a step stay in the core's cache.
 _BLOCK = 2**15
-# torch spreads a call for sines over the cores and waits for all of them, which takes a busy machine longer than the
-# sines do. So they are taken of many blocks at once, and all else of one block, on one core.
+# torch distributes a call of sin over all cores and waits for them, which can take longer than the sines on a busy
+# machine. Therefore sines are computed for many blocks at once, and everything else block by block on one core.
 _BLOCKS = 16
-# Where an angle ends within this part of its half turns from a zero, the zero is meant: the arithmetic errs by 2**-157,
-# and no position that is not on a zero comes nearer to one than 2**-56 of a turn, if a turn is a float64 of positions.
+# An angle this close to a zero, relative to its number of half turns, is set to zero: the arithmetic errs by 2**-157,
+# and a position that is not on a zero is at least 2**-56 of a turn away if the turn is a float64 number of positions.
 _NOISE = 2.0**-140
 _SPLITTER = 2.0**27 + 1  # Dekker's constant: splits 53 bits into 26 and 26
 
 
 class Waves(NamedTuple):
-    r"""The frequencies of one encoding in turns per position, in the parts that the arithmetic needs.
+    r"""Frequencies of one encoding in turns per position, split for the exact arithmetic.
 
-    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of the first two. NumPy, because a
-    tensor made under a fake mode, or inference mode, must not live on in a cache.
+    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of the first two. They are NumPy
+    arrays, because a tensor from a fake mode or inference mode must not be cached.
     """
 
     convention: Convention
@@ -60,7 +58,7 @@ class Waves(NamedTuple):
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
-    r"""Turns per position of each pair of columns, to 55 digits or more.
+    r"""Return the turns per position of each pair of columns, to 55 digits or more.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -73,7 +71,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
             return [1 / Decimal(turn) for turn in convention.bases]
         count = max(convention.counts(d_model))
         steps = Decimal(max(count - 1, 1)) if convention.spacing == "ends" else Decimal(d_model) / 2
-        shortest, longest = map(Decimal, convention.wavelengths or (1, number or 1))  # all a base needs is their ratio
+        shortest, longest = map(Decimal, convention.wavelengths or (1, number or 1))  # a base is their ratio
         ratio = ((shortest / longest).ln() / steps).exp()
         turns = [1 / (TWO_PI if convention.wavelengths is None else shortest)]
         while len(turns) < count:
@@ -83,7 +81,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """The frequencies of one convention, width and base, computed once."""
+    """Return the frequencies of one convention, width and base; they are computed once."""
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -96,15 +94,15 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
 
 
 def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    r"""The rows of the given positions.
+    r"""Return the rows of the given positions.
 
     Args:
         positions (`torch.Tensor` `(...)` float64, on the CPU).
         waves (`Waves`): frequencies and layout.
-        dtype (`torch.dtype`): one of `DTYPES`.
+        dtype (`torch.dtype`): float32, bfloat16, float16 or float64.
 
     Returns:
-        `torch.Tensor` `(..., D)` of `dtype`, on the CPU, not a view. A row depends on its own position alone.
+        `torch.Tensor` `(..., D)` of `dtype`, on the CPU, not a view. A row depends on its own position only.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -112,9 +110,9 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
         tensor([[0.0000, 1.0000, 0.0000, 1.0000],
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    whole = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
-    positions, out = positions.reshape(-1), whole.view(-1, waves.d_model)  # (N,), (N, D)
-    sines, cosines = (out[:, place] for place in waves.convention.columns(waves.d_model))
+    rows = torch.zeros(*positions.shape, waves.d_model, dtype=dtype, device="cpu")
+    positions, flat = positions.reshape(-1), rows.view(-1, waves.d_model)  # (N,), (N, D)
+    sines, cosines = (flat[:, columns] for columns in waves.convention.columns(waves.d_model))
     step = max(1, _BLOCK // max(1, len(waves.whole)))
     for start in range(0, len(positions), step * _BLOCKS):
         end = min(start + step * _BLOCKS, len(positions))
@@ -128,11 +126,11 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
             for column, values in zip((sines[block], cosines[block]), angles, strict=True):
                 some = values[block.start - start : block.stop - start, : column.shape[1]]
                 column.copy_(round_once(some, dtype))
-    return whole
+    return rows
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    """As `encode`, for positions `(...)`, in operations that do not depend on values: what `torch.export` can hold."""
+    """Return the same as `encode` for positions `(...)`, by operations that `torch.export` can record."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     parts = [
         round_once(radians[:, :count].sin(), dtype)
@@ -149,11 +147,11 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
 
 
 def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    r"""float64 values in `dtype`, rounded to the nearest once.
+    r"""Convert float64 values to `dtype` with a single rounding to the nearest number.
 
-    torch takes float64 to the 16-bit types by way of float32, and 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16 where
-    1.0078 is nearer. The first rounding is made one to odd here: where it is not exact, the last bit is set, so that
-    the second one sees on which side of the middle the value lies.
+    torch converts float64 to the 16-bit types by way of float32, and 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16
+    although 1.0078 is nearer. Here the first step rounds to odd: an inexact result gets its last bit set, so that the
+    second step sees on which side of the middle the value lies.
 
     Example:
         >>> value = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)
@@ -170,17 +168,10 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (bits + step).view(torch.float32).to(dtype)
 
 
-def check_dtype(dtype: torch.dtype) -> torch.dtype:
-    """`dtype`, if the encoding comes in it."""
-    if dtype not in DTYPES:
-        raise TypeError(one_of("dtype", dtype, DTYPES))
-    return dtype
-
-
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two angles `(N, F)` of each position `(N,)`, at most a quarter turn: their sines are its sines and its cosines.
+    """Return two angles `(N, F)` of at most a quarter turn, whose sines are the sines and cosines of positions `(N,)`.
 
-    The second one is what is missing to a quarter turn. Parts are added from the largest to the smallest, so that each
+    The second angle is a quarter turn minus the first. Parts are added from the largest to the smallest, so that each
     sum is exact wherever it comes close to zero.
     """
     column = positions.unsqueeze(1)
@@ -193,7 +184,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
     nearest = torch.div(left, 0.5, rounding_mode="trunc")  # -1, 0, 1; round() is another call that waits for all cores
     halves = doubled.sub_(left).add_(nearest)
     left = left.sub_(nearest).mul_(0.5)  # in turns, a quarter at most
-    # A sign of 0 would lose the parts where nothing is left: after whole half turns, far out or of round frequencies.
+    # sign(0) would drop the smaller parts where `left` is zero, as after an integer number of half turns.
     side = torch.copysign(left.new_ones(()), left)
     missing = 0.25 - left.abs()
     for part in (error, more, rest):
@@ -205,15 +196,15 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """A few turns, `radians` in each; those within `noise` of nothing are exactly nothing."""
-    found = torch.where(turns.abs() <= noise, 0.0, turns)
-    return found.mul_(radians).add_(0.0)  # + 0.0: never -0.0
+    """Return angles in radians, `radians` to a turn; angles of at most `noise` become exactly zero."""
+    angles = torch.where(turns.abs() <= noise, 0.0, turns)
+    return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 
 
 def _product(
     column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Dekker's product `(N, F)` and its error, exactly; the upper halves of both factors are known."""
+    """Return Dekker's product `(N, F)` and its exact error, given the upper halves of both factors."""
     whole, head = torch.from_numpy(by), torch.from_numpy(by_upper)
     tail, lower = whole - head, column - upper
     product = column * whole
@@ -230,6 +221,6 @@ def _upper_half(values: torch.Tensor) -> torch.Tensor: ...
 
 
 def _upper_half(values: NDArray[np.float64] | torch.Tensor) -> NDArray[np.float64] | torch.Tensor:
-    """The upper 26 of the 53 bits."""
+    """Return the upper 26 of the 53 bits of each value."""
     scaled = values * _SPLITTER
     return scaled - (scaled - values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .checks import USUAL_BASE
+from .arguments import USUAL_BASE
 from .conventions import Convention, Layout, Spacing
 
 

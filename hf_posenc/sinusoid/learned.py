@@ -1,39 +1,40 @@
-"""A learned row for each position.
+"""Encodings that are learned: a table with a row for each position, and Fourier features of any real position.
 
-It knows as many positions as it has rows, and whole ones only.
+Both start with rows as large as sinusoids, so that a comparison is about the encoding and not about its size.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import explain, shorten
-from .adding import PositionalEncoding
-from .checks import is_number
-from .settings import Scale, check_length
+from .._explain import as_integer, explain
+from .arguments import Scale, check_length, check_number, check_std
+from .module import PositionalEncoding
 
-SPREAD = math.sqrt(0.5)
+_STD_OF_SINUSOIDS = math.sqrt(0.5)
+_MEAN_SQUARE_OF_GELU = 0.4252  # of GELU(z) for a standard normal z
 
 
 class LearnedPositionalEncoding(PositionalEncoding):
-    r"""Adds the rows of a table that is trained: `x * scale + weight[position]`, then dropout.
+    r"""Add the rows of a trained table: `x * scale + weight[position]`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
-        max_length (`int`, *optional*, defaults to 512, which is BERT's): how many positions have a row, from 0 on.
-        std (`float`, *optional*, defaults to √½, the spread of sinusoids): of the normal numbers that the table begins
-            with, so that what is compared is the encoding and not how loud it is. BERT draws 0.02, as small as its
-            token embeddings: a table much smaller than the tokens takes long to be heard.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): what `x` is multiplied by first.
+        max_length (`int`, *optional*, defaults to 512, as in BERT): number of positions with a row, from 0 on.
+        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the table's initial normal
+            numbers. BERT uses 0.02, as for its token embeddings. Positions much smaller than the tokens are learned
+            late.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
 
     Raises:
         ValueError: if a setting is out of its range; when called, if a position has no row.
-        TypeError: if a setting is of the wrong kind; when called, if positions are not whole numbers.
+        TypeError: if a setting has the wrong type; when called, if positions are not integers.
 
     Source:
         Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1, arXiv:1705.03122. Devlin et al.
@@ -51,14 +52,14 @@ class LearnedPositionalEncoding(PositionalEncoding):
           fix: max_length=17, or a kind that has a row for every position, such as 'sinusoidal'
     """
 
-    rows_are_kept = True
+    has_table = True
 
     def __init__(
         self,
         d_model: int,
         max_length: int = 512,
         *,
-        std: float = SPREAD,
+        std: float = _STD_OF_SINUSOIDS,
         scale: Scale = None,
         dropout: float = 0.0,
     ) -> None:
@@ -69,45 +70,142 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
     @property
     def positions(self) -> int:
-        """How many positions have a row."""
+        """Number of positions with a row."""
         return self.max_length or 0
 
     def reset_parameters(self) -> None:
-        """Draws the table anew."""
+        """Draw new initial numbers for the table."""
         nn.init.normal_(self.weight, std=self.std)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """The rows `(..., D)` of whole positions; see `PositionalEncoding.rows`."""
+        """Return the rows `(..., D)` of integer positions; see `PositionalEncoding.rows`."""
         if positions.is_floating_point():
             raise TypeError(
                 explain(
-                    "a learned table has rows for whole positions only",
+                    "a learned table has rows for integer positions only",
                     got=f"position_ids of {positions.dtype}",
-                    fix="position_ids.long() where they are whole, or a kind for any real position: 'sinusoidal', "
+                    fix="position_ids.long() if they are integers, or a kind for any real position: 'sinusoidal', "
                     "'scaled', 'fourier', 'exponential'",
                 )
             )
-        self._checked_range(positions, bound, negative=False)
-        # F.embedding reads int32 and int64 alone.
-        where = positions if positions.dtype == torch.int32 else positions.long()
-        return F.embedding(where, self.weight).to(like.dtype)
+        self._check_positions(positions, bound, negative=False)
+        # F.embedding accepts only int32 and int64.
+        index = positions if positions.dtype == torch.int32 else positions.long()
+        return F.embedding(index, self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """The first `length` rows, as a view where `like` has their dtype."""
+        """Return the first `length` rows, as a view if `like` has their dtype."""
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """The keyword arguments that make another one like it."""
+        """Return the keyword arguments that make an encoding of the same size and kind."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
-    def _no_limit(self, needed: int) -> str:
+    def _length_fix(self, needed: int) -> str:
         return f"max_length={needed}, or a kind that has a row for every position, such as 'sinusoidal'"
 
 
-def check_std(std: float) -> float:
-    """`std`, if it is a positive number."""
-    if not is_number(std):
-        raise TypeError(explain("std must be a number", got=shorten(std), fix="std=0.02"))
-    if not 0 < std < math.inf:
-        raise ValueError(explain("std must be positive and finite", got=std, fix="std=0.02"))
-    return float(std)
+class FourierPositionalEncoding(PositionalEncoding):
+    r"""Add learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
+
+    The features of a position are its cosines and sines at F/2 learned frequencies, divided by √F; the MLP has one
+    hidden layer with GELU. Rows are computed at each call, with a gradient for all weights, at the cost of a small
+    feed-forward layer. Equal positions have equal rows up to rounding. A position is one number; the paper's main case,
+    several coordinates of a pixel, is not covered.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        num_features (`int`, *optional*, defaults to `d_model`, plus one if that is odd): F, an even number.
+        hidden_size (`int`, *optional*, defaults to `d_model`): width of the hidden layer.
+        gamma (`float`, *optional*, defaults to 10): distance, in positions, up to which rows are similar at first:
+            frequencies are drawn from a normal distribution of standard deviation 1/gamma, and the features of two
+            positions have the product exp(-distance²/(2·gamma²))/2. For timestamps, give it in their unit.
+        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the initial rows.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+
+    Raises:
+        ValueError: if a setting is out of its range.
+        TypeError: if a setting has the wrong type.
+
+    Source:
+        Li et al. 2021, "Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding", section 3 and
+        algorithm 1, arXiv:2106.02795. The initial weights of the MLP differ, so that rows start with `std`.
+
+    Example:
+        >>> encode = FourierPositionalEncoding(8)
+        >>> encode(torch.zeros(2, 3, 8), torch.tensor([-0.5, 0.25, 1e3])).shape
+        torch.Size([2, 3, 8])
+        >>> sorted(encode.state_dict())
+        ['frequencies', 'inner.bias', 'inner.weight', 'outer.bias', 'outer.weight']
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        num_features: int | None = None,
+        hidden_size: int | None = None,
+        gamma: float = 10.0,
+        std: float = _STD_OF_SINUSOIDS,
+        scale: Scale = None,
+        dropout: float = 0.0,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
+        count = self.d_model + self.d_model % 2 if num_features is None else num_features
+        self.num_features = as_integer(count, "num_features", minimum=1, example=64)
+        if self.num_features % 2:
+            fix = f"num_features={self.num_features + 1}"
+            raise ValueError(explain("num_features must be even", got=self.num_features, fix=fix))
+        self.hidden_size = self.d_model if hidden_size is None else check_length(hidden_size, "hidden_size")
+        self.gamma = check_number(gamma, "gamma", above=0, fix="gamma=10.0")
+        self.std = check_std(std)
+        self.frequencies = nn.Parameter(torch.empty(self.num_features // 2))
+        self.inner = nn.Linear(self.num_features, self.hidden_size)
+        self.outer = nn.Linear(self.hidden_size, self.d_model)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial weights."""
+        nn.init.normal_(self.frequencies, std=1 / self.gamma)
+        # The squares of the features sum to one half, so that the hidden layer starts with a variance of one.
+        nn.init.normal_(self.inner.weight, std=math.sqrt(2))
+        nn.init.normal_(self.outer.weight, std=self.std / math.sqrt(_MEAN_SQUARE_OF_GELU * self.hidden_size))
+        nn.init.zeros_(self.inner.bias)
+        nn.init.zeros_(self.outer.bias)
+
+    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        bound = self._check_positions(positions, bound)
+        if 0 <= bound < positions.numel() and not positions.is_floating_point():
+            # Many equal positions: each row is computed once.
+            table = self._compute(torch.arange(bound, device=like.device))
+            return F.embedding(positions.long(), table).to(like.dtype)
+        return self._compute(positions).to(like.dtype)
+
+    def features(self, positions: torch.Tensor) -> torch.Tensor:
+        r"""Return cosines and sines, divided by √F.
+
+        Args:
+            positions (`torch.Tensor` `(...)`).
+
+        Returns:
+            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are float64 if positions or weights are, else
+            float32.
+        """
+        is_double = torch.float64 in (positions.dtype, self.frequencies.dtype)
+        dtype = torch.float64 if is_double else torch.float32
+        angles = positions.to(dtype).unsqueeze(-1) * self.frequencies.to(dtype)  # (..., F/2)
+        both = torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(self.num_features)
+        return both.to(self.frequencies.dtype)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments that make an encoding of the same size and kind."""
+        own = ("num_features", "hidden_size", "gamma", "std")
+        return {**{name: getattr(self, name) for name in own}, **super().settings()}
+
+    def _compute(self, positions: torch.Tensor) -> torch.Tensor:
+        rows: torch.Tensor = self.outer(F.gelu(self.inner(self.features(positions))))
+        return rows

@@ -1,41 +1,258 @@
-"""The encoding as a module without state: adds to a batch of vectors the rows of their positions.
+"""Modules that add position vectors to a batch: the base class of every kind, and the sinusoidal encoding.
 
-How they are added is said in `adding`; ids and padding are the business of `PositionalEmbedding`.
+Token ids and padding belong to `PositionalEmbedding`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from .._explain import explain
-from .adding import PositionalEncoding
-from .cache import Encoding
+from .arguments import (
+    Scale,
+    beyond_length,
+    check_dropout,
+    check_input,
+    check_length,
+    check_out,
+    check_position_ids,
+    check_scale,
+    check_width,
+    without_values,
+)
 from .conventions import Convention
-from .lookup import fill_rows, rows_at, shared_rows, without_values
+from .tables import Encoding, fill_rows, rows_at, shared_rows
+
+_ELEMENTS_AT_ONCE = 2**17  # looked up before they are added
+_SPREAD_POSITIONS = 128
+
+
+class PositionalEncoding(nn.Module):
+    r"""Base class of positional encodings: `x * scale + rows`, then dropout. A subclass implements `rows`.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+
+    Raises:
+        ValueError: if a setting is out of its range.
+        TypeError: if a setting has the wrong type.
+
+    Example:
+        >>> class Ramp(PositionalEncoding):
+        ...     def rows(self, positions, like, *, bound=-1):
+        ...         return positions.to(like.dtype).unsqueeze(-1).repeat(*[1] * positions.ndim, self.d_model)
+        >>> Ramp(1)(torch.zeros(1, 3, 1)).flatten()
+        tensor([0., 1., 2.])
+    """
+
+    # True if rows are read from a table, so that reading them in several calls costs no more.
+    has_table = False
+    # True if rows of float64 positions differ from those of float32 ones; such positions may stay on the CPU.
+    needs_float64_positions = False
+
+    def __init__(
+        self, d_model: int, *, scale: Scale = None, dropout: float = 0.0, max_length: int | None = None
+    ) -> None:
+        super().__init__()
+        self._d_model = check_width(d_model)
+        self.scale = check_scale(scale)
+        self.dropout = check_dropout(dropout)
+        self.max_length = None if max_length is None else check_length(max_length)
+
+    @property
+    def d_model(self) -> int:
+        """The width D."""
+        return self._d_model
+
+    @property
+    def first_position(self) -> int:
+        """Position of the first token if no positions are given."""
+        return 0
+
+    @property
+    def padding_position(self) -> int | None:
+        """Position whose row is zero in a table of this encoding, if there is one."""
+        return None
+
+    @property
+    def factor(self) -> float:
+        """Factor of `x` as a number."""
+        if self.scale is None:
+            return 1.0
+        return math.sqrt(self.d_model) if self.scale == "sqrt_d" else float(self.scale)
+
+    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+        r"""Return the rows of positions.
+
+        Args:
+            positions (`torch.Tensor` `(...)`, integer or float): on the device of `like`.
+            like (`torch.Tensor`): tensor to which the rows will be added.
+            bound (`int`, *optional*): upper bound, exclusive, if the positions are also known not to be negative;
+                otherwise -1.
+
+        Returns:
+            `torch.Tensor` `(..., D)`, dtype and device of `like`, in memory that is shared with nothing.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement rows()")
+
+    def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
+        r"""Return the rows `(T, D)` of the first `length` positions, to be read at once and never handed out."""
+        first = self.first_position
+        where = torch.arange(first, first + length, device=like.device)
+        return self.rows(where, like, bound=first + length if first >= 0 else -1)
+
+    def spread(self) -> float:
+        """Return the standard deviation of the rows of the first 128 positions."""
+        device = next((weight.device for weight in self.parameters()), torch.device("cpu"))
+        like = torch.empty(0, dtype=torch.float32, device=device)
+        length = min(_SPREAD_POSITIONS, self.max_length or _SPREAD_POSITIONS)
+        with torch.no_grad():
+            return float(self.shared_rows(length, like).std(correction=0))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments that make an equal encoding."""
+        return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
+        *,
+        bound: int | None = None,
+    ) -> torch.Tensor:
+        r"""Return `x * scale + rows`, computed in one pass over `x`.
+
+        Args:
+            x (`torch.Tensor` `(B, T, D)`, floating point).
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): by default each row counts from the
+                first position. They may be fractional or negative if the encoding has rows for such positions.
+            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself. Only without
+                a gradient.
+            bound (`int`, *optional*): upper bound of the position ids, exclusive, if none of them is negative. On an
+                accelerator it saves a wait for the largest position.
+
+        Returns:
+            `torch.Tensor` `(B, T, D)`, dtype and device of `x`: `out` if it was given, otherwise new memory.
+
+        Raises:
+            ValueError: if a shape does not fit, or a position, or T without positions, exceeds `max_length`.
+            TypeError: if `x` is not floating point.
+        """
+        check_input(x, self.d_model, type(self).__name__)
+        if position_ids is None and self.max_length is not None and x.shape[1] > self.max_length:
+            raise ValueError(
+                explain(
+                    f"{x.shape[1]} tokens are more than the declared max_length of {self.max_length}",
+                    got=f"shape {tuple(x.shape)}",
+                    fix=self._length_fix(x.shape[1]),
+                )
+            )
+        if out is not None:
+            check_out(out, x, self)
+        if position_ids is None:
+            out = self._add(self.shared_rows(x.shape[1], x), x, out)
+        else:
+            positions = check_position_ids(position_ids, x, keep_float64=self.needs_float64_positions)
+            out = self._add_rows(positions, x, out, -1 if bound is None else bound)
+        if self.dropout and self.training:
+            return F.dropout(out, self.dropout, inplace=True)
+        return out
+
+    def extra_repr(self) -> str:
+        """Return the settings for `print(module)`."""
+        return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in self.settings().items())])
+
+    @property
+    def _limit(self) -> int:
+        """The first position that is not allowed; -1 without a limit."""
+        return -1 if self.max_length is None else self.first_position + self.max_length
+
+    def _length_fix(self, needed: int) -> str:
+        """Return the third line of a message about a `max_length` that is too small."""
+        return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
+
+    def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
+        """Raise for positions beyond `max_length`, and for negative ones unless allowed; wait at most once.
+
+        Returns an upper bound, exclusive, or -1 if it is not known or some positions are negative.
+        """
+        limit, is_integer = self._limit, not positions.is_floating_point()
+        if without_values(positions) or not positions.numel():
+            return -1
+        if bound >= 0 and (limit < 0 or bound <= limit):
+            return bound
+        is_free = is_integer and positions.device.type == "cpu"
+        if negative and limit < 0 and not is_free:
+            return -1
+        lowest, highest = torch.stack(positions.aminmax()).tolist()
+        if lowest < 0 and not negative:
+            raise ValueError(
+                explain(
+                    f"{type(self).__name__} has no row for a negative position",
+                    got=f"positions {lowest:g} to {highest:g}",
+                    fix="positions from 0 on: position_ids - position_ids.min(), or 'sinusoidal' for any position",
+                )
+            )
+        if 0 <= limit <= highest:
+            fix = self._length_fix(math.floor(highest) + 1 - self.first_position)
+            raise ValueError(beyond_length(lowest, highest, limit, fix))
+        return highest + 1 if is_integer and lowest >= 0 else -1
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        """Look the rows of positions up and add them to `x`."""
+        at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
+        if out is None or at_once:
+            rows = self.rows(positions, x, bound=bound)
+            if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
+                # The rows are in memory of their own, so they become the result. (Under vmap they may be shared.)
+                return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
+            return self._add(rows, x, out)
+        # A few rows of the batch at a time, so that looked-up rows are added while they are in the core's cache.
+        positions = positions.expand(len(x), -1)
+        step = max(1, _ELEMENTS_AT_ONCE // max(1, x.shape[1] * x.shape[2]))
+        for start in range(0, len(x), step):
+            some = slice(start, start + step)
+            self._add(self.rows(positions[some], x, bound=bound), x[some], out[some])
+        return out
+
+    def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """Return `x * scale + rows`."""
+        if self.scale is None:
+            return torch.add(rows, x, out=out)
+        # Not add(alpha=): in 16 bits it rounds the product first, and differently in the middle and at the end of a
+        # row, so that padding would change a token's vector.
+        return torch.addcmul(rows, x, x.new_ones(()), value=self.factor, out=out)
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
-    r"""Adds sinusoidal position vectors: `x * scale + encoding`, then dropout.
+    r"""Add sinusoidal position vectors: `x * scale + encoding`, then dropout.
 
-    It has no parameter and no buffer, so there is nothing that a checkpoint, `.half()` or a start on the meta device
-    could spoil; its rows are kept outside and exact in every dtype. A `pe` entry in an old checkpoint is passed over.
-    Positions may be any real numbers: timestamps, fractions, negative ones.
+    The module has no parameter and no buffer, so a checkpoint, `.half()` or the meta device cannot change its rows,
+    which are exact in every dtype and cached outside of it. A `pe` entry in an old checkpoint is ignored. Positions may
+    be any real numbers: timestamps, fractions, negative ones.
 
     Args:
         d_model (`int`): width D >= 1.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): what `x` is multiplied by first; `"sqrt_d"` is √D, as in the
-            paper, where `x` comes from an embedding with small weights.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `"sqrt_d"` is √D, as in the paper, for an `x`
+            from an embedding with small weights.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond so many, and longer inputs without positions; the
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions; the
             encoding itself has no limit.
 
     Raises:
         ValueError: if a setting is out of its range.
-        TypeError: if a setting is of the wrong kind.
+        TypeError: if a setting has the wrong type.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 (√D), 3.5 and 5.4 (dropout). arXiv:1706.03762.
@@ -49,8 +266,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         OrderedDict()
     """
 
-    rows_are_kept = True
-    rows_are_exact = True
+    has_table = True
+    needs_float64_positions = True
 
     def __init__(
         self,
@@ -58,18 +275,18 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         *,
         convention: str | Convention = "vaswani",
         base: float | None = None,
-        scale: Literal["sqrt_d"] | float | None = None,
+        scale: Scale = None,
         dropout: float = 0.0,
         max_length: int | None = None,
     ) -> None:
         encoding = Encoding.of(convention, d_model, base)
         super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
         self._encoding = encoding
-        if self.max_length is not None and self._limit < 0:  # which is how no limit is written
+        if self.max_length is not None and self._limit < 0:  # -1 would mean that there is no limit
             first = self.first_position
             raise ValueError(
                 explain(
-                    "a max_length must reach position 0",
+                    "max_length must reach position 0",
                     got=f"max_length={self.max_length} from position {first} on",
                     fix=f"max_length={-first} or more, or leave it out",
                 )
@@ -82,65 +299,61 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def base(self) -> float | None:
-        """The base of the frequencies; `None` where the convention has fixed bases or wavelengths."""
+        """Base of the frequencies; `None` if the convention has fixed bases or wavelengths."""
         return self._encoding.base
 
     @property
     def first_position(self) -> int:
-        """Position of a row's first token, where positions are not given: the convention's."""
+        """The convention's position of the first token, used if no positions are given."""
         return self.convention.first_position
 
     @property
     def padding_position(self) -> int | None:
-        """The position whose row the convention makes zero in a table, if there is one."""
+        """The convention's position whose row is zero in a table, if there is one."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """The rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
-        bound = self._useful(bound)
-        return rows_at(positions, self._encoding, like.dtype, bound=bound, limit=self._limit).to(like.device)
+        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
+        return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """The rows `(T, D)` of the first `length` positions, a view of a kept table where there is one."""
+        """Return the rows `(T, D)` of the first `length` positions, a view if the table is cached."""
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """The keyword arguments that make another one like it."""
+        """Return the keyword arguments that make an equal encoding."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
-        """The settings, for `print(module)`."""
+        """Return the settings for `print(module)`."""
         settings = {**self.settings(), "convention": self.convention.name}
         if self.base is None:
             del settings["base"]
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
-    def _useful(self, bound: int) -> int:
-        """`bound`, or -1 where it says too little: then each position is to be looked at."""
+    def _usable(self, bound: int) -> int:
+        """Return `bound`, or -1 if it is larger than the limit, so that the positions themselves are checked."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        # On a busy machine every call that the cores share waits for all of them: two calls, not two for each row of x.
-        # A subclass with rows of its own has other rows than the table.
+        # Each call that torch distributes over the cores waits for all of them on a busy machine: two calls here, not
+        # two for each row of x. A subclass that overrides `rows` has other rows than the table.
         if (
             out is not None
             and type(self).rows is SinusoidalPositionalEncoding.rows
             and positions.shape == x.shape[:2]
-            and _may_hold_rows(out, x)
-            and fill_rows(out, positions, self._encoding, bound=self._useful(bound), limit=self._limit)
+            and not without_values(x)
+            and x.device.type == "cpu"
+            and out.is_contiguous()
+            and out.data_ptr() != x.data_ptr()  # rows are written into `out` before `x` is read
+            and fill_rows(out, positions, self._encoding, bound=self._usable(bound), limit=self._limit)
         ):
             return self._add(out, x, out)
         return super()._add_rows(positions, x, out, bound)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # The buffer of the annotated transformer and of PyTorch's tutorial. Its rows are computed here instead.
-        kept = {key: value for key, value in state_dict.items() if key != f"{prefix}pe"}
-        super()._load_from_state_dict(kept, prefix, *args)
-
-
-def _may_hold_rows(out: torch.Tensor, x: torch.Tensor) -> bool:
-    """Return whether rows may be written into a checked buffer before `x` is read: on the CPU, where it is not `x`."""
-    if without_values(x) or x.device.type != "cpu" or not out.is_contiguous():
-        return False
-    return out.data_ptr() != x.data_ptr()
+        # Drop the buffer of the annotated transformer and of PyTorch's tutorial; its rows are computed here.
+        others = {key: value for key, value in state_dict.items() if key != f"{prefix}pe"}
+        super()._load_from_state_dict(others, prefix, *args)

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
+from .arguments import DTYPES
 from .conventions import Convention
-from .exact import DTYPES
 from .fitting import Fit, Precision, Sample, fit, sampled_rows
 from .formulas import SHAPES, presets_of, shapes_of
 from .guessing import unusual

@@ -1,0 +1,305 @@
+"""Encodings without a table: scaled sinusoids, decaying columns, none; and every kind by its name.
+
+All share the interface of `PositionalEncoding`, so that a comparison changes one argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .._explain import explain, one_of, shorten, unknown_keyword
+from .arguments import USUAL_BASE, Scale, check_base, check_number
+from .conventions import Convention
+from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
+from .module import PositionalEncoding, SinusoidalPositionalEncoding
+
+
+class NoPositionalEncoding(PositionalEncoding):
+    r"""Add no positions: `x * scale`, then dropout. The baseline of a comparison: full attention then ignores order.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+
+    Raises:
+        ValueError: if a setting is out of its range.
+        TypeError: if a setting has the wrong type.
+
+    Source:
+        Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
+        Information", on causal models. arXiv:2203.16634.
+
+    Example:
+        >>> NoPositionalEncoding(2, scale=3)(torch.tensor([[[1.0, 2.0]]]))
+        tensor([[[3., 6.]]])
+    """
+
+    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+        """Return zeros `(..., D)`."""
+        self._check_positions(positions, bound)
+        return like.new_zeros(*positions.shape, self.d_model)
+
+    def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
+        self._check_positions(positions, bound)
+        return self._add(x, x, out)
+
+    def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        if self.scale is not None:
+            return torch.mul(x, self.factor, out=out)
+        if out is None:
+            return x.clone()
+        return out if out is x else out.copy_(x)
+
+
+class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
+    r"""Add sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        start (`float`, *optional*, defaults to 1): initial value of `alpha`. x-transformers uses `d_model**-0.5`.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`, a setting that is not learned.
+        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+
+    Raises:
+        ValueError: if a setting is out of its range.
+        TypeError: if a setting has the wrong type.
+
+    Source:
+        Li et al. 2019, "Neural Speech Synthesis with Transformer Network", section 3.2, arXiv:1809.08895; espnet's
+        `ScaledPositionalEncoding`, x-transformers' `ScaledSinusoidalEmbedding` (convention `"marian"`).
+
+    Example:
+        >>> encode = ScaledSinusoidalPositionalEncoding(2, start=0.5)
+        >>> encode(torch.zeros(1, 2, 2))
+        tensor([[[0.0000, 0.5000],
+                 [0.4207, 0.2702]]], grad_fn=<AddBackward0>)
+        >>> encode.state_dict()
+        OrderedDict([('alpha', tensor(0.5000))])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        start: float = 1.0,
+        convention: str | Convention = "vaswani",
+        base: float | None = None,
+        scale: Scale = None,
+        dropout: float = 0.0,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__(d_model, convention=convention, base=base, scale=scale, dropout=dropout, max_length=max_length)
+        self.start = check_number(start, "start", fix="start=1.0, or d_model**-0.5")
+        self.alpha = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set `alpha` to its initial value."""
+        nn.init.constant_(self.alpha, self.start)
+
+    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
+
+    def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
+        """Return the rows `(T, D)` of the first `length` positions."""
+        return super().shared_rows(length, like) * self.alpha.to(like.dtype)
+
+    def spread(self) -> float:
+        """Return the standard deviation of the rows of the first 128 positions."""
+        return super().spread() * abs(float(self.alpha.detach()))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments that make an equal encoding, apart from the learned `alpha`."""
+        return {**super().settings(), "start": self.start}
+
+
+class ExponentialPositionalEncoding(PositionalEncoding):
+    r"""Add `exp(-p * rate)`: `x * scale + encoding`, then dropout. Column i decays at the rate base^(-i/D).
+
+    The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
+    distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0
+    and fall towards 0, so distant positions become more and more alike. Nothing is learned and there is no state;
+    float32 rows are within 3e-7 of the exact ones at any position.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        base (number, *optional*, defaults to 10000): number of positions that the slowest column covers.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
+        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+
+    Raises:
+        ValueError: if a setting is out of its range; when called, if a position is negative (under a compiler, which
+            cannot check values, its columns are larger than 1 instead).
+        TypeError: if a setting has the wrong type.
+
+    Example:
+        >>> ExponentialPositionalEncoding(2)(torch.zeros(1, 3, 2), torch.tensor([0.0, 0.5, 10.0]))
+        tensor([[[1.0000e+00, 1.0000e+00],
+                 [6.0653e-01, 9.9501e-01],
+                 [4.5400e-05, 9.0484e-01]]])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        base: float = USUAL_BASE,
+        scale: Scale = None,
+        dropout: float = 0.0,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
+        self.base = check_base(base)
+
+    def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
+        """Return the rows `(..., D)` of positions >= 0; see `PositionalEncoding.rows`."""
+        bound = self._check_positions(positions, bound, negative=False)
+        if 0 <= bound < positions.numel() and not positions.is_floating_point():
+            # Many equal positions: each row is computed once.
+            return F.embedding(positions.long(), self._compute(torch.arange(bound, device=like.device), like.dtype))
+        return self._compute(positions, like.dtype)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments that make an equal encoding."""
+        return {"base": self.base, **super().settings()}
+
+    def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        # float32 suffices for any position: an error of 2**-24 relative to p·rate is smaller than that of the result.
+        inner = torch.float64 if dtype == torch.float64 else torch.float32
+        column = torch.arange(self.d_model, dtype=inner, device=positions.device)
+        rates = torch.exp(column * (-math.log(self.base) / self.d_model))  # (D,)
+        return torch.exp(positions.to(inner).unsqueeze(-1) * -rates).to(dtype)  # (..., D)
+
+
+# -------------------------------------------------------------------------------------------------------- kinds by name
+
+Kind = Literal["sinusoidal", "scaled", "learned", "fourier", "exponential", "none"]
+
+KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
+    {
+        "sinusoidal": SinusoidalPositionalEncoding,
+        "scaled": ScaledSinusoidalPositionalEncoding,
+        "learned": LearnedPositionalEncoding,
+        "fourier": FourierPositionalEncoding,
+        "exponential": ExponentialPositionalEncoding,
+        "none": NoPositionalEncoding,
+    }
+)
+
+
+def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> PositionalEncoding:
+    r"""Return a positional encoding by the name of its kind, so that a comparison changes one argument.
+
+    Args:
+        kind (`str`): `"sinusoidal"`; `"scaled"`, sinusoids times a learned number; `"learned"`, a table; `"fourier"`,
+            learnable Fourier features; `"exponential"`, columns that decay; `"none"`.
+        d_model (`int`): width D >= 1.
+        **settings: arguments of the kind's class. All have `scale`, `dropout` and `max_length`.
+
+    Returns:
+        `SinusoidalPositionalEncoding`, `ScaledSinusoidalPositionalEncoding`, `LearnedPositionalEncoding`,
+        `FourierPositionalEncoding`, `ExponentialPositionalEncoding` or `NoPositionalEncoding`, all of them called as
+        `encode(x, position_ids=None, out=None)`. All but a learned table accept any real positions (the exponential
+        ones from 0 on), such as timestamps.
+
+    Raises:
+        ValueError: if there is no such kind, or a setting is out of its range.
+        TypeError: if the kind does not have a setting.
+
+    Example:
+        >>> import torch
+        >>> x = torch.zeros(1, 3, 4)
+        >>> for kind in ("sinusoidal", "scaled", "learned", "fourier", "exponential", "none"):
+        ...     encode = positional_encoding(kind, 4)
+        ...     print(f"{kind:11}", tuple(encode(x).shape), sum(p.numel() for p in encode.parameters()))
+        sinusoidal  (1, 3, 4) 0
+        scaled      (1, 3, 4) 1
+        learned     (1, 3, 4) 2048
+        fourier     (1, 3, 4) 42
+        exponential (1, 3, 4) 0
+        none        (1, 3, 4) 0
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(one_of("kind", kind, KINDS))
+    known = _settings_of(kind)
+    for name in settings:
+        if name in known:
+            continue
+        others = [other for other in KINDS if name in _settings_of(other)]
+        if not others:
+            raise TypeError(unknown_keyword(name, known, {}))
+        raise TypeError(
+            explain(
+                f"encoding '{kind}' has no setting '{name}'",
+                got=f"{name}=, which belongs to {', '.join(map(repr, others))}",
+                fix=f"leave {name} out; '{kind}' has {', '.join(known)}",
+            )
+        )
+    return KINDS[kind](d_model, **settings)
+
+
+def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
+    r"""Return the encoding of a given kind, or a given encoding after checking that it fits a table of this width.
+
+    Args:
+        encoding (`str` or `PositionalEncoding`): name of a kind, or a module.
+        d_model (`int`): the width D of the table.
+        settings (mapping): settings for a kind; none for a module.
+
+    Raises:
+        ValueError: if there is no such kind, the width differs, or a module is given together with settings.
+        TypeError: if it is neither a name nor a module, or the kind has no such setting.
+
+    Example:
+        >>> resolve_encoding("none", 8, {})
+        NoPositionalEncoding(8, scale=None, dropout=0.0, max_length=None)
+    """
+    if isinstance(encoding, PositionalEncoding):
+        if settings:
+            name, value = next(iter(settings.items()))
+            raise ValueError(
+                explain(
+                    f"{name}= is set by the encoding, and cannot be given beside it",
+                    got=f"{name}={value!r}, and {encoding!r}",
+                    fix=f"positional_encoding(kind, {d_model}, {name}={value!r})",
+                )
+            )
+        if encoding.d_model != d_model:
+            raise ValueError(
+                explain(
+                    "embedding and encoding must have the same width",
+                    got=f"an embedding of width {d_model}, an encoding of width {encoding.d_model}",
+                    fix=f"{type(encoding).__name__}({d_model})",
+                )
+            )
+        return encoding
+    if not isinstance(encoding, str):
+        raise TypeError(
+            explain(
+                "encoding must be the name of a kind or a PositionalEncoding",
+                got=shorten(encoding),
+                fix="encoding='learned', or encoding=positional_encoding('learned', d_model, max_length=1024)",
+            )
+        )
+    if encoding not in KINDS:
+        raise ValueError(one_of("encoding", encoding, KINDS))
+    return positional_encoding(encoding, d_model, **settings)  # type: ignore[arg-type]
+
+
+def _settings_of(kind: str) -> list[str]:
+    return [name for name in inspect.signature(KINDS[kind]).parameters if name != "d_model"]

@@ -1,0 +1,364 @@
+"""Checks of arguments: widths, bases, scales and lengths; positions, inputs and output buffers.
+
+Each check raises, or returns the value in its normal form. The arguments are explained where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .._explain import as_integer, explain, one_of, shorten
+
+Scale = Literal["sqrt_d"] | float | None
+
+USUAL_BASE = 10000.0
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+LARGEST_POSITION = 2**53  # float64 holds every integer up to it
+_WITHOUT_FLOAT64 = ("mps",)
+# Limit of NumPy's search for shared memory between strided arrays. Views of one tensor take a few steps.
+_SEARCH_STEPS = 10_000
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def check_width(d_model: Any) -> int:
+    """Return the width `d_model` as an `int` of at least 1."""
+    return as_integer(d_model, "d_model", minimum=1, example=512)
+
+
+def check_length(length: Any, name: str = "max_length") -> int:
+    """Return a number of positions as an `int` of at least 1."""
+    return as_integer(length, name, minimum=1, example=512)
+
+
+def check_special_position(position: Any, name: str, *, minimum: int | None) -> int:
+    """Return a convention's first position or padding position as an `int` that float64 can hold."""
+    number = as_integer(position, name, minimum=minimum, example=1)
+    check_range(np.array([number], dtype=object), name)
+    return number
+
+
+def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -> float:
+    r"""Return `value` as a finite `float` larger than `above`.
+
+    Args:
+        value (`Any`): Python's or NumPy's real number; a bool is refused.
+        name (`str`): name of the argument, for the message.
+        above (`float`, *optional*): lower limit, exclusive.
+        fix (`str`): third line of the message.
+
+    Raises:
+        TypeError: if `value` is not a real number.
+        ValueError: if `value` is infinite, NaN, or not larger than `above`.
+
+    Example:
+        >>> check_number(np.float32(2), "base", above=1, fix="base=10000")
+        2.0
+    """
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        raise TypeError(explain(f"{name} must be a number", got=shorten(value), fix=fix))
+    try:
+        number = float(value)
+    except OverflowError:  # an int that is larger than every float
+        number = math.inf
+    if not above < number < math.inf:
+        rule = {-math.inf: "finite", 0: "positive and finite"}.get(above, f"finite and larger than {above:g}")
+        raise ValueError(explain(f"{name} must be {rule}", got=shorten(value), fix=fix))
+    return number
+
+
+def check_base(base: Any) -> float:
+    """Return the base of a spacing as a `float`. With base 1 all columns would be equal, so it is larger."""
+    return check_number(base, "base", above=1, fix="base=10000")
+
+
+def check_bases(bases: Any) -> tuple[float, ...]:
+    """Return fixed bases, each the positions per turn of a pair of columns and larger than 1."""
+    fix = "fixed_bases(4, 5, 7)"
+    if not isinstance(bases, Iterable):
+        raise TypeError(explain("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix))
+    numbers = tuple(bases)
+    if not numbers:
+        raise ValueError(explain("fixed bases need at least one number", fix=fix))
+    for base in numbers:
+        check_number(base, "a number of positions per turn", above=1, fix=fix)
+    # NumPy's numbers become Python's, whose repr is valid in JSON and in the key of the compiled operator.
+    return tuple(int(base) if isinstance(base, int | np.integer) else float(base) for base in numbers)
+
+
+def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
+    """Return the shortest and the longest wavelength, in positions per turn."""
+    fix = "wavelengths=(4, 4096), in positions per turn"
+    numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
+    lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
+    if len(lengths) != 2 or lengths[0] >= lengths[1]:
+        raise ValueError(
+            explain("wavelengths must be the shortest and the longest of them", got=shorten(numbers), fix=fix)
+        )
+    return lengths[0], lengths[1]
+
+
+def check_scale(scale: Any) -> Scale:
+    """Return `scale`: `None`, `"sqrt_d"` or a finite number."""
+    if scale is None or scale == "sqrt_d":
+        return None if scale is None else "sqrt_d"
+    if isinstance(scale, str):
+        raise ValueError(one_of("scale", scale, ("sqrt_d", None)))
+    number = check_number(scale, "scale", fix="scale=None, scale=2.0, or scale='sqrt_d' for √d_model")
+    return scale if isinstance(scale, int) else number
+
+
+def check_dropout(dropout: Any) -> float:
+    """Return `dropout`, a probability."""
+    number = check_number(dropout, "dropout", fix="dropout=0.1")
+    if not 0 <= number <= 1:
+        raise ValueError(explain("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1"))
+    return dropout if isinstance(dropout, int) else number
+
+
+def check_std(std: Any) -> float:
+    """Return `std`, a standard deviation, as a positive `float`."""
+    return check_number(std, "std", above=0, fix="std=0.02")
+
+
+def check_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return `dtype` if it is one of `DTYPES`."""
+    if dtype not in DTYPES:
+        raise TypeError(one_of("dtype", dtype, DTYPES))
+    return dtype
+
+
+# ----------------------------------------------------------------------------------------------------------- positions
+
+
+def without_values(tensor: torch.Tensor) -> bool:
+    """Return True if the values of `tensor` cannot be read: traced, fake, on meta, or wrapped by torch.func."""
+    return (
+        torch.compiler.is_compiling()
+        or isinstance(tensor, FakeTensor)
+        or tensor.is_meta
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def check_range(positions: NDArray[Any], name: str) -> None:
+    """Raise if a position is infinite, NaN, or beyond 2**53, where float64 does not hold every integer."""
+    wrong = ~((positions >= -LARGEST_POSITION) & (positions <= LARGEST_POSITION)).astype(bool)
+    if not wrong.any():
+        return
+    rule = "between -2**53 and 2**53, beyond which float64 does not hold every integer"
+    problem, fix = "beyond", f"{name} - {name}.min(), or a larger unit"
+    if positions.dtype.kind == "f" and not np.isfinite(positions).all():
+        wrong, rule, problem = ~np.isfinite(positions), "finite", "NaN or infinite"
+        fix = f"{name}.nan_to_num(0.0), if their tokens are masked"
+    index = tuple(np.argwhere(wrong)[0].tolist())
+    got = f"{int(wrong.sum())} of {wrong.size} are {problem}: {positions[index]} at index {index}"
+    raise ValueError(explain(f"{name} must be {rule}", got=got, fix=fix))
+
+
+def check_tensor_range(positions: torch.Tensor, name: str) -> None:
+    """Raise as `check_range` does; on an accelerator this waits for the values."""
+    # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
+    is_real = positions.is_floating_point()
+    values = positions.to("cpu", torch.float64 if is_real else torch.int64)
+    smallest = 0 if positions.dtype == torch.uint64 else -LARGEST_POSITION
+    if not bool(((values >= smallest) & (values <= LARGEST_POSITION)).all()):
+        check_range(np.array(positions.tolist(), dtype=np.float64 if is_real else object), name)
+
+
+def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
+    """Return positions as a tensor of real numbers; arrays and sequences are copied to the CPU."""
+    if isinstance(positions, bool | int | float | np.integer | np.floating):
+        count = max(int(positions), 1) if math.isfinite(positions) else 100
+        raise TypeError(
+            explain(
+                f"{name} must be a tensor of positions, not how many there are",
+                got=shorten(positions),
+                fix=f"torch.arange({count}) for the first {count}, torch.tensor({positions}) for that one alone",
+            )
+        )
+    if not isinstance(positions, torch.Tensor):
+        return _from_sequence(positions, name)
+    if positions.is_complex() or positions.dtype == torch.bool:
+        raise TypeError(
+            explain(
+                f"{name} must be real numbers",
+                got=f"a tensor of {positions.dtype}",
+                fix="position_ids_from_mask(attention_mask), if this is a mask",
+            )
+        )
+    if positions.requires_grad:
+        raise ValueError(
+            explain(
+                f"{name} must not require a gradient: the encoding is computed outside of the graph",
+                got=f"{name} with requires_grad=True",
+                fix=f"{name}.detach()",
+            )
+        )
+    is_on_cpu = positions.device.type == "cpu"
+    if not without_values(positions) and (is_on_cpu or positions.dtype in (torch.uint64, *DTYPES)):
+        # The other integers of an accelerator are checked when their rows are computed, which saves one wait here.
+        check_tensor_range(positions, name)
+    if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch has few operations for them
+        positions = positions.long()
+    return positions
+
+
+def _from_sequence(positions: Any, name: str) -> torch.Tensor:
+    try:
+        array = np.asarray(positions)
+    except ValueError:  # lists of several lengths
+        raise ValueError(
+            explain(
+                f"{name} must have the same length in each row",
+                got=shorten(positions),
+                fix="position_ids_from_mask(attention_mask), which numbers the padding as well",
+            )
+        ) from None
+    kind = array.dtype.kind
+    is_integer = kind in "iu" or (kind == "O" and all(isinstance(one, int) for one in array.flat))  # O: over 64 bits
+    if not is_integer and kind != "f":
+        raise TypeError(
+            explain(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
+        )
+    check_range(array, name)
+    return torch.from_numpy(array.astype(np.int64 if is_integer else np.float64))
+
+
+def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: bool) -> torch.Tensor:
+    r"""Return position ids on the device of `x`.
+
+    Args:
+        position_ids (`object`): `(B, T)`, `(1, T)` or `(T,)`.
+        x (`torch.Tensor` `(B, T, D)`): input of the module.
+        keep_float64 (`bool`): leave float64 positions where they are if the device has no float64.
+
+    Raises:
+        ValueError: if the shape does not fit `x`.
+        TypeError: if they are not real numbers.
+    """
+    positions = as_positions(position_ids, "position_ids")
+    batch, length = x.shape[:2]
+    # One dimension at a time: a comparison of whole shapes would tie B to T in an exported program.
+    rows = positions.shape[0] if positions.ndim == 2 else 1
+    if positions.ndim not in (1, 2) or positions.shape[-1] != length or rows not in (1, batch):
+        raise ValueError(
+            explain(
+                "position_ids must be (batch, length) or (length,)",
+                got=f"shape {tuple(positions.shape)}, x {tuple(x.shape)}",
+                fix="position_ids_from_mask(attention_mask), or leave them out to count from the first token",
+            )
+        )
+    if positions.dtype == torch.float64 and x.device.type in _WITHOUT_FLOAT64:
+        return positions if keep_float64 else positions.float().to(x.device)
+    return positions.to(x.device)
+
+
+def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
+    """Return the message for positions up to `highest` where the last allowed one is `limit` - 1."""
+    return explain(
+        f"position {highest:g} is beyond the declared length",
+        got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
+        fix=fix,
+    )
+
+
+# -------------------------------------------------------------------------------------------------- inputs and outputs
+
+
+def check_input(x: object, d_model: int, module: str) -> None:
+    """Raise if `x` is not a floating-point tensor `(B, T, d_model)`; `module` is the class for the message."""
+    if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES:
+        raise TypeError(
+            explain(
+                "x must be a floating-point tensor (batch, length, d_model)",
+                got=f"a tensor of {x.dtype}" if isinstance(x, torch.Tensor) else shorten(x),
+                fix="PositionalEmbedding(embedding)(input_ids) for ids, sinusoidal_encoding for positions",
+            )
+        )
+    if x.ndim == 3 and x.shape[2] == d_model:
+        return
+    fix = "x.reshape(batch, length, d_model)"
+    if x.ndim == 2 and x.shape[1] == d_model:
+        fix = "x[None] for a single row"
+    elif x.ndim == 3:
+        fix = f"{module}({x.shape[-1]})"
+    rule = f"expected (batch, length, d_model) with d_model={d_model}"
+    raise ValueError(explain(rule, got=f"shape {tuple(x.shape)}", fix=fix))
+
+
+def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
+    """Raise if the output buffer differs from `x` in shape, dtype or device, overlaps it, or needs a gradient."""
+    rule, fix = "out must be a buffer like x", "out=torch.empty_like(x)"
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(explain(rule, got=shorten(out), fix=fix))
+    if out.shape != x.shape or out.dtype != x.dtype or out.device != x.device:
+        ours, theirs = (f"{tuple(each.shape)} {each.dtype} {each.device}" for each in (out, x))
+        raise ValueError(explain(rule, got=f"out {ours}, x {theirs}", fix=fix))
+    if not without_values(x) and out.numel():
+        _check_memory(out, x)
+    if not torch.is_grad_enabled():
+        return
+    is_trained = any(weight.requires_grad for weight in module.parameters())
+    if x.requires_grad or out.requires_grad or is_trained:
+        raise ValueError(
+            explain(
+                "out cannot be used where a gradient is recorded",
+                got=f"{type(module).__name__} with weights that train" if is_trained else "x with requires_grad=True",
+                fix="leave out away",
+            )
+        )
+
+
+def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
+    """Raise if two elements of `out` share memory, or if `out` shares a part of the memory of `x`."""
+    reach = 0
+    for step, size in sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1):
+        if step <= reach:  # also true for strides that interlock without a collision, which only `as_strided` makes
+            raise ValueError(
+                explain(
+                    "out must have memory for each of its numbers",
+                    got=f"out with strides {out.stride()}: an expanded or overlapping tensor",
+                    fix="out=torch.empty_like(x)",
+                )
+            )
+        reach += step * (size - 1)
+    is_x = out.data_ptr() == x.data_ptr() and all(
+        theirs == ours for theirs, ours, size in zip(out.stride(), x.stride(), x.shape, strict=True) if size > 1
+    )
+    if is_x:
+        return
+    try:
+        is_shared = np.shares_memory(_addresses(out), _addresses(x), max_work=_SEARCH_STEPS)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        is_shared = True
+    if is_shared:
+        raise ValueError(
+            explain(
+                "out must be x itself, or no part of it: rows would be overwritten before they are read",
+                got=f"out and x with strides {out.stride()} and {x.stride()} in the same memory",
+                fix="out=x, or out=torch.empty_like(x)",
+            )
+        )
+
+
+def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
+    """Return an array at the addresses of a tensor on any device, for comparisons only: it must not be read."""
+    size = tensor.element_size()
+    described = {
+        "version": 3,
+        "shape": tuple(tensor.shape),
+        "strides": tuple(size * step for step in tensor.stride()),
+        "typestr": f"|V{size}",
+        "data": (tensor.data_ptr(), True),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=described))

@@ -1,0 +1,201 @@
+"""The encoding as plain functions: rows, tables, frequencies, and the order of columns between conventions.
+
+These functions cache no rows; the modules in `module` do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import localcontext
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from .._explain import explain
+from .arguments import as_positions, check_dtype, check_length, check_width, without_values
+from .conventions import Convention, resolve_convention
+from .exact import DIGITS, TWO_PI, exact_frequencies, waves
+from .tables import Encoding, compute, rows_at
+
+
+def sinusoidal_encoding(
+    positions: torch.Tensor | NDArray[Any] | Sequence[float],
+    d_model: int,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
+    r"""Return sine and cosine vectors for the given positions.
+
+    Column 2i holds sin(p / base^(2i/D)), column 2i+1 the cosine of the same angle; other conventions order and space
+    the columns differently. Positions are used as they are: the first position of a convention applies only where no
+    positions are given.
+
+    The values are computed on the CPU for every device, so that all devices get the same bits and none needs float64.
+    The modules cache the rows that they have computed; this function does not.
+
+    Args:
+        positions (`torch.Tensor` of any shape `(...)`, integer or float; also an array or a sequence): need not be
+            sorted; may be negative or fractional.
+        d_model (`int`): width D >= 1. An odd width ends in a sine column (vaswani), has one sine more than cosines
+            (marian), or ends in a column of zeros (tensor2tensor and the others).
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
+        base (number, *optional*, defaults to 10000): the slowest pair of columns makes a turn in about base·2π
+            positions.
+        dtype (`torch.dtype`, *optional*, defaults to float32): float32, float16, bfloat16 or float64.
+        device (*optional*): device of the result; by default that of `positions`, or the CPU.
+
+    Returns:
+        `torch.Tensor` `(..., D)` of `dtype` on `device`, in new memory. Within half a unit in the last place of the
+        exact value at any integer position below 2**31 (float64: within 2**-51).
+
+    Raises:
+        ValueError: if `d_model` is not positive, `base` is not larger than 1, or `positions` require a gradient, are
+            not finite, exceed 2**53 (beyond it float64 does not hold every integer), or are lists of several lengths.
+        TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
+
+    Example:
+        >>> sinusoidal_encoding(torch.arange(2), 4)
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    encoding = Encoding.of(convention, d_model, base)
+    where = as_positions(positions)
+    get_rows = rows_at if without_values(where) else compute
+    rows = get_rows(where, encoding, check_dtype(dtype))
+    return rows if device is None else rows.to(device)
+
+
+def sinusoidal_table(
+    num_positions: int,
+    d_model: int,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> torch.Tensor:
+    r"""Return the rows of positions 0, 1, … as a table, with zeros at the padding position of the convention.
+
+    Args:
+        num_positions (`int`): number of rows N; row p is that of position p, whatever the convention's first position.
+        d_model (`int`): width D >= 1.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+        dtype (`torch.dtype`, *optional*, defaults to float32): dtype of the table.
+        device (*optional*, defaults to the CPU): device of the table.
+
+    Returns:
+        `torch.Tensor` `(N, D)` of `dtype` on `device`, in new memory.
+
+    Raises:
+        ValueError: if `num_positions` or `d_model` is not positive.
+        TypeError: if one of them is not an integer.
+
+    Example:
+        >>> sinusoidal_table(3, 4, convention="fairseq")
+        tensor([[ 0.0000e+00,  0.0000e+00,  1.0000e+00,  1.0000e+00],
+                [ 0.0000e+00,  0.0000e+00,  0.0000e+00,  0.0000e+00],
+                [ 9.0930e-01,  2.0000e-04, -4.1615e-01,  1.0000e+00]])
+    """
+    resolved = resolve_convention(convention)
+    positions = torch.arange(check_length(num_positions, "num_positions"), device="cpu")
+    rows = sinusoidal_encoding(positions, d_model, convention=resolved, base=base, dtype=dtype)
+    if resolved.padding_position is not None:
+        rows[resolved.padding_position : resolved.padding_position + 1] = 0
+    return rows if device is None else rows.to(device)
+
+
+def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base: float | None = None) -> torch.Tensor:
+    r"""Return the frequency of each pair of columns in radians per position: the 1/10000^(2i/d) term of the formula.
+
+    Args:
+        d_model (`int`): width D >= 1.
+        convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
+        base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
+
+    Returns:
+        `torch.Tensor` `(F,)` float64 on the CPU, one for each pair of columns, in decreasing order except for fixed
+        bases. Each is the float64 number nearest to the exact one.
+
+    Raises:
+        ValueError: if `d_model` is not positive, or `base` is not larger than 1.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.5. arXiv:1706.03762.
+
+    Example:
+        >>> frequencies(8)
+        tensor([1.0000, 0.1000, 0.0100, 0.0010], dtype=torch.float64)
+    """
+    turns = exact_frequencies(resolve_convention(convention), check_width(d_model), base)
+    with localcontext(DIGITS):
+        return torch.tensor([float(each * TWO_PI) for each in turns], dtype=torch.float64, device="cpu")
+
+
+def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
+    r"""Return the order of columns that turns rows of convention `a` into rows of convention `b`, bit for bit.
+
+    With it, code that makes one convention can read a checkpoint trained on another: reorder the columns of the table,
+    or the columns of the weights that read it. There is no such order between conventions with other frequencies, nor
+    between a base and wavelengths with the same meaning, whose 2π is a rounded number.
+
+    Args:
+        a, b (`str` or `Convention`): convention of the given rows, and of the rows that are wanted.
+        d_model (`int`): width D >= 1.
+
+    Returns:
+        `torch.Tensor` `(D,)` int64 on the CPU, a permutation: `rows_b = rows_a[..., convert(a, b, D)]`.
+
+    Raises:
+        ValueError: if there is no such order; the message names the first column of `b` that `a` does not have.
+        TypeError: if `a` or `b` is neither a name nor a `Convention`.
+
+    Example:
+        >>> convert("vaswani", "marian", 6)
+        tensor([0, 2, 4, 1, 3, 5])
+        >>> rows, wanted = (sinusoidal_encoding([3, 1000], 6, convention=name) for name in ("vaswani", "marian"))
+        >>> torch.equal(rows[:, convert("vaswani", "marian", 6)], wanted)
+        True
+    """
+    given, wanted = resolve_convention(a), resolve_convention(b)
+    width = check_width(d_model)
+    available: defaultdict[_Column, list[int]] = defaultdict(list)
+    for index, column in enumerate(_columns(given, width)):
+        available[column].append(index)
+    order = []
+    for index, column in enumerate(_columns(wanted, width)):
+        if not available[column]:
+            kind, (turns, *_) = column
+            words = "zeros" if kind == "zero" else f"a {kind} of one turn in {1 / turns:.6g} positions"
+            raise ValueError(
+                explain(
+                    f"no order of columns turns {given.name!r} into {wanted.name!r}: its column {index} is {words}",
+                    got=f"width {width}; {given}; {wanted}",
+                    fix=f"new rows: sinusoidal_encoding(positions, {width}, convention={wanted.name!r})",
+                )
+            )
+        order.append(available[column].pop(0))
+    return torch.tensor(order, dtype=torch.int64, device="cpu")
+
+
+# "sine", "cosine" or "zero", and the turns per position in the three parts that determine the last bit.
+_Column = tuple[str, tuple[float, float, float]]
+
+
+def _columns(convention: Convention, d_model: int) -> list[_Column]:
+    """Return a description of each column of rows of a convention."""
+    split = waves(convention, d_model, convention.check_fit(d_model))
+    turns = list(zip(split.whole.tolist(), split.low.tolist(), split.last.tolist(), strict=True))
+    described: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model
+    for kind, columns in zip(("sine", "cosine"), convention.columns(d_model), strict=True):
+        for index, turn in zip(range(d_model)[columns], turns, strict=False):
+            described[index] = (kind, turn)
+    return described

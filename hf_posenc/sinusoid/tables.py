@@ -1,0 +1,271 @@
+r"""Rows of encodings, read from tables that this process caches or computed directly, on any device.
+
+The cache is outside of every module, and each table depends only on its key. Rows that leave this package are copies;
+`shared_rows` returns a view, which its callers add to something else at once. Under a compiler a lookup is one
+registered operator; `torch.export` gets plain operations, so that its programs run without this package.
+
+The cache has no lock, because a lock held while a process forks would block the child. The mapping is replaced and
+never changed, so a reader sees a complete one. If two threads compute the same new table, one of two equal tables
+stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from .arguments import beyond_length, check_tensor_range, check_width, without_values
+from .conventions import Convention, resolve_convention
+from .exact import Waves, encode, encode_in_graph, waves
+
+# Longer tables are not cached: 2**18 rows of width 768 are 768 MiB in float32, and such positions are rare.
+_MAX_ROWS = 2**18
+_MIN_ROWS = 256
+_MAX_TABLES = 32
+# A table is made or extended for a request of at least 1/16 of its new rows: a single token at position 100,000, as in
+# decoding with a cache, is computed alone in microseconds.
+_SHARE = 16
+# A torch call on so many elements runs on the calling core; up to so many elements are copied by such calls.
+_ONE_CORE_ELEMENTS, _SMALL_COPY = 2**15, 2**20
+
+
+class Encoding(NamedTuple):
+    """Settings that determine the rows of an encoding, apart from position, dtype and device."""
+
+    convention: Convention
+    d_model: int
+    base: float | None  # the base in use, so that equal encodings are equal keys; None if the convention has none
+    key: str  # convention and base as text for the registered operator: a float would become an input of the graph
+
+    @classmethod
+    def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
+        """Return the encoding for the arguments of a caller, checked."""
+        resolved = resolve_convention(convention)
+        width = check_width(d_model)
+        number = resolved.check_fit(width, base)
+        is_own = base is None or number == resolved.base
+        return cls(resolved, width, number, f"({resolved.key}, {None if is_own else number!r})")
+
+    @property
+    def waves(self) -> Waves:
+        """The frequencies, computed once for each encoding."""
+        return waves(self.convention, self.d_model, self.base)
+
+
+# --------------------------------------------------------------------------------------------------------------- cache
+
+_Key = tuple[Encoding, torch.dtype, torch.device]
+
+
+class _Cache:
+    """The tables of this process.
+
+    They belong to an instance, not to the class: CPython 3.11 frees the old value of a class attribute before it clears
+    its inline cache, freeing a tensor lets other threads run, and one of them can then read the freed dict.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[_Key, torch.Tensor] = {}
+
+
+_cache = _Cache()
+
+
+def cached_tables() -> dict[_Key, torch.Tensor]:
+    """Return the cached tables `(R, D)` by encoding, dtype and device; they are shared, so never write to them."""
+    return dict(_cache.tables)
+
+
+def clear_cache() -> None:
+    """Free the memory of all cached tables and frequencies; they are computed again when they are needed."""
+    _cache.tables = {}
+    waves.cache_clear()
+
+
+def _table(
+    encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
+) -> torch.Tensor | None:
+    r"""Return the rows of positions 0 to `length` - 1 or more, which are shared: never write to them.
+
+    Args:
+        encoding (`Encoding`): settings of the rows.
+        length (`int`): number of rows that are needed at least.
+        dtype (`torch.dtype`), device (`torch.device`): of the table.
+        count (`int`): number of rows that the caller reads, which decides if a longer table is worth its cost.
+
+    Returns:
+        `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if computing the rows directly is better.
+    """
+    key = (encoding, dtype, device)
+    cached = _cache.tables.get(key)
+    present = 0 if cached is None else len(cached)
+    if present >= length:
+        return cached
+    rows = min(max(_MIN_ROWS, 1 << (length - 1).bit_length()), _MAX_ROWS)
+    if length > rows or (rows - present > _MIN_ROWS and rows - present > _SHARE * count):
+        return None
+    # A tensor made in inference mode would fail in the backward pass of a later training step.
+    with torch.inference_mode(False), torch.no_grad():
+        positions = torch.arange(present, rows, dtype=torch.float64, device="cpu")
+        new = encode(positions, encoding.waves, dtype).to(device)
+        table = new if cached is None else torch.cat([cached, new])
+    if type(table) is torch.Tensor:  # not a fake tensor
+        others = [(other, rows) for other, rows in _cache.tables.items() if other != key]
+        _cache.tables = dict([*others[-(_MAX_TABLES - 1) :], (key, table)])
+    return table
+
+
+# -------------------------------------------------------------------------------------------------------------- lookup
+
+
+def rows_at(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
+) -> torch.Tensor:
+    r"""Return the rows of any positions, in new memory.
+
+    Args:
+        positions (`torch.Tensor` `(...)`, integer or float): on any device.
+        encoding (`Encoding`): settings of the rows.
+        dtype (`torch.dtype`): of the result.
+        bound (`int`, *optional*): upper bound, exclusive, if the positions are also known not to be negative. Without
+            it integers on an accelerator cause a wait.
+        limit (`int`, *optional*): first position that is not allowed, or -1.
+
+    Returns:
+        `torch.Tensor` `(..., D)` of `dtype`, on the device of `positions`.
+
+    Raises:
+        ValueError: if a position is not below `limit`.
+    """
+    if without_values(positions):
+        return _traced_rows(positions, encoding, dtype, bound, limit, -1)
+    return _look_up(positions, encoding, dtype, bound, limit)
+
+
+def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
+    r"""Return the rows of positions `start` to `stop` - 1, to be read at once and never handed out.
+
+    Returns:
+        `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; a view if the table is cached.
+    """
+    if without_values(like):
+        where = torch.arange(start, stop, device=like.device)
+        # A convention may start at a negative position, which has no row in a table.
+        return _traced_rows(where, encoding, like.dtype, stop if start >= 0 else -1, -1, max(start, -1))
+    shared = _table(encoding, stop, like.dtype, like.device, count=stop - start) if stop > start >= 0 else None
+    if shared is not None:
+        return shared[start:stop]
+    return compute(torch.arange(start, stop, device="cpu"), encoding, like.dtype).to(like.device)
+
+
+def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
+    """Return the rows of any positions without a table, in new memory on the device of `positions`."""
+    check_tensor_range(positions, "positions")
+    exact = positions.detach().to("cpu", torch.float64)
+    return encode(exact, encoding.waves, dtype).to(positions.device)
+
+
+def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
+    r"""Write the rows of positions into a buffer if a table has them, in one call and without further memory.
+
+    Args:
+        out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
+        positions (`torch.Tensor` `(...)`), encoding (`Encoding`), bound (`int`), limit (`int`): see `rows_at`.
+
+    Returns:
+        `bool`: True if the rows were written; otherwise `out` is unchanged.
+
+    Raises:
+        ValueError: if a position is not below `limit`.
+    """
+    table = _table_for(positions, encoding, out.dtype, bound, limit)
+    if table is not None:
+        torch.index_select(table, 0, _as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
+    return table is not None
+
+
+def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
+    table = _table_for(positions, encoding, dtype, bound, limit)
+    return compute(positions, encoding, dtype) if table is None else F.embedding(_as_index(positions), table)
+
+
+def _table_for(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
+) -> torch.Tensor | None:
+    """Return a table with the rows of all these positions, if one is cached or worth its cost; check the limit."""
+    is_integer = not positions.is_floating_point()
+    lowest, highest = 0.0, bound - 1.0
+    if positions.numel() and (not is_integer or bound < 0):
+        lowest, highest = torch.stack(positions.aminmax()).tolist()  # one wait, not two
+    if 0 <= limit <= highest:
+        fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
+        raise ValueError(beyond_length(lowest, highest, limit, fix))
+    if not is_integer or lowest < 0 or not positions.numel():
+        return None
+    return _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
+
+
+def _as_index(positions: torch.Tensor) -> torch.Tensor:
+    """Return integer positions in a dtype that torch can index with."""
+    return positions if positions.dtype == torch.int32 else positions.long()
+
+
+# ----------------------------------------------------------------------------------------------- compilers, torch.func
+
+
+def _traced_rows(
+    positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int, first: int
+) -> torch.Tensor:
+    """Return rows for positions without values; `first` is >= 0 if they are first, first + 1, and so on."""
+    if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
+        return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
+    rows: torch.Tensor = _rows(positions, encoding.key, encoding.d_model, dtype, bound, limit, first)
+    return rows
+
+
+@torch.library.custom_op("hf_posenc::rows", mutates_args=())
+def _rows(
+    positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
+) -> torch.Tensor:
+    """Look rows up as one opaque operation: float64 angles in the compiled graph take three times as long."""
+    encoding = _from_key(key, d_model)
+    if first >= 0 and len(positions):
+        last = first + len(positions)
+        table = _table(encoding, last, dtype, positions.device, count=len(positions))
+        if table is not None:
+            return _copy(table[first:last])
+    return _look_up(positions, encoding, dtype, bound, limit)
+
+
+def _copy(rows: torch.Tensor) -> torch.Tensor:
+    """Return a copy of rows; a small copy is made on one core, because waiting for busy cores takes longer."""
+    if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
+        return rows.clone()
+    copy = torch.empty_like(rows)
+    step = max(1, _ONE_CORE_ELEMENTS // rows.shape[1])
+    for start in range(0, len(rows), step):
+        copy[start : start + step] = rows[start : start + step]
+    return copy
+
+
+@_rows.register_fake
+def _(
+    positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
+) -> torch.Tensor:
+    return positions.new_empty((*positions.shape, d_model), dtype=dtype)
+
+
+@_rows.register_vmap
+def _(_: Any, dims: tuple[Any, ...], positions: torch.Tensor, *settings: Any) -> tuple[torch.Tensor, int]:
+    # Positions are the only tensor argument, and a row depends only on its own position.
+    return _rows(positions.movedim(dims[0], 0), *settings[:-1], -1), 0
+
+
+@lru_cache(maxsize=64)
+def _from_key(key: str, d_model: int) -> Encoding:
+    values, base = ast.literal_eval(key)
+    return Encoding.of(Convention(*values), d_model, base)
