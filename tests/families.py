@@ -7,10 +7,12 @@ are written down by hand, from FACTS and the models' papers and sources, so that
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
@@ -462,6 +464,43 @@ MORE_REFUSED: dict[str, tuple[str, Family]] = {
         Family("XLNet", {"vocab_size": VOCABULARY, "d_model": WIDTH, "n_layer": 2, "n_head": 2, "d_inner": 24}),
     ),
 }
+
+
+WITHOUT_TABLES = REFUSED | MORE_REFUSED
+
+# The families that every test runs with; tests of the others are slow together. Two that count from 0 and from 2, a
+# decoder, an encoder-decoder, one with relative positions as well; then one of each kind without a table.
+COMMON = ("bert", "roberta", "gpt2", "bart", "mpnet")
+COMMON_WITHOUT_TABLES = ("llama", "bloom", "t5", "marian", "mamba")
+
+
+def family(name: str) -> Family:
+    """Return a family with or without a learned table, by its name."""
+    return FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+
+
+def each_family(names: Iterable[str] = FAMILIES) -> list[Any]:
+    """Return pytest's parameters for the families of some names, slow ones marked."""
+    return [pytest.param(family(name), id=name, marks=speed_of(name)) for name in names]
+
+
+def each_head() -> list[Any]:
+    """Return pytest's parameters for every family with each of its heads, slow ones marked."""
+    return [
+        pytest.param(each, head, id=f"{name}-{head}", marks=speed_of(name, first=head == each.heads[0]))
+        for name, each in FAMILIES.items()
+        for head in each.heads
+    ]
+
+
+def each_family_without_table() -> list[Any]:
+    """Return pytest's parameters for every family without a learned table, with its kind, slow ones marked."""
+    return [pytest.param(*each, id=name, marks=speed_of(name)) for name, each in WITHOUT_TABLES.items()]
+
+
+def speed_of(name: str, *, first: bool = True) -> Any:
+    """Return the marks for tests of a family."""
+    return () if first and name in COMMON + COMMON_WITHOUT_TABLES else pytest.mark.slow
 
 
 class OwnConfig(transformers.PreTrainedConfig):

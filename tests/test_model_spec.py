@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import families
 import numpy as np
 import pytest
 import torch
@@ -25,13 +26,14 @@ import transformers
 from families import (
     DECOYS,
     FAMILIES,
-    MORE_REFUSED,
-    NAMED,
-    REFUSED,
     ROOM,
     UNTOLD,
     VOCABULARY,
+    WITHOUT_TABLES,
     Family,
+    each_family,
+    each_family_without_table,
+    each_head,
     outputs,
     own_model,
     tokens,
@@ -40,14 +42,8 @@ from torch import nn
 
 from hf_posenc import ModelSpec, use_sinusoidal_positions
 
-every_family = pytest.mark.parametrize("family", [pytest.param(each, id=name) for name, each in FAMILIES.items()])
-FAMILIES_WITH_HEADS = [  # of the families beyond the list when asked for
-    pytest.param(each, head, id=f"{name}-{head}", marks=() if name in NAMED else pytest.mark.slow)
-    for name, each in FAMILIES.items()
-    for head in each.heads
-]
+every_family = pytest.mark.parametrize("family", each_family())
 BERT, ROBERTA, GPT2, BART = (FAMILIES[name] for name in ("bert", "roberta", "gpt2", "bart"))
-WITHOUT_TABLES = REFUSED | MORE_REFUSED
 PADDING = 3
 
 
@@ -131,11 +127,9 @@ _PADDING_IS_SEEN = {"FNet", "Canine", "Mra", "Yoso", "Nystromformer", "ConvBert"
 
 @pytest.mark.parametrize(
     "family",
-    [
-        pytest.param(each, id=name)
-        for name, each in FAMILIES.items()
-        if not each.has_decoder and each.prefix not in _PADDING_IS_SEEN
-    ],
+    each_family(
+        name for name, each in FAMILIES.items() if not each.has_decoder and each.prefix not in _PADDING_IS_SEEN
+    ),
 )
 def test_left_padding_shifts_exactly_where_the_spec_says_so_and_its_numbering_undoes_it(family: Family) -> None:
     model = family.build()
@@ -177,7 +171,7 @@ def test_left_padding_shifts_sinusoids_of_their_own_and_no_relative_ones(name: s
     assert ModelSpec.of(WITHOUT_TABLES[name][1].build()).left_padding_shifts == shifts
 
 
-@pytest.mark.parametrize(("kind", "family"), [pytest.param(*each, id=name) for name, each in WITHOUT_TABLES.items()])
+@pytest.mark.parametrize(("kind", "family"), each_family_without_table())
 def test_a_model_without_learned_positions_says_which_it_has(kind: str, family: Family) -> None:
     model = family.build()
     spec = ModelSpec.of(model)
@@ -196,9 +190,8 @@ _CAUSAL = {
 _TWO_SEQUENCES = {"T5", "Marian", "Pegasus", "FSMT", "LongT5", "M2M100", "PegasusX", "UMT5"}
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *WITHOUT_TABLES])
-def test_causal_means_that_no_later_token_matters(name: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+@pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
+def test_causal_means_that_no_later_token_matters(family: Family) -> None:
     if family.has_decoder or family.prefix in _TWO_SEQUENCES:
         pytest.skip("reads two sequences")
     model = family.build(seed=1)
@@ -218,7 +211,7 @@ def test_causal_means_that_no_later_token_matters(name: str) -> None:
     "name", ["bert", "roberta", "gpt2", "gpt_neo", "opt", "mpnet", "big_bird", "llama", "modernbert"]
 )
 def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attention: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    family = families.family(name)
     try:
         model = family.build(attn_implementation=attention)
     except ValueError as error:
@@ -228,7 +221,7 @@ def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attent
 
 @pytest.mark.parametrize("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
 def test_an_additive_square_mask_is_said_not_to_work_where_it_does_not(name: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    family = families.family(name)
     assert not ModelSpec.of(family.build()).takes_4d_mask
 
 
@@ -317,9 +310,8 @@ def _everything(model: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *WITHOUT_TABLES])
-def test_looking_at_a_model_leaves_no_trace(name: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+@pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
+def test_looking_at_a_model_leaves_no_trace(family: Family) -> None:
     model = family.build().train()
     next(module for module in model.modules() if not list(module.children())).eval()
     before = _everything(model)
@@ -393,16 +385,13 @@ def test_looking_needs_no_more_than_a_few_tokens_worth_of_time() -> None:
     "name", ["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"]
 )
 def test_half_precision_says_the_same(name: str, dtype: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    family = families.family(name)
     full = ModelSpec.of(family.build())
     half = ModelSpec.of(family.build().to(getattr(torch, dtype)))
     assert half == dataclasses.replace(full, dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("family", "head"),
-    FAMILIES_WITH_HEADS,
-)
+@pytest.mark.parametrize(("family", "head"), each_head())
 def test_a_head_changes_names_only(family: Family, head: str) -> None:
     base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build(head))
     same = {"accepts": (), "name": "", "shifts_labels": False, "is_encoder_decoder": False}
@@ -578,7 +567,7 @@ def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "bart", "xglm"])
 def test_a_spec_is_a_value_that_goes_to_json_and_pickles_and_stays_light(name: str) -> None:
-    family = FAMILIES[name] if name in FAMILIES else WITHOUT_TABLES[name][1]
+    family = families.family(name)
     spec = ModelSpec.of(family.build())
     assert ModelSpec.of(spec) is spec
     assert ModelSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec

@@ -1,6 +1,7 @@
 """Sinusoidal positions inside a Hugging Face model."""
 
 from .report import SinusoidalPositions
+from .table_contents import looks_trained
 from .use import use_sinusoidal_positions
 
-__all__ = ["SinusoidalPositions", "use_sinusoidal_positions"]
+__all__ = ["SinusoidalPositions", "looks_trained", "use_sinusoidal_positions"]

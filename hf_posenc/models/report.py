@@ -1,31 +1,38 @@
-"""The report of `use_sinusoidal_positions`: the changes to a model in words, and the way back.
+"""The report of `use_sinusoidal_positions`: the changes to a model in words, and a way to undo them.
 
-It holds the rows that were there before, and nothing of the model's other numbers.
+It keeps the rows that were overwritten, and no other weights.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
 
 from .._explain import explain
+from ..model_spec import ModelPositions, PositionTable, kinds_of
 from ..sinusoid import Convention
-from .formula import Formula
-from .kept import Kept
+from .changes import Changes
+from .table_contents import Formula
+
+# At this ratio one part in 26 of a vector's variance is the token's; see `PositionalEmbedding`.
+LARGEST_SPREAD = 5.0
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenTable:
     r"""One position table that sinusoids were written into.
 
     Args:
         name (`str`): as in `model.named_parameters()`.
-        counts (`str`): whose positions it holds, `"input_ids"` or `"decoder_input_ids"`.
-        first_row (`int`): the row that a first token reads.
+        counts (`str`): the sequence whose positions it contains, `"input_ids"` or `"decoder_input_ids"`.
+        first_row (`int`): the row of the first token.
         rows (`int`), d_model (`int`): its shape.
-        max_positions (`int`): how many tokens a row may have.
-        was (`str`): what it held before: "random", "trained", or sinusoids.
-        left_padding_shifts (`bool`): whether, with an attention mask alone, padding on the left moves real tokens on to
-            later rows.
+        max_positions (`int`): number of tokens that a row may have.
+        was (`str`): its content before: "random", "trained", or sinusoids.
+        left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
+            rows.
     """
 
     name: str
@@ -40,24 +47,24 @@ class Written:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SinusoidalPositions:
-    r"""The report of `use_sinusoidal_positions`: prints well, and puts the model back.
+    r"""The report of `use_sinusoidal_positions`: prints well, and restores the model.
 
     Args:
         model (`str`): the model's class.
         recipe (`str`): "matched" or "paper".
         convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the rows; a base of `None` is
             the convention's own.
-        frozen (`tuple` of `str`): the parameters that are not trained from now on; empty for `freeze=False`.
-        token_factor (`float`): factor of the token embeddings, 1 if they were left alone.
-        tables (`tuple` of `Written`): the tables that were written.
+        frozen (`tuple` of `str`): the parameters that are not trained any more; empty for `freeze=False`.
+        token_factor (`float`): factor of the token embeddings, 1 if they were not changed.
+        tables (`tuple` of `WrittenTable`): the tables that were written.
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
-        not_reached (`tuple` of `str`): tables that are called positions, and that a plain sequence of tokens does not
-            read; they are left as they were.
-        largest_difference (`float`, *optional*): between what the tables return and `sinusoidal_encoding`; `None` where
-            nothing was verified.
-        takes_position_ids (`bool`): whether the model lets the caller say positions.
+        not_reached (`tuple` of `str`): tables that are named like positions, and that a plain sequence of tokens does
+            not read; they were not changed.
+        largest_difference (`float`, *optional*): between the values that the tables return and `sinusoidal_encoding`;
+            `None` for `verify=False`.
+        takes_position_ids (`bool`): True if `position_ids` have an effect.
         still_trained (`tuple` of `str`): adapters of the tables, such as LoRA's, which stay trainable.
-        spread (`float`, *optional*): standard deviation of the encoding, in parts of that of the token embeddings.
+        spread (`float`, *optional*): standard deviation of the encoding divided by that of the token embeddings.
     """
 
     model: str
@@ -67,54 +74,103 @@ class SinusoidalPositions:
     scale: float
     frozen: tuple[str, ...]
     token_factor: float
-    tables: tuple[Written, ...]
+    tables: tuple[WrittenTable, ...]
     kept_positions: tuple[str, ...]
     not_reached: tuple[str, ...]
     largest_difference: float | None
     takes_position_ids: bool
     still_trained: tuple[str, ...]
     spread: float | None
-    _kept: Kept | None = field(default=None)
+    _changes: Changes | None = field(default=None)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        positions: ModelPositions,
+        tables: dict[str, tuple[PositionTable, str]],
+        formula: Formula,
+        **values: Any,
+    ) -> SinusoidalPositions:
+        r"""Make the report of a model after it was changed.
+
+        Args:
+            model (`nn.Module`): with sinusoids in its tables.
+            positions (`ModelPositions`), tables (`dict` from `str` to `PositionTable` and `str`): its positions before,
+                and by name each table with its content before.
+            formula (`Formula`): of the sinusoids.
+            **values: the other fields.
+        """
+        parameters = dict(model.named_parameters())
+        suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
+        adapted = tuple(name.removesuffix(suffix) for name in tables if name.endswith(f".{suffix}"))
+        return cls(
+            model=type(model).__name__,
+            convention=formula.convention,
+            base=formula.base,
+            scale=formula.scale,
+            frozen=tuple(name for name in tables if not parameters[name].requires_grad),
+            tables=tuple(
+                WrittenTable(
+                    name=name,
+                    counts=table.counts,
+                    first_row=table.first_row,
+                    rows=len(parameters[name]),
+                    d_model=table.tensor.shape[1],
+                    max_positions=len(parameters[name]) - table.first_row - table.ahead,
+                    was=content,
+                    left_padding_shifts=table.left_padding_shifts,
+                )
+                for name, (table, content) in tables.items()
+            ),
+            kept_positions=tuple(kind for kind in kinds_of(model, positions.tables) if kind != "learned"),
+            not_reached=positions.not_reached,
+            takes_position_ids=positions.takes_position_ids,
+            still_trained=tuple(
+                name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
+            ),
+            **values,
+        )
 
     @property
     def left_padding_shifts(self) -> bool:
-        """True if padding on the left moves real tokens to later positions, unless `position_ids` say otherwise."""
+        """True if left padding moves real tokens to later positions, unless `position_ids` are given."""
         return any(table.left_padding_shifts for table in self.tables)
 
     def remove(self) -> None:
-        r"""Put the model back: rows, gradients, lengths, buffers and configuration as they were, bit for bit.
+        r"""Restore the model: rows, gradients, lengths, buffers and configuration as they were, bit for bit.
 
-        Token embeddings are divided by their factor, so that what they have learned since stays.
+        Token embeddings are divided by their factor, so that their training since then is not lost.
 
         Raises:
             RuntimeError: if the learned rows are gone, because the model was saved and reloaded with sinusoids in it,
-                or an earlier report holds them; or if it was put back already.
+                or an earlier report has them; or if the model was restored already.
         """
-        if self._kept is None:
+        if self._changes is None:
             raise RuntimeError(
                 explain(
-                    "the learned rows are gone: the tables held sinusoids already when this was called",
+                    "the learned rows are gone: the tables contained sinusoids before this call",
                     got="a model that was reloaded, or a second call",
-                    fix="the report of the first call can put them back, as long as the model has not been reloaded",
+                    fix="the report of the first call restores them, as long as the model has not been reloaded",
                 )
             )
-        if not self._kept.put_back():
-            raise RuntimeError(explain("the model was put back already", fix="use_sinusoidal_positions(model) again"))
+        if not self._changes.undo():
+            raise RuntimeError(explain("the model was restored already", fix="use_sinusoidal_positions(model) again"))
 
     def __repr__(self) -> str:
         lines = [f"{self.model}: sinusoidal positions ({Formula(self.convention, self.base, self.scale)})"]
         for table in self.tables:
-            whose = "" if table.counts == "input_ids" else ", of the decoder"
+            owner = "" if table.counts == "input_ids" else ", of the decoder"
             lines.append(
                 f"{table.name}: {table.max_positions} positions of width {table.d_model} from row "
-                f"{table.first_row}{whose}, were {table.was}"
+                f"{table.first_row}{owner}, were {table.was}"
             )
         if self.token_factor != 1:
             lines.append(f"token embeddings multiplied by {self.token_factor:g}")
-        checked = "not verified"
+        verified = "not verified"
         if self.largest_difference is not None:
-            checked = f"verified, largest difference {self.largest_difference}"
-        lines.append(f"{'frozen' if self.frozen else 'trainable'}; {checked}")
+            verified = f"verified, largest difference {self.largest_difference}"
+        lines.append(f"{'frozen' if self.frozen else 'trainable'}; {verified}")
         if self.still_trained:
             lines.append(
                 f"adapters of the tables are trained, and change the positions: {', '.join(self.still_trained)}"
@@ -126,10 +182,6 @@ class SinusoidalPositions:
             lines.append(f"{kind} positions stay beside them")
         for name in self.not_reached:
             lines.append(f"not reached by a plain sequence of tokens, and left as it was: {name}")
-        if self.spread is not None and self.spread > DROWNED:
+        if self.spread is not None and self.spread > LARGEST_SPREAD:
             lines.append(f"positions are {self.spread:.0f} times as large as token embeddings")
         return "\n  ".join(lines)
-
-
-# At this ratio one part in 26 of a vector's variance is the token's; see `PositionalEmbedding`.
-DROWNED = 5.0

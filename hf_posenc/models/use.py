@@ -1,6 +1,6 @@
-"""One call that makes a Hugging Face text model use sinusoidal positions.
+"""`use_sinusoidal_positions`: make a Hugging Face text model use sinusoidal positions.
 
-Rows are written into the table that the model reads anyway: no hook, no cost, and a stock class loads the result.
+The rows are written into the model's own position table: no hook, no runtime cost, and a stock class loads the result.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from torch import nn
 
 from .._explain import explain, one_of, shorten
 from .._huggingface import is_hugging_face, not_a_model, opened
-from ..model_spec import ModelPositions, PositionTable, find_positions, kinds_of, token_embeddings
+from ..model_spec import (
+    ModelPositions,
+    PositionTable,
+    find_positions,
+    kinds_of,
+    position_lookups,
+    token_embeddings,
+)
 from ..sinusoid import USUAL_BASE, Convention, check_length, resolve_convention
-from .formula import Formula
-from .held import held_by, holds
-from .kept import Kept
-from .lengthen import lengthen
-from .report import DROWNED, SinusoidalPositions, Written
-from .verify import largest_difference
+from .changes import Changes, lengthen
+from .report import LARGEST_SPREAD, SinusoidalPositions
+from .table_contents import Formula, table_content
 
-# The attribute of a model's configuration that says what was done to it; it is saved with the model.
+# The attribute of a model's configuration that records the formula; it is saved with the model.
 CONFIG_KEY = "sinusoidal_positions"
 
-# Tables of 512 and more rows are mostly read in short rows, by models that are not causal. Causal ones see the order of
-# short rows by their mask alone, and are trained on rows as long as the table.
+# Models that are not causal mostly read short rows of their table of 512 and more. Causal ones see the order of short
+# rows by their mask alone, and are trained on rows as long as the table.
 _LARGEST_BASE = 30
 
 
@@ -47,7 +51,7 @@ def use_sinusoidal_positions(
 
     For training from scratch: the model then adds them to the token embeddings of the current step, on its device, in
     one process or many. A saved checkpoint loads in the stock class, without this package, with the same outputs. After
-    `from_pretrained` the rows are trainable again: call this once more, which changes no number and freezes them.
+    `from_pretrained` the rows are trainable again: another call freezes them and changes no number.
 
     Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71; beside them tokens
     are learned late or never. The recipe `"matched"` therefore chooses
@@ -56,21 +60,21 @@ def use_sinusoidal_positions(
       rows are mostly much shorter than its table): with 10000, most columns hardly change within a row of text;
     - a factor for the token embeddings: the largest power of two that keeps their standard deviation within
       1 / sqrt(D), and at least 1. Small embeddings grow quickly in training, and frozen positions could not follow.
-      Embeddings that are frozen, or belong to a model whose positions were trained, are left alone;
+      Embeddings that are frozen, or belong to a model whose positions were trained, are not changed;
     - a scale for the sinusoids: the power of two nearest to the size of the token embeddings. A power of two changes no
       digit, so every row stays exact.
 
-    In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are left alone and
-    the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
+    In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are not changed
+    and the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
     positions, and a warning names `freeze=False`.
 
-    The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and leaves token
-    embeddings alone. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
+    The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and does not change
+    token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
     with defaults keeps the sinusoids that are recorded there.
 
-    Row r holds position `r - first_row + convention.first_position`; rows before the first, which only padding reads,
-    are zero. The tables and their first rows are found by running the model on a few tokens. Call it before the model
-    is wrapped for several processes, and before the optimizer is made.
+    Row r contains position `r - first_row + convention.first_position`; rows before the first, which only padding
+    reads, are zero. The tables and their first rows are found by running the model on a few tokens. Call it before the
+    model is wrapped for several processes, and before the optimizer is made.
 
     Args:
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
@@ -78,24 +82,24 @@ def use_sinusoidal_positions(
         recipe (`"matched"` or `"paper"`, *optional*, defaults to `"matched"`): see above.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
         base (number, *optional*): see `sinusoidal_encoding`; by default, the recipe's.
-        freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. `False` makes them a start that
-            is trained further.
-        max_positions (`int`, *optional*): lengthens the tables, with the configuration and the model's buffers, so that
-            a row may have so many tokens. A second model is built for a moment to see what depends on the length. A
-            tokenizer's own limit stays in force: `tokenizer.model_max_length = max_positions`.
-        replace_trained (`bool`, *optional*, defaults to `False`): write over a table that was trained, too. The model
-            has to be trained anew then.
-        verify (`bool`, *optional*, defaults to `True`): run the model once more and compare what its tables return,
-            unpadded and padded on either side, with `sinusoidal_encoding`.
+        freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. With `False` they are initial
+            values that are trained further.
+        max_positions (`int`, *optional*): lengthen the tables, the configuration and the model's buffers, for rows of
+            this many tokens. A second model is built temporarily to find what depends on the length. The tokenizer has
+            a limit of its own: `tokenizer.model_max_length = max_positions`.
+        replace_trained (`bool`, *optional*, defaults to `False`): overwrite trained tables as well. The model then has
+            to be trained again.
+        verify (`bool`, *optional*, defaults to `True`): run the model once more and compare the values that its tables
+            return, unpadded and padded on either side, with `sinusoidal_encoding`.
 
     Returns:
         `SinusoidalPositions`, a report that prints well. Its `remove()` restores rows and configuration bit for bit,
         and divides the token embeddings by their factor again.
 
     Raises:
-        TypeError: if `model` is no Hugging Face model; the message shows the two lines for a module of your own.
+        TypeError: if `model` is not a Hugging Face model; the message shows the two lines for a module of your own.
         ValueError: if the model has no learned absolute positions (rotary, relative, alibi, none), has sinusoids of its
-            own (Marian, Pegasus), holds trained positions, cannot be lengthened, or the width does not suit the
+            own (Marian, Pegasus), has trained positions, cannot be lengthened, or the width does not suit the
             convention.
 
     Source:
@@ -122,10 +126,10 @@ def use_sinusoidal_positions(
     if max_positions is not None:
         max_positions = check_length(max_positions, "max_positions")
     model = _opened(model)
-    found = find_positions(model)
-    tables = tuple(table for table in found.tables if table.is_learned)
+    positions = find_positions(model)
+    tables = tuple(table for table in positions.tables if table.is_learned)
     if not tables:
-        raise ValueError(_no_table(model, found))
+        raise ValueError(_no_table(model, positions))
     for table in tables:
         chosen.check_fit(table.tensor.shape[1], base)
     tokens = _token_tables(model)
@@ -135,84 +139,49 @@ def use_sinusoidal_positions(
         formula, recipe = recorded, getattr(model.config, CONFIG_KEY).get("recipe", "paper")
     elif recipe == "matched":
         longest = max([max_positions or 0, *(table.max_length for table in tables)])
-        size = _size(model, tokens) or float(tables[0].tensor.detach().float().std())
-        formula, multiply = _matched(formula, found, longest, size)
+        size = _token_size(model, tokens) or float(tables[0].tensor.detach().float().std())
+        formula, multiply = _matched(formula, positions, longest, size)
         if recorded is not None or not any(each.requires_grad for each in tokens.values()):
             formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
-    were = [held_by(model, table, formula, recorded, replace_trained) for table in tables]
-    if not {"trained", "other sinusoids"}.isdisjoint(were):  # the tokens of a trained model are trained, too
+    contents = [table_content(model, table, formula, recorded, replace_trained) for table in tables]
+    if not {"trained", "other sinusoids"}.isdisjoint(contents):  # the tokens of a trained model are trained, too
         formula, multiply = replace(formula, scale=formula.scale / multiply), 1.0
-    kept = Kept(model)
+
+    changes = Changes(model)
     try:
         if max_positions is not None:
-            lengthen(model, found, tables, max_positions, kept)
+            lengthen(model, positions, tables, max_positions, changes)
         parameters = dict(model.named_parameters())
         for table in tables:
             parameter = parameters[table.name]
-            kept.write(parameter, rows_of(parameter, table.first_row, formula), freeze=freeze)
+            changes.write(parameter, formula.table(parameter, table.first_row), freeze=freeze)
         for name in tokens if multiply != 1 else ():
-            kept.multiply(parameters[name], multiply)
-        kept.set(model.config, CONFIG_KEY, _note(recipe, formula, factor * multiply, tables))
-        difference = largest_difference(model, tables, formula) if verify else None
+            changes.multiply(parameters[name], multiply)
+        changes.set(model.config, CONFIG_KEY, _record(recipe, formula, factor * multiply, tables))
+        difference = _largest_difference(model, tables, formula) if verify else None
     except BaseException:
-        kept.put_back()
+        changes.undo()
         raise
-    written = [
-        Written(
-            name=table.name,
-            counts=table.counts,
-            first_row=table.first_row,
-            rows=len(parameters[table.name]),
-            d_model=table.tensor.shape[1],
-            max_positions=len(parameters[table.name]) - table.first_row - table.ahead,
-            was=was,
-            left_padding_shifts=table.left_padding_shifts,
-        )
-        for table, was in zip(tables, were, strict=True)
-    ]
-    now = _size(model, tokens)
-    spread = float(parameters[tables[0].name].detach().float().std() / now) if now else None
-    if "random" in were and (remark := _remark(model, tables, recipe, freeze, spread)):
-        warnings.warn(remark, stacklevel=2)
-    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
-    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
-    return SinusoidalPositions(
-        model=type(model).__name__,
+    size = _token_size(model, tokens)
+    spread = float(parameters[tables[0].name].detach().float().std() / size) if size else None
+    if "random" in contents and (warning := _warning(model, tables, recipe, freeze, spread)):
+        warnings.warn(warning, stacklevel=2)
+    cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
+    return SinusoidalPositions.of(
+        model,
+        positions,
+        {table.name: (table, content) for table, content in zip(tables, contents, strict=True)},
+        formula,
         recipe=recipe,
-        convention=formula.convention,
-        base=formula.base,
-        scale=formula.scale,
-        frozen=tuple(each.name for each in tables) if freeze else (),
         token_factor=factor * multiply,
-        tables=tuple(written),
-        kept_positions=tuple(kind for kind in kinds_of(model, found.tables) if kind != "learned"),
-        not_reached=found.not_reached,
         largest_difference=difference,
-        takes_position_ids=found.takes_position_ids,
-        still_trained=tuple(
-            name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
-        ),
         spread=spread,
-        _kept=None if recorded is not None and all(was.endswith("sinusoids") for was in were) else kept,
+        _changes=None if cannot_undo else changes,
     )
 
 
-def rows_of(parameter: torch.Tensor, first_row: int, formula: Formula) -> torch.Tensor:
-    r"""Return the rows of a table: zeros before the first row, then the encoding of one position after the other.
-
-    Example:
-        >>> rows_of(torch.empty(3, 2), 1, Formula(Convention("vaswani")))
-        tensor([[0.0000, 0.0000],
-                [0.0000, 1.0000],
-                [0.8415, 0.5403]])
-    """
-    length, d_model = parameter.shape
-    rows = torch.zeros(length, d_model, dtype=parameter.dtype, device="cpu")
-    rows[first_row:] = formula.rows(torch.arange(length - first_row, device="cpu"), d_model, parameter.dtype)
-    return rows
-
-
 def _opened(model: Any) -> Any:
+    """Return the model without wrappers; raise if it is not a Hugging Face model."""
     inner = opened(model)
     if not isinstance(inner, nn.Module):
         rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
@@ -230,39 +199,68 @@ def _opened(model: Any) -> Any:
     return inner
 
 
-def _matched(formula: Formula, found: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
+def _no_table(model: Any, positions: ModelPositions) -> str:
+    """Return the message for a model without a learned position table."""
+    kinds = kinds_of(model, positions.tables)
+    name = type(model).__name__
+    leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
+    if "sinusoidal" in kinds:
+        tables = ", ".join(table.name for table in positions.tables) or "computed for each batch"
+        return explain(f"{name} has sinusoidal positions of its own already", got=tables, fix=leave)
+    if kinds:
+        words = " and ".join(kinds)
+        return explain(
+            f"{name} has {words} positions and no table of absolute ones; sinusoids would be added to its own",
+            got=f"{words} positions",
+            fix=leave,
+        )
+    if positions.not_reached:
+        return explain(
+            f"{name} does not read its positions one row a token, so sinusoids cannot be written into them",
+            got=", ".join(positions.not_reached),
+            fix=leave,
+        )
+    return explain(
+        f"{name} has no table of positions to write into",
+        got="no positions of its own",
+        fix="to add them to its inputs: collate = DataCollatorWithPositionalEncoding(tokenizer, "
+        "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)",
+    )
+
+
+# ----------------------------------------------------------------------------------------------- the recipe, the record
+
+
+def _matched(formula: Formula, positions: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
     """Return the formula with the recipe's base and scale, and the factor of token embeddings of that size."""
     base, convention, multiply = formula.base, formula.convention, 1.0
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
-        base = max(2.0, min(round(longest / math.pi), math.inf if found.is_causal else _LARGEST_BASE))
-    if any(table.counts == "decoder_input_ids" for table in found.tables):
+        base = max(2.0, min(round(longest / math.pi), math.inf if positions.is_causal else _LARGEST_BASE))
+    if any(table.counts == "decoder_input_ids" for table in positions.tables):
         size *= 1.75
     else:
-        multiply = max(1.0, 2.0 ** math.floor(math.log2(found.tables[0].tensor.shape[1] ** -0.5 / size)))
+        multiply = max(1.0, 2.0 ** math.floor(math.log2(positions.tables[0].tensor.shape[1] ** -0.5 / size)))
     # Sines and cosines have a root mean square of 1 / sqrt(2).
     return Formula(convention, base, 2.0 ** round(math.log2(size * multiply * math.sqrt(2)))), multiply
 
 
-def _remark(
-    model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
-) -> str | None:
-    """Return a warning where training is known to go worse than with learned positions, with the line that helps."""
-    name = type(model).__name__
-    if recipe == "paper" and spread is not None and spread > DROWNED:
-        return (
-            f"the positions written into {name} are {spread:.0f} times as large as its token embeddings, so that it "
-            "may learn late or nothing: use_sinusoidal_positions(model, recipe='matched')"
-        )
-    if freeze and any(table.counts == "decoder_input_ids" for table in tables):
-        return (
-            f"the positions written into {name} are frozen, and encoder-decoders learn to copy and align later with "
-            "frozen positions than with learned ones: use_sinusoidal_positions(model, freeze=False)"
-        )
-    return None
+def _token_tables(model: Any) -> dict[str, torch.Tensor]:
+    """Return the tables of token embeddings by name: one, or those of encoder and decoder."""
+    parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
+    weights = [token_embeddings(part) for part in parts if part is not None]
+    return {name: each for name, each in model.named_parameters() if any(each is weight for weight in weights)}
 
 
-def _note(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
-    """Return the record for a model's configuration, of values that JSON can hold."""
+def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
+    """Return the standard deviation of token embeddings as they are added to positions; 0 if it is not known."""
+    first = next(iter(tokens.values()), torch.zeros(1))
+    # BART's family may multiply embeddings by sqrt(D).
+    scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
+    return float(first.detach()[:4096].float().std(correction=0)) * scale
+
+
+def _record(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
+    """Return the record for a model's configuration, of JSON values."""
     return {
         "recipe": recipe,
         "convention": formula.convention.to_dict(),
@@ -274,56 +272,53 @@ def _note(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTa
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the formula that the configuration records, if the tables hold it, and the factor of token embeddings."""
-    noted: Any = getattr(model.config, CONFIG_KEY, None)
+    """Return the recorded formula, if the tables match it, and the factor of token embeddings."""
+    record: Any = getattr(model.config, CONFIG_KEY, None)
     try:
-        formula = Formula(Convention.from_dict(noted["convention"]), noted.get("base"), noted.get("scale", 1.0))
-        if all(holds(table.tensor[table.first_row :], formula) for table in tables):
-            return formula, float(noted.get("token_factor", 1.0))
+        formula = Formula(Convention.from_dict(record["convention"]), record.get("base"), record.get("scale", 1.0))
+        if all(formula.matches(table.tensor[table.first_row :]) for table in tables):
+            return formula, float(record.get("token_factor", 1.0))
     except (AttributeError, KeyError, TypeError, ValueError):
-        pass  # nothing is recorded, or nothing that can be read
+        pass  # no record, or none that can be read
     return None, 1.0
 
 
-def _token_tables(model: Any) -> dict[str, torch.Tensor]:
-    """Return the tables of token embeddings by name: one, or those of encoder and decoder."""
-    parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
-    found = [token_embeddings(part) for part in parts if part is not None]
-    return {name: each for name, each in model.named_parameters() if any(each is weight for weight in found)}
+# -------------------------------------------------------------------------------------------- verification and warnings
 
 
-def _size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
-    """Return the standard deviation of token embeddings as they are added to positions; 0 if it is not known."""
-    first = next(iter(tokens.values()), torch.zeros(1))
-    # BART's family may multiply embeddings by sqrt(D).
-    scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
-    return float(first.detach()[:4096].float().std(correction=0)) * scale
+def _largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> float:
+    """Run the model, compare the values that its tables return with `sinusoidal_encoding`, and return 0.0 or raise."""
+    first_rows = {table.name: table.first_row for table in tables}
+    differences: dict[str, float] = {}
+    for name, rows, values in position_lookups(model, first_rows):
+        exact = formula.rows(rows - first_rows[name], values.shape[-1], values.dtype)
+        exact[rows < first_rows[name]] = 0
+        differences[name] = max(differences.get(name, 0.0), float((values.cpu() - exact).abs().max()))
+    for name in first_rows:
+        if differences.get(name) != 0.0:
+            raise ValueError(
+                explain(
+                    f"{name} of {type(model).__name__} does not return what was written into it",
+                    got=f"a difference of {differences[name]:.3g}" if name in differences else "no lookup into it",
+                    fix="report it with the model's class; the model is as it was before the call",
+                )
+            )
+    return max(differences.values())
 
 
-def _no_table(model: Any, found: ModelPositions) -> str:
-    """Why a model cannot have sinusoids written into it, and what to do instead."""
-    kinds = kinds_of(model, found.tables)
+def _warning(
+    model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
+) -> str | None:
+    """Return a warning if training is known to be worse than with learned positions, with the line that helps."""
     name = type(model).__name__
-    leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) feeds it what it takes"
-    if "sinusoidal" in kinds:
-        tables = ", ".join(table.name for table in found.tables) or "computed for each batch"
-        return explain(f"{name} has sinusoidal positions of its own already", got=tables, fix=leave)
-    if kinds:
-        words = " and ".join(kinds)
-        return explain(
-            f"{name} has {words} positions and no table of absolute ones; sinusoids would come on top of its own",
-            got=f"{words} positions",
-            fix=leave,
+    if recipe == "paper" and spread is not None and spread > LARGEST_SPREAD:
+        return (
+            f"the positions written into {name} are {spread:.0f} times as large as its token embeddings, so that it "
+            "may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
         )
-    if found.not_reached:
-        return explain(
-            f"{name} does not read its positions one row a token, so sinusoids cannot be written into them",
-            got=", ".join(found.not_reached),
-            fix=leave,
+    if freeze and any(table.counts == "decoder_input_ids" for table in tables):
+        return (
+            f"the positions written into {name} are frozen, and encoder-decoders learn to copy and align later with "
+            "frozen positions than with learned ones: use_sinusoidal_positions(model, freeze=False)"
         )
-    return explain(
-        f"{name} has no table of positions to write into",
-        got="no positions of its own",
-        fix="to add them to what it is fed: collate = DataCollatorWithPositionalEncoding(tokenizer, "
-        "embedding=model.get_input_embeddings()), and inputs_embeds from collate.embed(batch)",
-    )
+    return None

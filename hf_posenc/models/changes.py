@@ -1,0 +1,188 @@
+"""Reversible changes to a model: attributes, weights, and the length of position tables.
+
+The changes are chosen elsewhere. Whatever depends on the length besides the tables is found by building a second model.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._explain import explain
+from .._huggingface import LENGTH_KEYS, configurations
+from ..model_spec import ModelPositions, PositionTable
+
+_MISSING = object()
+
+
+class Changes:
+    """Changes to a model, recorded so that `undo` can restore it bit for bit."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._before: list[tuple[str, Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute of a module or a configuration: a number, a parameter, a buffer."""
+        self._before.append(("attribute", owner, name, getattr(owner, name, _MISSING)))
+        _set(owner, name, value)
+
+    def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
+        """Write numbers into a parameter in place; freeze it, or make it trainable."""
+        self._before.append(("numbers", parameter, "", (parameter.detach().clone(), parameter.requires_grad)))
+        with torch.no_grad():
+            parameter.copy_(rows)
+        parameter.requires_grad_(not freeze)
+        parameter.grad = None
+
+    def multiply(self, parameter: torch.Tensor, factor: float) -> None:
+        """Multiply a parameter in place; undone by a division, so that a trained table stays trained."""
+        self._before.append(("factor", parameter, "", factor))
+        with torch.no_grad():
+            parameter.mul_(factor)
+
+    def undo(self) -> bool:
+        """Undo every change, on the device and in the dtype that the model has now; return False if there was none.
+
+        Raises:
+            RuntimeError: if a table is not in the model any more, because it was lengthened since.
+        """
+        had_any = bool(self._before)
+        there = {id(parameter) for parameter in self._model.parameters()}
+        if any(change == "numbers" and id(owner) not in there for change, owner, _, _ in self._before):
+            raise RuntimeError(
+                explain(
+                    "the model has other tables now than those that were written",
+                    got="a table that was lengthened or exchanged since",
+                    fix="build or load the model again",
+                )
+            )
+        while self._before:
+            change, owner, name, before = self._before.pop()
+            if change == "attribute":
+                if isinstance(before, torch.Tensor):
+                    now = getattr(owner, name)
+                    before.data = before.data.to(now.device, now.dtype)
+                _set(owner, name, before)
+                continue
+            with torch.no_grad():
+                if change == "factor":
+                    owner.div_(before)
+                    continue
+                numbers, requires_grad = before
+                owner.copy_(numbers)
+            owner.requires_grad_(requires_grad)
+        return had_any
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Set or delete an attribute; a buffer stays persistent or not."""
+    if value is _MISSING:
+        delattr(owner, name)
+    elif isinstance(owner, nn.Module) and name in owner._buffers:
+        owner._buffers[name] = value
+    else:
+        setattr(owner, name, value)
+
+
+def lengthen(
+    model: Any, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int, changes: Changes
+) -> None:
+    r"""Give every table rows for at least `max_positions` tokens; the new rows come from a newly built model.
+
+    Args:
+        model (`PreTrainedModel`): without wrappers.
+        positions (`ModelPositions`): its positions; tables that tokens do not reach may be lengthened too (LUKE's
+            entities).
+        tables (`tuple` of `PositionTable`): its learned tables.
+        max_positions (`int`): number of tokens that a row may have afterwards.
+        changes (`Changes`): records the changes.
+
+    Raises:
+        ValueError: if a table is already longer, or the model's configuration cannot express the new length.
+    """
+    shortest = min(tables, key=lambda table: table.max_length)
+    if max_positions < shortest.max_length:
+        raise ValueError(
+            explain(
+                "max_positions lengthens a table, and this one is longer",
+                got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
+                fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
+            )
+        )
+    if max_positions == shortest.max_length:
+        return
+    new_values = _new_lengths(model.config, tables, max_positions)
+    longer = copy.deepcopy(model.config)
+    for config, original in zip(configurations(longer), configurations(model.config), strict=True):
+        for key, value in new_values.get(id(original), {}).items():
+            setattr(config, key, value)
+    with torch.random.fork_rng([]):
+        twin = type(model)(longer)
+    _check_twin(model, twin, positions, tables, max_positions)
+    for config in configurations(model.config):
+        for key, value in new_values.get(id(config), {}).items():
+            changes.set(config, key, value)
+    _copy_lengths(model, twin, changes)
+
+
+def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
+    """Return the new values of configuration keys that express the length of a table, by identity of configuration."""
+    changes: dict[int, dict[str, int]] = {}
+    for each in configurations(config):
+        for key in LENGTH_KEYS:
+            value = vars(each).get(key)
+            lengths = [table.max_length for table in tables if value in (table.max_length, len(table.tensor))]
+            if lengths and min(lengths) < max_positions:
+                changes.setdefault(id(each), {})[key] = value + max_positions - min(lengths)
+    return changes
+
+
+def _check_twin(
+    model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
+) -> None:
+    """Raise unless the twin differs in the length of position tables alone; otherwise a saved model could not load."""
+    wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
+    there = {name: parameter.shape for name, parameter in twin.named_parameters()}
+    for table in tables:
+        rows, width = table.tensor.shape
+        rows += max(0, max_positions - table.max_length)
+        # The same key may be the length of another table, which reads more rows than this one.
+        wanted[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
+    for name, shape in wanted.items():
+        if there.get(name) != shape:
+            raise ValueError(
+                explain(
+                    f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
+                    got=f"{name} would be {tuple(there.get(name, ()))}, and {tuple(shape)} is needed",
+                    fix=f"build the model with {max_positions} positions from the start",
+                )
+            )
+
+
+def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
+    """Copy longer parameters, longer buffers and integer attributes from the twin."""
+    twins = dict(twin.named_modules())
+    longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
+    for path, module in model.named_modules():
+        other = twins[path]
+        for name, parameter in list(module._parameters.items()):
+            source = other._parameters.get(name)
+            if parameter is None or source is None or parameter.shape == source.shape:
+                continue
+            if id(parameter) not in longer:
+                rows = source.detach().to(parameter.device, parameter.dtype, copy=True)
+                rows[: len(parameter)] = parameter.detach()
+                longer[id(parameter)] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
+            changes.set(module, name, longer[id(parameter)])
+        for name, buffer in list(module._buffers.items()):
+            new_buffer = other._buffers.get(name)
+            if buffer is not None and new_buffer is not None and buffer.shape != new_buffer.shape:
+                changes.set(module, name, new_buffer.to(buffer.device, buffer.dtype))
+        for name, value in list(vars(module).items()):
+            new_value = vars(other).get(name)
+            if type(value) is int and type(new_value) is int and value != new_value:
+                changes.set(module, name, new_value)

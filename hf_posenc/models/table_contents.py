@@ -1,0 +1,238 @@
+"""The contents of a position table before it is overwritten: random rows, sinusoids, or trained rows.
+
+Decided by the numbers alone, because a name or path does not show whether a table was trained.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._explain import explain
+from ..model_spec import PositionTable
+from ..sinusoid import Convention, identify, sinusoidal_encoding
+
+# Distance from independently drawn rows, in standard errors, from which rows count as trained.
+_THRESHOLD = 6.0
+_SIGNS = {
+    "neighbours": "neighbouring rows with a mean cosine of {:.2f}, 0.00 before training",
+    "direction": "rows with a mean cosine of {:.2f} to each other, 0.00 before training",
+    "length": "rows {:.2g} times as long as those after them, as long before training",
+}
+
+
+@dataclass(frozen=True)
+class Formula:
+    r"""Convention, base and scale of the sinusoids in a table.
+
+    Args:
+        convention (`Convention`): layout and spacing.
+        base (number, *optional*, defaults to 10000): as in `sinusoidal_encoding`.
+        scale (`float`, *optional*, defaults to 1): factor of every row; exact if it is a power of two.
+
+    Example:
+        >>> str(Formula(Convention("vaswani"), 100, 0.125))
+        'vaswani, base 100, times 0.125'
+    """
+
+    convention: Convention
+    base: float | None = None
+    scale: float = 1.0
+
+    def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
+        r"""Return the rows of tokens at the given distances from the first token.
+
+        Args:
+            steps (`torch.Tensor` `(...)` int64): 0 is the first token.
+            d_model (`int`): width D.
+            dtype (`torch.dtype`): of the result.
+
+        Returns:
+            `torch.Tensor` `(..., D)` on the device of `steps`.
+        """
+        positions = steps + self.convention.first_position
+        rows = sinusoidal_encoding(positions, d_model, convention=self.convention, base=self.base, dtype=dtype)
+        return rows * self.scale
+
+    def table(self, like: torch.Tensor, first_row: int) -> torch.Tensor:
+        r"""Return a whole table: zeros before the first row, then the encoding of one position after the other.
+
+        Args:
+            like (`torch.Tensor` `(rows, D)`): a tensor of the same shape and dtype.
+            first_row (`int`): the row of the first token.
+
+        Returns:
+            `torch.Tensor` `(rows, D)` on the CPU.
+
+        Example:
+            >>> Formula(Convention("vaswani")).table(torch.empty(3, 2), first_row=1)
+            tensor([[0.0000, 0.0000],
+                    [0.0000, 1.0000],
+                    [0.8415, 0.5403]])
+        """
+        rows = torch.zeros(like.shape, dtype=like.dtype, device="cpu")
+        rows[first_row:] = self.rows(torch.arange(len(rows) - first_row, device="cpu"), rows.shape[1], rows.dtype)
+        return rows
+
+    def matches(self, rows: torch.Tensor) -> bool:
+        r"""Return True if rows are the encoding of positions in order, rounded once, or again to half precision.
+
+        Args:
+            rows (`torch.Tensor` `(N, D)`, floating): from the first token's row on.
+
+        Example:
+            >>> Formula(Convention("vaswani")).matches(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]))
+            True
+        """
+        if not self.convention.fits(rows.shape[1]):
+            return False
+        rows = rows.detach().cpu()
+        steps = torch.arange(len(rows), device="cpu")
+        for rounded in (rows.dtype, torch.bfloat16, torch.float16, torch.float32):
+            # The first rows alone before all 8,192 of a table.
+            if all(
+                torch.equal(rows[: len(part)], self.rows(part, rows.shape[1], rounded).to(rows.dtype))
+                for part in (steps[:4], steps)
+            ):
+                return True
+        return False
+
+    def __str__(self) -> str:
+        bases = self.convention.bases
+        if bases is not None and len(bases) > 8:
+            words = f"{len(bases)} fixed bases, {min(bases):g} to {max(bases):g} positions a turn"
+        else:
+            words = self.convention.name + (f", base {self.base:g}" if self.base is not None else "")
+        return words + (f", times {self.scale:g}" if self.scale != 1 else "")
+
+
+def table_content(
+    model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
+) -> str:
+    r"""Return the content of a table in a word; raise if it must not be overwritten.
+
+    Args:
+        model (`nn.Module`): the model of the table.
+        table (`PositionTable`): before anything is written.
+        chosen (`Formula`), recorded (`Formula`, *optional*): the formula to write, and that of an earlier call.
+        replace_trained (`bool`): True if any content may be overwritten.
+
+    Returns:
+        "random", "trained", or the formula of its sinusoids.
+
+    Raises:
+        ValueError: if it was trained, or contains sinusoids of another origin, and must not be overwritten.
+    """
+    rows = table.tensor[table.first_row :]
+    # First of all, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
+    for formula in (chosen, recorded):
+        if formula is not None and formula.matches(rows):
+            return f"{formula} sinusoids"
+    if not looks_trained(rows) or not (sign := looks_trained(rows, _freshly_drawn(model, table))):
+        return "random"
+    identified = identify(rows)
+    if identified.is_sinusoidal and not replace_trained:
+        convention = ", ".join(identified.presets) or "an unknown convention"
+        raise ValueError(
+            explain(
+                f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula",
+                got=f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}",
+                fix="the convention of the table, or replace_trained=True to train from scratch",
+            )
+        )
+    if not replace_trained:
+        raise ValueError(
+            explain(
+                f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
+                got=sign,
+                fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
+            )
+        )
+    return "other sinusoids" if identified.is_sinusoidal else "trained"
+
+
+def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
+    r"""Return the clearest sign that rows were trained, in words; an empty string if they look freshly drawn.
+
+    Args:
+        rows (`torch.Tensor` `(N, D)`, floating): of positions in order; rows of zeros do not count.
+        drawn (`torch.Tensor` `(N, D)`, *optional*): rows drawn by the model's own initialiser. A sign that these show
+            too, as when all numbers are positive, counts only if it is twice as clear in `rows`, because one draw
+            differs from the next.
+
+    Returns:
+        `str`.
+
+    Example:
+        >>> fresh = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
+        >>> looks_trained(fresh)
+        ''
+        >>> fresh[:32] *= 52
+        >>> looks_trained(fresh)
+        'the first 32 of 512: rows 53 times as long as those after them, as long before training'
+    """
+    expected = {} if drawn is None else _signs_of_training(drawn)
+    clear = {
+        sign: (distance - (2 * usual if (usual := expected.get(sign, (0.0, 0.0))[1]) > _THRESHOLD else 0.0), value)
+        for sign, (value, distance) in _signs_of_training(rows).items()
+    }
+    if not clear or max(clear.values())[0] <= _THRESHOLD:
+        return ""
+    (kind, first), (_, value) = max(clear.items(), key=lambda sign: sign[1])
+    return f"the first {first} of {len(rows)}: {_SIGNS[kind].format(value)}"
+
+
+def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
+    r"""Measure the distance of rows from independently drawn ones, for the first row, the first 2, 4, 8, ... and all.
+
+    Training makes neighbouring rows similar, moves rows in one direction, and changes their length. It changes only the
+    rows that are read: trained on short texts, a long table stays as it was drawn except for the first rows.
+
+    Args:
+        rows (`torch.Tensor` `(N, D)`, floating): as in `looks_trained`.
+
+    Returns:
+        `dict` from the kind of sign and the number of first rows to the measured value and its distance in standard
+        errors: the square root of twice its log-likelihood ratio, so that 6 is beyond chance at any size.
+
+    Example:
+        >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+        >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbours"]
+        [(('neighbours', 2), 1.0), (('neighbours', 3), 0.5)]
+    """
+    wide = rows.detach().double().cpu()
+    norms = wide.norm(dim=1)
+    unit, squares = wide[norms > 0] / norms[norms > 0, None], norms[norms > 0] ** 2
+    count, d_model = unit.shape
+    signs: dict[tuple[str, int], tuple[float, float]] = {}
+    for first in sorted({min(2**power, count) for power in range(count.bit_length() + 1)} - {0}):
+        if first > 1:
+            cosine = float((unit[1:first] * unit[: first - 1]).sum(dim=1).mean())
+            signs["neighbours", first] = cosine, abs(cosine) * math.sqrt((first - 1) * d_model)
+            spread = float((unit[:first].sum(dim=0) ** 2).sum()) / first  # 1 for independent rows
+            surprise = d_model * (spread - 1 - math.log(spread)) if spread > 1 else 0.0
+            signs["direction", first] = (spread - 1) / (first - 1), math.sqrt(surprise)
+        if first < count:
+            before, after = float(squares[:first].mean()), float(squares[first:].mean())
+            both = float(squares.mean())
+            surprise = first * math.log(both / before) + (count - first) * math.log(both / after)
+            signs["length", first] = math.sqrt(before / after), math.sqrt(max(d_model * surprise, 0.0))
+    return signs
+
+
+def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
+    """Return new rows from the model's own initialiser; `None` if the table is not an `nn.Embedding`."""
+    if not isinstance(table.module, nn.Embedding):
+        return None
+    with torch.random.fork_rng([]), torch.no_grad():
+        fresh = copy.deepcopy(table.module).cpu()
+        fresh.reset_parameters()
+        # In an encoder-decoder of two models, the innermost one initialises the table.
+        owners: list[Any] = [each for each in model.modules() if hasattr(each, "_init_weights")]
+        next(each for each in reversed(owners) if table.module in set(each.modules()))._init_weights(fresh)
+    return fresh.weight[table.first_row :]
