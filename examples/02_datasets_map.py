@@ -1,7 +1,7 @@
-"""One collator, two sockets: `datasets.map` tokenises with it once, a `DataLoader` pads with it at every step.
+"""Use one collator twice: `datasets.map` tokenizes with it once, and a `DataLoader` pads with it at every step.
 
 Run it with `python examples/02_datasets_map.py`. It downloads nothing: the texts are the docstrings of the standard
-library, and the tokenizer is a byte-pair encoding trained on them.
+library, and the tokenizer is a BPE trained on them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def main() -> None:
     dataset = Dataset.from_dict({"text": texts, "label": [len(text) > 80 for text in texts]})
     collate = DataCollatorWithPositionalEncoding(tokenizer, pad_to_multiple_of=8, return_overflowing_tokens=True)
 
-    # A mapping of columns in, a mapping of columns out: no padding yet, so nothing is stored twice. A text of more than
-    # 64 tokens continues in further rows, and the label is repeated in them.
+    # Columns in, columns out: no padding is stored. A text of more than 64 tokens continues in further rows, and its
+    # label is repeated in them.
     began = time.perf_counter()
     rows = dataset.map(collate, batched=True, num_proc=2, remove_columns="text")
     print(f"{len(dataset)} texts became {len(rows)} rows in {time.perf_counter() - began:.1f} s")
     print("columns:", ", ".join(rows.column_names))
 
-    # The same object is the collate_fn: rows in, one padded batch out. with_format("numpy") spares a detour over lists.
+    # The same object is the collate_fn: rows in, one padded batch out. with_format("numpy") avoids a detour over lists.
     loader = DataLoader(rows.with_format("numpy"), batch_size=32, shuffle=True, collate_fn=collate, num_workers=2)
     real = total = 0
     for batch in loader:
@@ -39,8 +39,7 @@ def main() -> None:
     print(f"{len(loader)} batches, {real:,} tokens, {1 - real / total:.0%} padding")
     print(f"none lost: the length column says {sum(rows['length']):,}")
 
-    # Vectors come last, on the model's device, from the weights of this moment: nothing of that size crossed a worker's
-    # pipe.
+    # Embeddings are made last, on the model's device and from the current weights, so that workers send only ids.
     device = "cuda" if torch.cuda.is_available() else "cpu"
     embedding = torch.nn.Embedding(len(tokenizer), 128, device=device)
     vectors = collate.replace(embedding=embedding).embed(batch)["inputs_embeds"]

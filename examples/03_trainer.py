@@ -1,9 +1,8 @@
-"""Word order, learnt through `transformers.Trainer`: a small transformer from scratch, with positions and without.
+"""Train a small transformer on word order with `transformers.Trainer`, with positions and without.
 
-The task cannot be solved without order. Each real sentence is there twice, as it was written and with its words turned
-round, as in "I ride bike" and "bike ride I"; the model says which of the two it sees. Both have the very same tokens,
-so that a model without positions, which sees a bag of tokens, can do no better than to guess. A model with positions
-has an easy task: it needs to find out how sentences begin and end.
+The task needs word order. The data contain each sentence twice, as written and with its words reversed ("I ride bike",
+"bike ride I"), and the model classifies which of the two it reads. Both have the same tokens, so a model without
+positions can only guess. A model with positions has an easy task: it learns how sentences begin and end.
 
 Run it with `python examples/03_trainer.py`. It downloads nothing: the sentences are from the docstrings of the standard
 library, and the tokenizer is trained on them.
@@ -30,12 +29,12 @@ TRAINING, HELD_OUT = 2000, 500  # sentences, each in both orders
 
 
 class OrderModel(nn.Module):
-    """Embedding, `nn.TransformerEncoder`, mean over the real tokens, two classes."""
+    """A classifier: embedding, `nn.TransformerEncoder`, mean over the real tokens, two classes."""
 
     def __init__(self, vocab_size: int, *, positions: bool, d_model: int = 64) -> None:
         super().__init__()
         table = nn.Embedding(vocab_size, d_model)
-        nn.init.normal_(table.weight, std=d_model**-0.5)  # times √d: entries as large as those of the encoding
+        nn.init.normal_(table.weight, std=d_model**-0.5)  # times √d, as large as the positions
         self.scale = math.sqrt(d_model)
         self.embedding = PositionalEmbedding(table, scale="sqrt_d") if positions else table
         layer = nn.TransformerEncoderLayer(
@@ -65,7 +64,7 @@ class OrderModel(nn.Module):
 
 
 def sentences() -> list[list[str]]:
-    """Sentences of 5 to 20 plain words, commas and full stops, each once, in an order of chance."""
+    """Return sentences of 5 to 20 plain words, commas and full stops, each once, in random order."""
     found: dict[str, list[str]] = {}
     for text in standard_library_docstrings():
         for paragraph in re.split(r"\n\s*\n", text):
@@ -79,7 +78,7 @@ def sentences() -> list[list[str]]:
 
 
 def both_orders(chosen: list[list[str]]) -> Dataset:
-    """Two rows for each sentence: as written (label 1), and turned round (label 0)."""
+    """Return two rows for each sentence: as written (label 1) and reversed (label 0)."""
     rows = [(words[::step], label) for words in chosen for step, label in ((1, 1), (-1, 0))]
     return Dataset.from_dict({"text": [" ".join(words) for words, _ in rows], "label": [label for _, label in rows]})
 
@@ -87,7 +86,7 @@ def both_orders(chosen: list[list[str]]) -> Dataset:
 def accuracy_of(
     model: OrderModel, collate: DataCollatorWithPositionalEncoding, train: Dataset, held_out: Dataset
 ) -> float:
-    """Train for one epoch, then the share of the held-out rows that the model gets right."""
+    """Train for one epoch and return the accuracy on the held-out rows."""
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
             folder,
@@ -98,7 +97,7 @@ def accuracy_of(
             lr_scheduler_type="cosine",
             warmup_steps=20,
             seed=SEED,
-            remove_unused_columns=False,  # the collator reads 'text', which no model's forward names
+            remove_unused_columns=False,  # keeps the column 'text', which the collator reads
             dataloader_pin_memory=torch.cuda.is_available(),
             report_to="none",
             save_strategy="no",
@@ -107,21 +106,21 @@ def accuracy_of(
         )
         trainer = Trainer(model, args, train_dataset=train, data_collator=collate, processing_class=collate)
         trainer.train()
-        told = trainer.predict(held_out)
-    return float(np.mean(told.predictions.argmax(axis=-1) == told.label_ids))
+        output = trainer.predict(held_out)
+    return float(np.mean(output.predictions.argmax(axis=-1) == output.label_ids))
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
+    torch.set_num_threads(1)  # more threads do not make a model this small faster
     chosen = sentences()[: TRAINING + HELD_OUT]
     held_out, train = both_orders(chosen[:HELD_OUT]), both_orders(chosen[HELD_OUT:])
-    # byte_level=False: every word carries the space before it, the first one too, so that order changes no token.
+    # byte_level=False: every word includes the space before it, the first one too, so that order changes no token.
     tokenizer: PreTrainedTokenizerFast = train_bpe(train["text"], vocab_size=2000, byte_level=False, progress=False)
-    collate = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False)  # the whole sentence may be seen
+    collate = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False)  # attend to the whole sentence
 
     bags = [sorted(ids) for ids in tokenizer(list(held_out["text"]))["input_ids"]]
     print("as written: ", held_out["text"][0])
-    print("turned round:", held_out["text"][1])
+    print("reversed:   ", held_out["text"][1])
     print(f"both orders have the same tokens: {bags[0::2] == bags[1::2]} (in all {HELD_OUT} held-out sentences)")
 
     for positions in (True, False):

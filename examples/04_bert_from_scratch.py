@@ -1,21 +1,21 @@
-"""A small BERT from scratch, four times: with sinusoidal positions (two recipes), with learned ones, and with none.
+"""Train a small BERT from scratch four times: sinusoidal positions (two recipes), learned positions, no positions.
 
-All four are drawn as Hugging Face draws them, from one seed, read the same pieces of text in the same order, for masked
-language modelling, and are evaluated on the same held-out texts under the same masks. The vocabulary has 400 entries,
-so most words are several tokens, and the neighbours of a masked token say much about it to a model that reads order. A
-model without positions sees a bag of tokens: in the end the tokens of every row are shuffled, and its loss is the same.
+All four start from Hugging Face's initialisation with one seed, read the same texts in the same order for masked
+language modelling, and are evaluated on the same held-out texts with the same masks. The vocabulary has 400 entries, so
+most words are several tokens, and a model that uses order learns much about a masked token from its neighbours. A model
+without positions sees a bag of tokens: shuffling the tokens of every row at the end does not change its loss.
 
 "sinusoidal" is the default of `use_sinusoidal_positions`: a base of 10, so that every column changes within rows of 32
 tokens, token embeddings multiplied by 4, and sinusoids as large as they are. "paper" is `recipe="paper"`: base 10000,
-and sinusoids that are 29 times as large as the token embeddings, of which the call warns.
+and sinusoids that are 29 times as large as the token embeddings, so the call warns.
 
 Held-out losses after 2,000 steps, in nats: sinusoidal 2.83, learned 4.34, none 4.43, paper 4.93; the frequencies of the
 tokens alone give 4.95. In so few steps learned positions are hardly used, and the paper's rows drown the tokens.
-`bert_from_scratch.png` shows how the four get there.
+`bert_from_scratch.png` shows the four curves.
 
 Run it with `python examples/04_bert_from_scratch.py`: about nine minutes on one CPU core. `--short` trains for a
-twentieth of the steps, too few for a difference, and draws into the current folder. It downloads nothing: the texts are
-the docstrings of the standard library, and the tokenizer is trained on them.
+twentieth of the steps, too few for clear differences, and draws into the current folder. It downloads nothing: the
+texts are the docstrings of the standard library, and the tokenizer is trained on them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SPECIAL_TOKENS = {
 
 
 def new_model(kind: str, tokenizer: PreTrainedTokenizerFast) -> BertForMaskedLM:
-    """A BERT of 0.5 million weights, drawn anew but the same for every kind: only its positions differ."""
+    """Return a new BERT of 0.5 million weights; for every kind the same but for its positions."""
     set_seed(SEED)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -75,7 +75,7 @@ def new_model(kind: str, tokenizer: PreTrainedTokenizerFast) -> BertForMaskedLM:
         num_attention_heads=4,
         intermediate_size=4 * D_MODEL,
         max_position_embeddings=MAX_LENGTH,
-        hidden_dropout_prob=0.0,  # fewer than two epochs: little to learn by heart
+        hidden_dropout_prob=0.0,  # fewer than two epochs: little to memorise
         attention_probs_dropout_prob=0.0,
         pad_token_id=tokenizer.pad_token_id,
     )
@@ -90,7 +90,7 @@ def new_model(kind: str, tokenizer: PreTrainedTokenizerFast) -> BertForMaskedLM:
 
 
 class MaskedTrainer(Trainer):
-    """Trains with new masks in every batch, and evaluates with the same ones every time."""
+    """A `Trainer` with new random masks in every batch, and fixed masks for evaluation."""
 
     shuffled = False
 
@@ -105,9 +105,9 @@ class MaskedTrainer(Trainer):
 
 
 def shuffle(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The real tokens of every row in an order of chance, each with its label."""
+    """Shuffle the real tokens of every row, with their labels."""
     keys = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(SEED))  # (B, T)
-    order = (keys + 2 * (1 - batch["attention_mask"])).argsort(dim=1)  # padding stays behind
+    order = (keys + 2 * (1 - batch["attention_mask"])).argsort(dim=1)  # padding stays last
     return batch | {name: batch[name].gather(1, order) for name in ("input_ids", "labels")}
 
 
@@ -118,7 +118,7 @@ def curve_of(
     held_out: Dataset,
     steps: int,
 ) -> tuple[list[tuple[int, float]], float]:
-    """The held-out loss as (step, loss) while the model trains, and in the end with every row's tokens shuffled."""
+    """Train; return the held-out losses as (step, loss), and the final loss on shuffled tokens."""
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
             folder,
@@ -154,23 +154,23 @@ def curve_of(
 
 
 def frequency_loss(train: Dataset, held_out: Dataset, special: list[int]) -> float:
-    """What a model reaches that knows how frequent each token is, and nothing else."""
+    """Return the held-out loss of predicting every token by its frequency in the training texts."""
     seen = Counter(token for row in train["input_ids"] for token in row if token not in special)
-    asked = [token for row in held_out["input_ids"] for token in row if token not in special]
-    return -sum(math.log(max(seen[token], 1) / seen.total()) for token in asked) / len(asked)
+    tokens = [token for row in held_out["input_ids"] for token in row if token not in special]
+    return -sum(math.log(max(seen[token], 1) / seen.total()) for token in tokens) / len(tokens)
 
 
 def draw(curves: dict[str, list[tuple[int, float]]], frequencies: float, path: Path) -> None:
-    """The curves in one picture."""
+    """Draw the curves into one picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.axhline(frequencies, color="#BBBBBB", linewidth=1, label="token frequencies alone")
-    # The colours are from Okabe and Ito 2008, "Color Universal Design"; in print the markers tell the lines apart.
+    # Colours from Okabe and Ito 2008, "Color Universal Design"; the markers distinguish the lines in print.
     looks = zip(("#0072B2", "#56B4E9", "#D55E00", "#6A6A6A"), "oDs^", strict=True)
     for (kind, curve), (colour, marker) in zip(curves.items(), looks, strict=True):
-        steps, losses = zip(*curve[1:], strict=True)  # without the first: the loss of chance would squash the rest
+        steps, losses = zip(*curve[1:], strict=True)  # without the untrained model, whose loss would compress the rest
         axes.plot(steps, losses, color=colour, marker=marker, markersize=4, label=KINDS[kind])
     axes.set_xlabel("training step")
     axes.set_ylabel("held-out loss of masked tokens, nats")
@@ -180,7 +180,7 @@ def draw(curves: dict[str, list[tuple[int, float]]], frequencies: float, path: P
 
 
 def main(short: bool) -> None:
-    torch.set_num_threads(1)  # a model this small gains little from more, and loses much where cores are busy
+    torch.set_num_threads(1)  # more threads hardly make a model this small faster
     steps = STEPS // 20 if short else STEPS
     texts = standard_library_docstrings()
     random.Random(SEED).shuffle(texts)
@@ -214,5 +214,5 @@ def main(short: bool) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="a twentieth of the training: shows how it starts")
+    parser.add_argument("--short", action="store_true", help="train for a twentieth of the steps")
     main(parser.parse_args().short)

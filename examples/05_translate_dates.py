@@ -1,12 +1,12 @@
-"""Dates in words and figures brought into ISO form, "the third of May 1998" to 1998-05-03, through `Seq2SeqTrainer`.
+"""Translate dates into ISO form with `Seq2SeqTrainer`: "the third of May 1998" to 1998-05-03.
 
-A small encoder-decoder from scratch, of BART's architecture, reads nineteen spellings of a date and writes one.
-Nothing but order tells 12. 11. 2010 from 11. 12. 2010, and nothing but sinusoids tells the encoder of order:
-`use_sinusoidal_positions` writes them into the tables of encoder and decoder, and freezes them. What counts is exact
-match, of every character that `generate` writes, on dates that training never saw in any spelling.
+A small BART, trained from scratch, reads nineteen spellings of a date and writes one. Only order distinguishes 12. 11.
+2010 from 11. 12. 2010, and the model's only positions are sinusoids: `use_sinusoidal_positions` writes them into the
+tables of encoder and decoder, and freezes them. The score is the exact match of all characters that `generate` writes,
+on dates that are in no spelling part of the training data.
 
-Run it with `python examples/05_translate_dates.py`: a few minutes on two CPU cores; `--short` trains for some seconds
-and shows how it starts. It downloads nothing: the dates are made here, and the tokenizer is trained on them.
+Run it with `python examples/05_translate_dates.py`: a few minutes on two CPU cores; `--short` trains for some seconds.
+It downloads nothing: the dates are made here, and the tokenizer is trained on them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from transformers.trainer_utils import PredictionOutput
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 
 SEED = 0
-FIRST, LAST = date(1969, 1, 1), date(2068, 12, 31)  # '69 to '68, which is how strptime reads two digits
+FIRST, LAST = date(1969, 1, 1), date(2068, 12, 31)  # '69 to '68, as strptime reads two digits
 EXAMPLE = date(1998, 5, 3)
 HELD_OUT = 100  # dates, each in every spelling
 STEPS, BATCH = 1200, 64
 TARGET_LENGTH = 12  # tokens: <s>, the ten characters of a date, </s>
 
-# Nothing like 3/5/1998, which is in May for some and in March for others.
+# No spelling like 3/5/1998, which is ambiguous.
 SPELLINGS = (
     "the {third} of {date:%B} {date:%Y}",
     "the {third} of {date:%B} '{date:%y}",
@@ -81,7 +81,7 @@ ORDINALS = [*FIRSTS, *TENTHS, "twentieth", *(f"twenty-{first}" for first in FIRS
 
 
 def spelled(day: date, spelling: str) -> str:
-    """One date in one spelling."""
+    """Return a date in one spelling."""
     year = f"{NUMBERS[day.year // 100]} {NUMBERS[day.year % 100]}"  # "nineteen ninety-eight"
     if 2000 <= day.year < 2010:
         year = f"two thousand and {NUMBERS[day.year % 100]}".removesuffix(" and zero")
@@ -95,7 +95,7 @@ def spelled(day: date, spelling: str) -> str:
 
 
 def pairs(training: int) -> tuple[Dataset, Dataset]:
-    """So many rows to train on, of dates and spellings drawn by chance; and the held-out dates, in every spelling."""
+    """Return `training` rows of random dates and spellings, and the held-out dates in every spelling."""
     chance = random.Random(SEED)
     days = [FIRST + timedelta(n) for n in range((LAST - FIRST).days + 1)]
     days.remove(EXAMPLE)
@@ -112,7 +112,7 @@ def pairs(training: int) -> tuple[Dataset, Dataset]:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, d_model: int = 128) -> BartForConditionalGeneration:
-    """BART's architecture in small: 2 + 2 layers, three quarters of a million weights."""
+    """Return a small BART: 2 + 2 layers, 0.75 million weights."""
     return BartForConditionalGeneration(
         BartConfig(
             vocab_size=len(tokenizer),
@@ -124,28 +124,28 @@ def new_model(tokenizer: PreTrainedTokenizerFast, d_model: int = 128) -> BartFor
             encoder_ffn_dim=2 * d_model,
             decoder_ffn_dim=2 * d_model,
             max_position_embeddings=64,
-            dropout=0.0,  # a date in one of nineteen spellings seldom comes twice: nothing to learn by heart
-            # As in the paper: tokens start at 1/√d and are multiplied by √d, so sinusoids are written as they are.
+            dropout=0.0,  # a date seldom comes twice in one spelling: nothing to memorise
+            # As in the paper: token embeddings start at 1/√d and are multiplied by √d, so sinusoids need no scale.
             init_std=d_model**-0.5,
             scale_embedding=True,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             decoder_start_token_id=tokenizer.eos_token_id,  # as in BART
-            forced_eos_token_id=None,  # the model has to find the end itself
+            forced_eos_token_id=None,  # the model has to learn where to stop
         )
     )
 
 
 class Progress(TrainerCallback):
-    """A line for each evaluation."""
+    """A callback that prints a line for each evaluation."""
 
     def on_evaluate(self, args: Any, state: TrainerState, control: Any, metrics: dict[str, float], **more: Any) -> None:
         print(f"{state.global_step:5}  {metrics['eval_loss']:13.4f}  {metrics['eval_exact_match']:11.3f}", flush=True)
 
 
-def written(collate: DataCollatorWithPositionalEncoding, ids: np.ndarray) -> np.ndarray:
-    """Token ids as texts, to be compared at once."""
+def decoded(collate: DataCollatorWithPositionalEncoding, ids: np.ndarray) -> np.ndarray:
+    """Decode token ids into an array of texts."""
     return np.array(collate.decode(ids))
 
 
@@ -156,10 +156,10 @@ def trained(
     held_out: Dataset,
     steps: int,
 ) -> PredictionOutput:
-    """Train, looking at some of the held-out rows now and then; then what the model writes for all of them."""
+    """Train, evaluating on some held-out rows; return what the model writes for all of them."""
 
-    def exact_match(told: EvalPrediction) -> dict[str, float]:
-        return {"exact_match": np.mean(written(collate, told.predictions) == written(collate, told.label_ids))}
+    def exact_match(output: EvalPrediction) -> dict[str, float]:
+        return {"exact_match": np.mean(decoded(collate, output.predictions) == decoded(collate, output.label_ids))}
 
     with tempfile.TemporaryDirectory() as folder:
         args = Seq2SeqTrainingArguments(
@@ -171,11 +171,11 @@ def trained(
             lr_scheduler_type="cosine",
             warmup_steps=steps // 10,
             predict_with_generate=True,
-            generation_max_length=1 + TARGET_LENGTH,  # the token that the decoder starts with comes on top
+            generation_max_length=1 + TARGET_LENGTH,  # plus the token that the decoder starts with
             eval_strategy="steps",
             eval_steps=steps // 6,
             seed=SEED,
-            remove_unused_columns=False,  # the collator reads 'text' and 'iso', which no model's forward names
+            remove_unused_columns=False,  # keeps the columns 'text' and 'iso', which the collator reads
             dataloader_pin_memory=torch.cuda.is_available(),
             report_to="none",
             save_strategy="no",
@@ -198,12 +198,12 @@ def trained(
 
 
 def main(short: bool) -> None:
-    torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
+    torch.set_num_threads(1)  # more threads do not make a model this small faster
     began = time.perf_counter()
     steps = STEPS // 8 if short else STEPS
     train, held_out = pairs(training=steps * BATCH)
 
-    # A tokenizer that has seen no figures merges none: every digit stays a token of its own.
+    # Trained on texts without digits, the tokenizer merges none: every digit is one token.
     tokenizer = train_bpe([re.sub(r"\d", " ", text) for text in train["text"]], vocab_size=400, progress=False)
     set_seed(SEED)
     model = new_model(tokenizer)
@@ -213,19 +213,19 @@ def main(short: bool) -> None:
     )
 
     print(" step  held-out loss  exact match")
-    told = trained(model, collate, train, held_out, steps)
+    output = trained(model, collate, train, held_out, steps)
 
-    dates = written(collate, told.predictions)
+    dates = decoded(collate, output.predictions)
     right = dates == np.array(held_out["iso"])
     shares = right.reshape(HELD_OUT, len(SPELLINGS)).mean(axis=0)
     print(f"\n{HELD_OUT} held-out dates in {len(SPELLINGS)} spellings, the first of them:")
     for text, iso, share in zip(held_out["text"][: len(SPELLINGS)], dates, shares, strict=False):
         print(f"{text:58} → {iso}  exact match {share:.2f}")
-    print(f"held-out exact match: {told.metrics['test_exact_match']:.4f}")
+    print(f"held-out exact match: {output.metrics['test_exact_match']:.4f}")
     print(f"{steps} steps, {time.perf_counter() - began:.0f} s in all")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="an eighth of the training: shows how it starts")
+    parser.add_argument("--short", action="store_true", help="train for an eighth of the steps")
     main(parser.parse_args().short)

@@ -1,12 +1,12 @@
-"""The same tokens in three kinds of batches: rows drawn by chance, a budget of tokens, packed rows.
+"""Train on the same tokens in three kinds of batches: random rows, a budget of tokens, packed rows.
 
-A small GPT-2 with sinusoidal positions is trained three times on the same documents, each of them once, with about as
-many tokens a step. Rows drawn by chance are padded to the longest of them; `TokenBudgetMixin` puts neighbours by length
-together, as many as the budget holds; `pack_dataset` lets documents share rows, and they do not see each other. All
-three see the same tokens and reach about the same loss on held-out documents; what differs is how many places of the
-batches are padding, and so how many tokens are read in a second.
+A small GPT-2 with sinusoidal positions is trained three times on the same documents, once on each, with about the same
+number of tokens per step. Random rows are padded to the longest of the batch. `TokenBudgetMixin` groups rows of similar
+length, as many as the budget allows. `pack_dataset` puts several documents into a row, without attention between them.
+All three read the same tokens and reach about the same loss on held-out documents. They differ in the share of padding,
+and so in tokens per second.
 
-Run it with `python examples/06_pack_and_budget.py`: some minutes on two CPU cores; `--short` takes a few documents. It
+Run it with `python examples/06_pack_and_budget.py`: some minutes on two CPU cores; `--short` uses few documents. It
 downloads nothing: the documents are the docstrings of the standard library.
 """
 
@@ -48,22 +48,22 @@ class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=BUDGET):
 
 
 class Counting:
-    """A collator that counts, on the way through, the places of its batches and the tokens among them."""
+    """A collator that counts the batches it returns, their entries, and the real tokens among them."""
 
     def __init__(self, collate: Any, pad_token_id: int) -> None:
         self.collate, self.pad_token_id = collate, pad_token_id
-        self.places = self.tokens = self.batches = 0
+        self.entries = self.tokens = self.batches = 0
 
     def __call__(self, rows: Sequence[Any]) -> Any:
         batch = self.collate(rows)
         self.batches += 1
-        self.places += batch["input_ids"].numel()
+        self.entries += batch["input_ids"].numel()
         self.tokens += int((batch["input_ids"] != self.pad_token_id).sum())
         return batch
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
-    """The same weights every time, with sinusoids for positions; without a cache, which packed rows do not survive."""
+    """Return a GPT-2 with the same weights every time and sinusoidal positions; packed rows need `use_cache=False`."""
     set_seed(SEED)
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -83,13 +83,13 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
 
 
 def trained(kind: str, tokenizer: PreTrainedTokenizerFast, documents: Dataset, held_out: Dataset) -> dict[str, float]:
-    """One pass over the documents in one kind of batches: padding, tokens a second, held-out loss."""
+    """Train on the documents once; return padding, tokens per second and held-out loss."""
     model = new_model(tokenizer)
     collate: Any = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm", max_length=MAX_LENGTH)
     rows, cls, batch_size = documents, Trainer, 1
     counting = Counting(collate, tokenizer.pad_token_id)
     if kind == "random":
-        batch_size = round(BUDGET * len(documents) / sum(documents["length"]))  # as many tokens a step as the others
+        batch_size = round(BUDGET * len(documents) / sum(documents["length"]))  # as many tokens per step as the others
     elif kind == "budget":
         cls = BudgetTrainer
     else:
@@ -114,36 +114,36 @@ def trained(kind: str, tokenizer: PreTrainedTokenizerFast, documents: Dataset, h
         trainer = cls(model=model, args=arguments, train_dataset=rows, data_collator=counting)
         trainer.remove_callback(PrinterCallback)
         seconds = trainer.train().metrics["train_runtime"]
-        judge = Trainer(model=model, args=arguments, eval_dataset=held_out, data_collator=collate)
-        judge.remove_callback(PrinterCallback)
-        loss = judge.evaluate()["eval_loss"]
+        evaluator = Trainer(model=model, args=arguments, eval_dataset=held_out, data_collator=collate)
+        evaluator.remove_callback(PrinterCallback)
+        loss = evaluator.evaluate()["eval_loss"]
     return {
         "steps": counting.batches,
         "tokens": counting.tokens,
-        "padding": 100 * (1 - counting.tokens / counting.places),
+        "padding": 100 * (1 - counting.tokens / counting.entries),
         "tokens a second": counting.tokens / seconds,
         "held-out loss": loss,
     }
 
 
 def main() -> None:
-    """Trains three times and prints the table."""
+    """Train three times and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="a few documents, to see how it goes")
+    parser.add_argument("--short", action="store_true", help="use 300 documents")
     count = 300 if parser.parse_args().short else None
     texts = standard_library_docstrings()[:count]
     tokenizer = train_bpe(texts, vocab_size=2000)
     collate = DataCollatorWithPositionalEncoding(tokenizer, max_length=MAX_LENGTH, return_overflowing_tokens=True)
-    tokenised = Dataset.from_dict({"text": texts}).shuffle(seed=SEED).map(collate, batched=True)
-    held_out = tokenised.select(range(min(HELD_OUT, len(texts) // 5)))
-    documents = tokenised.select(range(len(held_out), len(tokenised)))
+    tokenized = Dataset.from_dict({"text": texts}).shuffle(seed=SEED).map(collate, batched=True)
+    held_out = tokenized.select(range(min(HELD_OUT, len(texts) // 5)))
+    documents = tokenized.select(range(len(held_out), len(tokenized)))
     print(f"{len(documents):,} documents of {sum(documents['length']):,} tokens; {len(held_out)} held out")
     print(f"{'':10}{'steps':>6}{'tokens':>10}{'padding':>10}{'tokens a second':>17}{'held-out loss':>15}")
     for kind in ("random", "budget", "packed"):
-        found = trained(kind, tokenizer, documents, held_out)
+        result = trained(kind, tokenizer, documents, held_out)
         print(
-            f"{kind:10}{found['steps']:6}{found['tokens']:10,}{found['padding']:9.1f}%"
-            f"{found['tokens a second']:17,.0f}{found['held-out loss']:15.3f}"
+            f"{kind:10}{result['steps']:6}{result['tokens']:10,}{result['padding']:9.1f}%"
+            f"{result['tokens a second']:17,.0f}{result['held-out loss']:15.3f}"
         )
 
 

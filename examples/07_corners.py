@@ -1,22 +1,22 @@
-"""Two corners of a square in, the other two out: an encoder-decoder on points, with positions and without.
+"""Predict two corners of a square from the other two: an encoder-decoder on points, with positions and without.
 
-A square has its corners at (±1, ±1), each moved a little by chance, and is walked around from any corner in either
-direction. The encoder sees the first two corners, the decoder says the third and the fourth, one after the other. Which
-one comes third is told by the order of the first two, and by nothing else: from top left to top right the walk goes on
-to bottom right, from top right to top left to bottom left. Attention looks at a set, so that a model without positions
-sees two neighbours and cannot tell the walks apart. The best that it can say is the point half-way, one unit beside the
-truth in one of its two coordinates: a mean squared error of 0.5. With positions what remains is the noise.
+The corners of a square are at (±1, ±1), plus noise. A walk visits them from a random corner in a random direction. The
+encoder reads the first two corners; the decoder predicts the third, then the fourth. Only the order of the first two
+determines the third: from top left to top right, the walk continues to bottom right; from top right to top left, to
+bottom left. Attention without positions reads a set, so that model cannot distinguish the two walks. Its best
+prediction is the point half-way, one unit off in one of two coordinates: a mean squared error of 0.5. With positions
+only the noise remains.
 
-In training the decoder is fed the true corners, one place later, behind a look-ahead mask; at evaluation it is fed what
-it said itself. Given the true third corner the fourth is no riddle, which is why the model without positions looks
-better in training than it is.
+In training the decoder reads the true corners, shifted by one, with a look-ahead mask; in evaluation it reads its own
+predictions. Given the true third corner the fourth is easy, so the model without positions looks better in training
+than it is.
 
-One seed is drawn here. Over SEED = 0 to 4, which also chooses the squares, the test error is 0.011 to 0.013 with
-positions, of which 0.010 is the noise of the corners that are to be said, and 0.51 to 0.63 without.
+This runs one seed. For SEED = 0 to 4, which also chooses the squares, the test error is 0.011 to 0.013 with positions,
+of which 0.010 is the noise of the predicted corners, and 0.51 to 0.63 without.
 
-Attention is torch's, in `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`. Run it with
-`python examples/07_corners.py`: under a minute on one CPU core. It downloads nothing, and draws into a folder: the
-losses, the predictions of both models beside the truth, and who looks at whom in encoder, decoder and between them.
+Attention is torch's, in `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`. Run it with `python
+examples/07_corners.py`: under a minute on one CPU core. It downloads nothing, and draws into a folder: the losses, the
+predictions of both models, and the attention weights of encoder and decoder.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from hf_posenc import AttentionMask, SinusoidalPositionalEncoding, plots
 SEED = 0
 SQUARES, NOISE = 128, 0.1  # to train on, and as many to test
 EPOCHS = 100
-# torch's attention cuts the width into heads of equal size: the heads must divide it.
+# torch's attention splits the width into heads of equal size, so HEADS must divide D_MODEL.
 D_MODEL, HEADS = 16, 2
-# With the usual base of 10,000 six of the eight pairs of columns would hardly move between one corner and the next. It
-# would do here, too: over five seeds the two bases gave the same errors.
+# With the usual base of 10,000, six of the eight pairs of columns hardly change between one corner and the next. Over
+# five seeds both bases gave the same errors.
 BASE = 10.0
 
 
 def squares(number: int, seed: int) -> Dataset:
-    """So many walks around a square, each from a corner and in a direction of chance, in halves of two corners."""
+    """Return random walks around a square: the first two corners, and the last two as labels."""
     chance = torch.Generator().manual_seed(seed)
     corners = torch.tensor([[-1.0, 1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])  # clockwise, from top left
     first = torch.randint(4, (number, 1), generator=chance)
@@ -55,39 +55,39 @@ def squares(number: int, seed: int) -> Dataset:
 
 
 class CornerModel(nn.Module):
-    """Points to vectors, one encoder layer, one decoder layer, vectors to points."""
+    """An encoder-decoder of one layer each; linear layers turn points into embeddings and back."""
 
     def __init__(self, *, positions: bool) -> None:
         super().__init__()
         self.read = nn.Linear(2, D_MODEL)
-        self.begin = nn.Parameter(torch.zeros(1, 1, 2))  # what the decoder is fed first, a point that is learnt
+        self.begin = nn.Parameter(torch.zeros(1, 1, 2))  # the first input of the decoder, a learned point
         self.positions = SinusoidalPositionalEncoding(D_MODEL, base=BASE) if positions else nn.Identity()
         sizes = {"d_model": D_MODEL, "nhead": HEADS, "dim_feedforward": 4 * D_MODEL}
         self.encoder = nn.TransformerEncoderLayer(**sizes, dropout=0.0, batch_first=True)
         self.decoder = nn.TransformerDecoderLayer(**sizes, dropout=0.0, batch_first=True)
-        self.say = nn.Linear(D_MODEL, 2)
+        self.write = nn.Linear(D_MODEL, 2)
 
     def forward(self, corners: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Trains on the true corners (B, 2, 2) that it is to say; otherwise it says them on its own."""
+        """Predict two corners (B, 2, 2); in training, each from the true ones before it."""
         memory = self.encoder(self.positions(self.read(corners)))  # (B, 2, D)
         if self.training and labels is not None:
-            said = self.decode(labels[:, :-1], memory)
+            path = self.decode(labels[:, :-1], memory)
         else:
-            said = corners[:, :0]
+            path = corners[:, :0]
             for _ in range(2):
-                said = torch.cat([said, self.decode(said, memory)[:, -1:]], dim=1)  # (B, 1, 2), then (B, 2, 2)
-        return {"corners": said} if labels is None else {"loss": nn.functional.mse_loss(said, labels), "corners": said}
+                path = torch.cat([path, self.decode(path, memory)[:, -1:]], dim=1)  # (B, 1, 2), then (B, 2, 2)
+        return {"corners": path} if labels is None else {"loss": nn.functional.mse_loss(path, labels), "corners": path}
 
-    def decode(self, said: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        """What comes after the beginning, and after each of the points (B, T, 2) said so far: (B, T + 1, 2)."""
-        points = torch.cat([self.begin.expand(len(said), -1, -1), said], dim=1)
+    def decode(self, path: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        """Predict the point after the beginning and after each of the points (B, T, 2): (B, T + 1, 2)."""
+        points = torch.cat([self.begin.expand(len(path), -1, -1), path], dim=1)
         mask = AttentionMask.from_lengths([points.shape[1]], look_ahead=True, device=points.device)
         decoded = self.decoder(self.positions(self.read(points)), memory, **mask.for_transformer_decoder_layer())
-        return self.say(decoded)
+        return self.write(decoded)
 
 
 def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
-    """Train, with the loss of every epoch in the trainer's history."""
+    """Train, recording the losses of every epoch."""
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
             folder,
@@ -111,7 +111,7 @@ def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
 
 
 def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
-    """The losses, what each model says beside the truth, and where the one with positions looks."""
+    """Draw the losses, each model's predictions, and the attention weights of the model with positions."""
     plots.canvas.save(
         plots.losses({name: run.state.log_history for name, run in runs.items()}, log=True), folder / "losses.png"
     )
@@ -131,7 +131,7 @@ def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
+    torch.set_num_threads(1)  # more threads do not make a model this small faster
     train, test = squares(SQUARES, seed=SEED), squares(SQUARES, seed=SEED + 1000)
     print(f"{SQUARES} squares to train on, {SQUARES} to test; corners moved by a standard deviation of {NOISE}")
     runs = {}
@@ -147,5 +147,5 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("corners"), help="for the pictures; ./corners")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("corners"), help="folder of the pictures")
     main(parser.parse_args().folder)

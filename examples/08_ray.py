@@ -1,12 +1,12 @@
-"""The same corpus on Ray, twice: the collator as it is in a pipeline of your own, then `encode` with the Ray engine.
+"""Tokenize a corpus on Ray in two ways: the collator in a Ray Data pipeline, and `encode` with the Ray engine.
 
-The first way is for pipelines in which tokenising is one step of several: whatever Ray Data reads and writes, with the
-collator in between. The second is for a corpus on disk: shards in a folder, a manifest with their checksums, and the
-same command again to go on after an interruption. Its shards are, to the byte, those of the local engine.
+The first is for pipelines in which tokenizing is one step of several. The second is for a corpus on disk: it writes
+shards and a manifest with their checksums, and continues after an interruption. Its shards are byte-identical to those
+of the local engine.
 
-Run it with `python examples/08_ray.py`. It needs `pip install "hf-posenc[ray]"`, downloads nothing, and starts a Ray on
-this machine; with an address (`python examples/08_ray.py auto`, or `host:6379`) it works on a cluster, and the folder
-must then be one that all of its machines see. The texts are the docstrings of the standard library.
+Run it with `python examples/08_ray.py`. It needs `pip install "hf-posenc[ray]"`, downloads nothing, and starts Ray on
+this machine. With an address (`python examples/08_ray.py auto`, or `host:6379`) it uses a cluster, and must be run in a
+folder that all of its machines share. The texts are the docstrings of the standard library.
 """
 
 from __future__ import annotations
@@ -31,24 +31,23 @@ WORKERS = 2
 
 
 def in_a_pipeline(texts: list[str], collate: DataCollatorWithPositionalEncoding) -> None:
-    """A table in, a table out: that is all that `map_batches` asks of a function."""
+    """Pass the collator to `map_batches`, which calls it with a table and expects a table."""
     rows = ray.data.from_items([{"text": text, "long": len(text) > 80} for text in texts], override_num_blocks=4)
-    # Arrow both ways. With "numpy" and "pandas" it works as well, but Ray then makes tensors of the lists, in a type of
-    # its own that `datasets` does not read.
+    # With batch_format "numpy" or "pandas", Ray turns lists into tensors of a type that `datasets` does not read.
     rows = rows.map_batches(collate, batch_format="pyarrow", batch_size=500).drop_columns(["text"])
     rows = rows.materialize()
-    print("columns:", ", ".join(f"{name} {kind}" for name, kind in zip(*described(rows), strict=True)))
+    print("columns:", ", ".join(f"{name} {kind}" for name, kind in zip(*describe(rows), strict=True)))
     print(f"map_batches: {rows.count()} rows, {rows.sum('length'):,} tokens, in {rows.num_blocks()} blocks")
 
 
-def described(rows: ray.data.Dataset) -> tuple[list[str], list[str]]:
-    """Names and types of the columns."""
+def describe(rows: ray.data.Dataset) -> tuple[list[str], list[str]]:
+    """Return the names and types of the columns."""
     schema = rows.schema()
     return schema.names, [str(kind) for kind in schema.types]
 
 
 def as_a_job(texts: list[str], collate: DataCollatorWithPositionalEncoding, folder: Path) -> None:
-    """A file in, a folder of shards out; on Ray, and for comparison without."""
+    """Encode a file to a folder of shards, on Ray and on this machine alone."""
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": text, "number": i}) + "\n" for i, text in enumerate(texts)))
     sums = {}
@@ -75,7 +74,7 @@ def main(address: str) -> None:
     tokenizer = train_bpe(texts, vocab_size=4000, model_max_length=64, progress=False)
     collate = DataCollatorWithPositionalEncoding(tokenizer)
     where = {"num_cpus": WORKERS, "include_dashboard": False} if address == "local" else {}
-    # The engine takes the Ray that it finds, and leaves it; without one it would start its own.
+    # The engine uses a Ray that is already initialised, and does not shut it down. Otherwise it starts its own.
     ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **where)
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -87,5 +86,5 @@ def main(address: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("address", nargs="?", default="local", help="of a Ray cluster; by default Ray is started here")
+    parser.add_argument("address", nargs="?", default="local", help="of a Ray cluster; by default Ray starts here")
     main(parser.parse_args().address)

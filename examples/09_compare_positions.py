@@ -1,14 +1,14 @@
-"""Every kind of position on one task, by changing one argument: `PositionalEmbedding(table, encoding=kind)`.
+"""Compare all kinds of positions on one task by changing one argument: `PositionalEmbedding(table, encoding=kind)`.
 
-A row is a series of events, each of them a token. Each event has to say which token was there three seconds before it
-(the nearest one in time). First there is an event every second, so that positions are counted: 0, 1, 2, ... Then the
-time between two events is anything from half a second to one and a half, and positions are timestamps, real numbers.
+A row is a series of events, each a token. For each event the model predicts the token three seconds earlier (the
+nearest one in time). First there is one event per second, and positions are 0, 1, 2, ... Then the time between events
+varies from half a second to one and a half, and positions are timestamps, real numbers.
 
-Read the figures for what they are: one layer, one toy task, a few hundred steps. They show which kinds carry such
-positions that far and so soon, and that without any there is nothing to go by but the tokens in the row. They do not
-rank the kinds on text, for which 04_bert_from_scratch.py is a better witness.
+This is one layer, one toy task and a few hundred steps. It shows which kinds learn such positions quickly, and that
+without positions only the tokens in the row are left. It does not rank the kinds on text: for that, see
+04_bert_from_scratch.py.
 
-Run it with `python examples/09_compare_positions.py`: two seeds, under a minute; `--short` takes one and fewer steps.
+Run it with `python examples/09_compare_positions.py`: two seeds, under a minute; `--short` runs one, with fewer steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ D_MODEL, BATCH, RATE = 32, 64, 5e-3
 
 
 class Recall(nn.Module):
-    """Embedding, one encoder layer, and for each event the token that it names."""
+    """A model of one encoder layer that predicts a token for each event."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
@@ -34,15 +34,15 @@ class Recall(nn.Module):
         self.layer = nn.TransformerEncoderLayer(
             D_MODEL, nhead=4, dim_feedforward=2 * D_MODEL, dropout=0.0, batch_first=True, norm_first=True
         )
-        self.name = nn.Linear(D_MODEL, TOKENS)
+        self.predict = nn.Linear(D_MODEL, TOKENS)
 
     def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None) -> torch.Tensor:
         x = self.embedding(input_ids, position_ids=position_ids)  # (B, T, D)
-        return self.name(self.layer(x))  # (B, T, TOKENS)
+        return self.predict(self.layer(x))  # (B, T, TOKENS)
 
 
 def rows(count: int, *, timed: bool, seed: torch.Generator) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Tokens (B, T); their times (B, T), or None where they are counted; the token to name (B, T), or -100."""
+    """Return tokens (B, T); times (B, T), or None if positions are counted; labels (B, T), -100 for none."""
     tokens = torch.randint(0, TOKENS, (count, EVENTS), generator=seed)
     times = torch.arange(float(EVENTS)).expand(count, -1)
     if timed:
@@ -54,14 +54,14 @@ def rows(count: int, *, timed: bool, seed: torch.Generator) -> tuple[torch.Tenso
 
 
 def score(kind: Kind, seed: int, steps: int, *, timed: bool) -> float:
-    """Trains one model; the share of held-out events for which it names the right token."""
+    """Train a model and return its accuracy on held-out events."""
     torch.manual_seed(seed)
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     model = Recall(kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
     for _ in range(steps):
-        tokens, times, labels = rows(BATCH, timed=timed, seed=drawn)
+        tokens, times, labels = rows(BATCH, timed=timed, seed=generator)
         loss = nn.functional.cross_entropy(model(tokens, times).flatten(0, 1), labels.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -69,14 +69,13 @@ def score(kind: Kind, seed: int, steps: int, *, timed: bool) -> float:
         schedule.step()
     tokens, times, labels = rows(1000, timed=timed, seed=torch.Generator().manual_seed(999))
     with torch.no_grad():
-        named = model.eval()(tokens, times).argmax(dim=-1)
-    asked = labels >= 0
-    return float((named == labels)[asked].float().mean())
+        predicted = model.eval()(tokens, times).argmax(dim=-1)
+    return float((predicted == labels)[labels >= 0].float().mean())
 
 
 def main(seeds: int, steps: int) -> None:
-    torch.set_num_threads(1)  # a model this small gains nothing from more, and loses much where cores are busy
-    print(f"held-out accuracy by seed, of naming one token of {TOKENS}; by chance {1 / TOKENS:.3f}")
+    torch.set_num_threads(1)  # more threads do not make a model this small faster
+    print(f"held-out accuracy by seed, of predicting one of {TOKENS} tokens; by chance {1 / TOKENS:.3f}")
     print(f"{'encoding':12} {'weights':>7}   {'one a second':16} timestamps")
     refused = ""
     for kind in KINDS:

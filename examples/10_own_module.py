@@ -1,9 +1,9 @@
-"""A language model of your own in a training loop of your own: the collator makes its masks and its vectors.
+"""Train your own language model in your own loop: the collator makes its masks and embeddings.
 
-`collate.embed(texts)` looks tokens up in the model's own table, multiplies them by √d and adds positions, with
-gradient, so that the table is trained with the rest. `nn.TransformerEncoder` adds no positions, so they are added once.
+`collate.embed(texts)` looks tokens up in the model's table, multiplies them by √d and adds positions, with gradient, so
+that the table is trained with the rest. `nn.TransformerEncoder` adds no positions of its own.
 
-Run it with `python examples/10_own_module.py`: ten seconds on a CPU, and nothing is downloaded.
+Run it with `python examples/10_own_module.py`: ten seconds on a CPU. It downloads nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ D_MODEL, BATCH_SIZE, STEPS = 64, 32, 60
 
 
 class LanguageModel(nn.Module):
-    """Two layers that see earlier tokens only, and an output layer that shares the table of token embeddings."""
+    """A causal language model of two layers; its output layer shares the token embeddings."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
         self.table = nn.Embedding(vocab_size, D_MODEL)
-        nn.init.normal_(self.table.weight, std=D_MODEL**-0.5)  # times √d it is about as large as the positions
+        nn.init.normal_(self.table.weight, std=D_MODEL**-0.5)  # times √d, about as large as the positions
         layer = nn.TransformerEncoderLayer(D_MODEL, nhead=4, dropout=0.0, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(D_MODEL), enable_nested_tensor=False)
 

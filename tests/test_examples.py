@@ -1,4 +1,4 @@
-"""Every script in examples/, run as a reader would run it: it ends well and prints what it promises."""
+"""The scripts of examples/: each runs without an error and prints what its docstring promises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def run(name: str, folder: Path, *arguments: str) -> str:
-    """What the example prints; fails with its error output where it does not end well."""
+    """Run an example; return what it prints, or fail with its error output."""
     source = str(EXAMPLES.parent)
     began = time.monotonic()
     done = subprocess.run(
@@ -39,7 +39,7 @@ def test_every_example_has_a_test() -> None:
     assert tested == {path.name for path in EXAMPLES.glob("*.py")}
 
 
-def test_01_shows_a_batch_and_its_vectors(tmp_path: Path) -> None:
+def test_01_shows_a_batch_and_its_embeddings(tmp_path: Path) -> None:
     out = run("01_collate_a_batch.py", tmp_path)
     assert re.search(r"input_ids +\(2, 13\) +int64", out)
     assert re.search(r"look_ahead_mask +\(2, 1, 13, 13\) +bool", out)
@@ -50,10 +50,10 @@ def test_01_shows_a_batch_and_its_vectors(tmp_path: Path) -> None:
     assert sum(line.count("■") for line in both.splitlines()) == 1 + 2 + 3 + 4 + 9 * 5  # row 0 has five real tokens
     assert "inputs_embeds (2, 13, 64) torch.float32" in out
     for promise in (
-        "the vectors of 'I' at positions [1, 3] differ by position alone: True",
+        "the embeddings of 'I' at positions [1, 3] differ by position alone: True",
         "the table has a gradient: True",
-        "vectors at padding are 0: True",
-        "padding side changes no vector of a real token: True",
+        "embeddings at padding are 0: True",
+        "padding side changes no embedding of a real token: True",
     ):
         assert promise in out
 
@@ -129,8 +129,8 @@ def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> N
 def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) -> None:
     out = run("07_corners.py", tmp_path)
     errors = {name: float(mse) for name, mse in re.findall(r"^(with|without) positions: test MSE ([\d.]+)", out, re.M)}
-    assert errors["with"] < 0.02  # the noise of the corners that are to be said is 0.01 of it
-    assert errors["without"] > 0.45  # half-way between the two corners that may come is 0.5 off
+    assert errors["with"] < 0.02  # of which 0.01 is the noise of the corners
+    assert errors["without"] > 0.45  # the point half-way between the two possible corners costs 0.5
     drawn = {path.name for path in (tmp_path / "corners").iterdir()}
     assert drawn == {"attention.png", "losses.png", "with_positions.png", "without_positions.png"}
 
@@ -161,7 +161,7 @@ def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_pat
     assert float(found["learned"][0]) > 0.7
     assert found["learned"][1] == "refused"
     assert "learned: a learned table has rows for integer positions only" in out
-    assert all(0.2 < float(each) < 0.35 for each in found["none"])  # what knowing the tokens of the row is worth
+    assert all(0.2 < float(each) < 0.35 for each in found["none"])  # the tokens of the row, without positions
 
 
 def test_10_trains_a_module_of_your_own_together_with_its_table(tmp_path: Path) -> None:
