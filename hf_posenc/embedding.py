@@ -1,6 +1,6 @@
-"""Ids to vectors with positions, on the embedding's device.
+"""`PositionalEmbedding`: token embeddings with positions, on the embedding's device.
 
-Wraps an embedding that the caller owns; inside a Hugging Face model, which looks its own ids up, it has no place.
+Wraps the caller's embedding. Hugging Face models embed their ids themselves; for them see `use_sinusoidal_positions`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from ._explain import explain, shorten
 from .positions import check_mask, count_real_tokens
 from .sinusoid import Convention, Kind, PositionalEncoding, Scale, resolve_encoding, without_values
 
-# How many times the embedding's spread the encoding's may be before a word is said: at 5 times, one part in 26 of a
-# vector's variance is the token's.
-_DROWNED = 5.0
+# Ratio of the encoding's standard deviation to the embedding's, above which there is a warning: at 5, one part in 26 of
+# a vector's variance is the token's.
+MAX_SPREAD = 5.0
 
 
 class PositionalEmbedding(nn.Module):
-    r"""Looks ids up and adds the encoding of their positions: `embedding(ids) * scale + encoding`, then dropout.
+    r"""Token embeddings with the encoding of their positions: `embedding(ids) * scale + encoding`, then dropout.
 
-    Positions come from `position_ids`, else from `attention_mask`, so that a text has the same vectors padded left,
-    padded right and alone; else each row counts from its first token. They never come from the ids.
+    Positions are those of `position_ids`; without them they are counted in `attention_mask`, so that a text has the
+    same vectors padded left, padded right and alone; without both, every row counts from its first token. They are
+    never computed from the ids.
 
     Args:
-        embedding (`nn.Embedding` or a subclass): called as a module, so what a subclass does to its rows stays.
-        encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): the kind of positions, so that
-            a comparison is this one argument: `"sinusoidal"`, where the table is the only thing that is trained,
-            `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`, made on the table's device in its dtype;
-            or one of `positional_encoding(kind, d_model, ...)` with settings of its own.
+        embedding (`nn.Embedding` or a subclass): called as a module, so a subclass may change its rows.
+        encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): the kind of positions:
+            `"sinusoidal"`, which has no parameters, `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`,
+            made on the table's device in its dtype; or the result of `positional_encoding(kind, d_model, ...)` with
+            settings of its own.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of sinusoids.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
-        max_length (`int`, *optional*): refuse positions beyond so many; a learned table then has as many rows, and 512
-            without it.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): what looked-up rows are multiplied by. The first call warns
-            where they are so small that positions drown them.
+        max_length (`int`, *optional*): number of positions; later ones are refused. A learned table has as many rows,
+            512 by default.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of the token embeddings. The first call warns if they
+            are much smaller than the encoding.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        zero_padding (`bool`, *optional*, defaults to `True`): exactly 0.0 where `attention_mask` is 0, so that a sum
-            over tokens is one over real tokens.
+        zero_padding (`bool`, *optional*, defaults to `True`): return exactly 0.0 where `attention_mask` is 0, so that
+            a sum over all tokens is a sum over the real ones.
 
     Raises:
-        TypeError: if `embedding` is not an `nn.Embedding`; a whole Hugging Face model is told the two ways out. If the
-            kind of encoding has no such setting.
-        ValueError: if a setting is out of its range, there is no such kind, or its width is not the embedding's.
+        TypeError: if `embedding` is not an `nn.Embedding`, or the kind of encoding does not have one of the settings.
+        ValueError: if a setting is out of its range, the kind does not exist, or its width is not the embedding's.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 and 3.5. arXiv:1706.03762.
@@ -88,7 +88,7 @@ class PositionalEmbedding(nn.Module):
         usual = {"convention": "vaswani", "dropout": 0.0}
         given = {name: value for name, value in settings.items() if value != usual.get(name)}
         made = resolve_encoding(encoding, self.embedding.embedding_dim, given)
-        # One that is given stays as it is.
+        # A module of the caller's is not moved.
         self.encoding = made if made is encoding else made.to(embedding.weight.device, embedding.weight.dtype)
         if not isinstance(zero_padding, bool):
             raise TypeError(
@@ -99,12 +99,12 @@ class PositionalEmbedding(nn.Module):
 
     @property
     def d_model(self) -> int:
-        """The width D."""
+        """The width D of the embeddings."""
         return self.embedding.embedding_dim
 
     @property
     def num_embeddings(self) -> int:
-        """How many ids the table has rows for."""
+        """The number of rows of the table, and of different ids."""
         return self.embedding.num_embeddings
 
     def forward(
@@ -113,20 +113,20 @@ class PositionalEmbedding(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        r"""Vectors of the ids at their positions.
+        r"""Return the embeddings of ids with the encoding of their positions.
 
         Args:
-            input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device where they are elsewhere.
+            input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
             attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens.
             position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): used as they are.
 
         Returns:
-            `torch.Tensor` `(B, T, D)`, dtype and device of the embedding's rows, in memory of its own.
+            `torch.Tensor` `(B, T, D)`, dtype and device of the embedding's rows, in new memory.
 
         Raises:
-            ValueError: if a shape does not fit, the mask holds anything but 0 and 1, or an id has no row (values are
-                looked at on the CPU, where that costs no wait).
-            TypeError: if the ids are not whole numbers.
+            ValueError: if a shape does not fit, the mask contains a value other than 0 and 1, or an id has no row
+                (values are checked on the CPU only, because on an accelerator this would wait for the device).
+            TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
         keep, bound = None, None
@@ -145,9 +145,9 @@ class PositionalEmbedding(nn.Module):
         if keep is None:
             return out
         if self.zero_padding:
-            # Written over, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
-            if _can_look(keep):
-                out[~keep] = 0.0  # touches the padding alone
+            # Overwritten, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
+            if _can_check_values(keep):
+                out[~keep] = 0.0  # writes to the padding alone
                 return out
             return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
         if zero_row:
@@ -156,10 +156,11 @@ class PositionalEmbedding(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """The setting that neither of the two parts shows."""
+        """Return the setting that is not in the representation of a submodule."""
         return f"zero_padding={self.zero_padding}"
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Return ids on the embedding's device; raise if they are not integers `(B, T)`, or have no row."""
         if not isinstance(input_ids, torch.Tensor):
             raise TypeError(
                 explain(
@@ -169,9 +170,9 @@ class PositionalEmbedding(nn.Module):
         if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
             raise TypeError(
                 explain(
-                    "input_ids must be whole numbers",
+                    "input_ids must be integers",
                     got=f"a tensor of {input_ids.dtype}",
-                    fix="SinusoidalPositionalEncoding(d_model) for vectors that are looked up already",
+                    fix="SinusoidalPositionalEncoding(d_model), which takes embeddings",
                 )
             )
         if input_ids.ndim != 2:
@@ -183,13 +184,14 @@ class PositionalEmbedding(nn.Module):
                 )
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
-        if _can_look(ids) and ids.numel():
+        if _can_check_values(ids) and ids.numel():
             lowest, highest = (int(value) for value in ids.aminmax())
             if lowest < 0 or highest >= self.num_embeddings:
                 raise ValueError(self._id_message(ids))
         return ids.to(self.embedding.weight.device)
 
     def _id_message(self, ids: torch.Tensor) -> str:
+        """Return the message for ids without a row."""
         bad = (ids < 0) | (ids >= self.num_embeddings)
         row, column = bad.nonzero()[0].tolist()
         return explain(
@@ -201,7 +203,7 @@ class PositionalEmbedding(nn.Module):
         )
 
     def _is_ours(self, vectors: torch.Tensor) -> bool:
-        """Whether nobody else can hold the looked-up rows, so that the sum may be written over them."""
+        """Return True if the embedded rows are referenced nowhere else, so that the sum may overwrite them."""
         hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
         return (
             type(self.embedding) is nn.Embedding
@@ -213,18 +215,18 @@ class PositionalEmbedding(nn.Module):
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warns once, on the first call: by then a checkpoint has been loaded."""
-        if without_values(vectors) or self._spread_seen:  # in this order: a graph must not depend on what was seen
+        """Warn once if the encoding is much larger, on the first call, when a checkpoint has been loaded."""
+        if without_values(vectors) or self._spread_seen:  # in this order: a graph must not depend on the attribute
             return
         real = vectors.detach() if keep is None else vectors.detach()[keep]
         if real.numel() < 2:
             return
         self._spread_seen = True
         encoding, tokens = self.encoding.spread(), float(real.float().std()) * abs(self.encoding.factor)
-        if encoding > _DROWNED * tokens:
+        if encoding > MAX_SPREAD * tokens:
             warnings.warn(
                 explain(
-                    f"the encoding's spread is over {_DROWNED:g} times the embedding's: positions drown the tokens",
+                    f"the encoding's spread is over {MAX_SPREAD:g} times the embedding's: positions drown the tokens",
                     got=f"standard deviation {encoding:.2g} against {tokens:.2g}, scale={self.encoding.scale!r}",
                     fix="scale='sqrt_d' as in the paper, or a LayerNorm after it and a filter for this warning",
                 ),
@@ -232,34 +234,36 @@ class PositionalEmbedding(nn.Module):
             )
 
 
-def _can_look(values: torch.Tensor) -> bool:
-    """Whether numbers can be looked at without waiting for an accelerator or breaking a graph."""
+def _can_check_values(values: torch.Tensor) -> bool:
+    """Return True if values can be checked without waiting for an accelerator or breaking a graph."""
     return values.device.type == "cpu" and not without_values(values)
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    values = isinstance(attention_mask, torch.Tensor) and _can_look(attention_mask)
+    """Return the mask as bool on the device of `ids`; raise if it has another shape."""
+    values = isinstance(attention_mask, torch.Tensor) and _can_check_values(attention_mask)
     keep: torch.Tensor = check_mask(attention_mask, values=values)
     if keep.shape != ids.shape:
         raise ValueError(
             explain(
                 "attention_mask must have the shape of input_ids",
                 got=f"attention_mask {tuple(keep.shape)}, input_ids {tuple(ids.shape)}",
-                fix="pass the two as the tokenizer made them",
+                fix="pass both as the tokenizer returned them",
             )
         )
     return keep.to(ids.device)
 
 
 def _check_embedding(embedding: object) -> nn.Embedding:
-    # An instance can only exist once that module is loaded, and then nothing has to be imported to ask.
+    """Return `embedding` if it is an `nn.Embedding`; raise otherwise."""
+    # If an instance exists, its module is loaded, so that nothing has to be imported.
     library = sys.modules.get("transformers.modeling_utils")
     if library is not None and isinstance(embedding, library.PreTrainedModel):
         raise TypeError(
             explain(
                 f"{type(embedding).__name__} adds its own positions: with these on top it would have them twice",
                 got="a whole model as the embedding",
-                fix="PositionalEmbedding(model.get_input_embeddings()) for vectors that bypass the model, or "
+                fix="PositionalEmbedding(model.get_input_embeddings()) for embeddings outside the model, or "
                 "use_sinusoidal_positions(model) for sinusoids inside it",
             )
         )

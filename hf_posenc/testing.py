@@ -1,6 +1,6 @@
-"""For your own tests: a model gives each document the same output packed, padded on either side, and alone.
+"""A check for your own tests: a model gives each document the same output packed, padded on either side, and alone.
 
-It runs any Hugging Face model that reads one sequence, where that model is; nothing here is needed to train one.
+For any Hugging Face model that reads one sequence, on its own device. Training needs nothing of this module.
 """
 
 from __future__ import annotations
@@ -32,33 +32,34 @@ def assert_packed_equals_alone(
     restart: Literal["position_ids", "tables"] = "position_ids",
     atol: float = 1e-5,
 ) -> dict[str, float]:
-    r"""Runs documents alone, padded right, padded left and packed, and compares what each token gets.
+    r"""Run documents alone, padded right, padded left and packed, and compare the output of each token.
 
-    Masks come from `AttentionMask.for_hf`. Where a model also keeps documents apart without a mask, by positions that
-    restart, that is tried too. A model in training mode is run in evaluation mode, and is left as it was.
+    Masks come from `AttentionMask.for_hf`. If a model also keeps documents apart without a mask, by positions that
+    restart, that is tried too. A model in training mode is run in evaluation mode; it is not changed.
 
     Args:
         model (`PreTrainedModel`): one that reads one sequence, on any device; its base is run, without the head.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
-        tokenizer (*optional*): for texts; whatever `DataCollatorWithPositionalEncoding` takes.
-        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how positions begin again at
-            each document. `"tables"` has the model look up the right rows whatever it was given: in one that takes no
-            `position_ids` the only way to see whether masks are right, and no way to train it.
+        tokenizer (*optional*): for texts; any tokenizer that `DataCollatorWithPositionalEncoding` takes.
+        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): the way in which positions
+            restart at each document. `"tables"` replaces the rows that the model looks up: for a model that takes no
+            `position_ids`, this is the only way to test masks, and it is not possible in training.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
-        `dict` from each arrangement to its largest difference.
+        `dict` from `"padded right"`, `"padded left"`, `"packed"` and `"packed, no mask"`, those that were tried, to the
+        largest difference.
 
     Raises:
-        AssertionError: naming the arrangement, the document and its token, if one differs.
-        ValueError: if the model reads two sequences, or cannot begin again with its positions; if there are fewer than
-            two documents.
+        AssertionError: naming the document and its token, if an output differs.
+        ValueError: if the model reads two sequences, or its positions cannot restart; if there are fewer than two
+            documents.
 
     Example:
         >>> from transformers import GPT2Config, GPT2Model
         >>> config = GPT2Config(vocab_size=90, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-        >>> found = assert_packed_equals_alone(GPT2Model(config), [[5, 6, 7], [8, 9], [10, 11, 12, 13]])
-        >>> sorted(found)
+        >>> differences = assert_packed_equals_alone(GPT2Model(config), [[5, 6, 7], [8, 9], [10, 11, 12, 13]])
+        >>> sorted(differences)
         ['packed', 'packed, no mask', 'padded left', 'padded right']
     """
     if restart not in ("position_ids", "tables"):
@@ -67,88 +68,97 @@ def assert_packed_equals_alone(
     runner = _Runner.of(model, restart)
     pad = runner.probe.padding_id
     alone = [runner.run(_padded([ids], "right", pad))[0] for ids in documents]
-    found: dict[str, float] = {}
-    for name, arranged, by_mask in _arrangements(documents, runner.spec, pad):
-        out = runner.run(arranged, by_mask=by_mask)
-        found[name] = 0.0
-        for number, (row, place) in arranged.places.items():
-            apart = (out[row, place] - alone[number]).abs().amax(-1)  # (tokens,)
-            worst = int(apart.nan_to_num(torch.inf).argmax())
-            found[name] = max(found[name], float(apart[worst]))
-            if not float(apart[worst]) <= atol:
+    differences: dict[str, float] = {}
+    for name, batch, with_mask in _batches(documents, runner.spec, pad):
+        out = runner.run(batch, with_mask=with_mask)
+        differences[name] = 0.0
+        for number, (row, columns) in batch.slices.items():
+            each = (out[row, columns] - alone[number]).abs().amax(-1)  # (tokens,)
+            worst = int(each.nan_to_num(torch.inf).argmax())
+            differences[name] = max(differences[name], float(each[worst]))
+            if not float(each[worst]) <= atol:
+                fix = "see hf_posenc.masks about masks for this model, and check if outputs depend on other rows"
+                if name == "padded left" and runner.spec.left_padding_shifts and not runner.takes_position_ids:
+                    fix = "pad on the right: this model counts padding on the left as positions"
                 raise AssertionError(
                     explain(
                         f"{runner.spec.name} gives document {number} another output {name} than alone",
-                        got=f"{float(apart[worst]):.3g} apart at its token {worst} of {len(apart)}, atol={atol:g}",
-                        fix=_advice(name, runner),
+                        got=f"{float(each[worst]):.3g} apart at its token {worst} of {len(each)}, atol={atol:g}",
+                        fix=fix,
                     )
                 )
-    return found
+    return differences
 
 
 @dataclass(frozen=True)
-class _Arranged:
-    """Documents in rows: what a model is given, and where each document went."""
+class _Batch:
+    """Documents in rows."""
 
     ids: torch.Tensor  # (B, T)
     mask: AttentionMask
     positions: torch.Tensor  # (B, T), from 0
-    places: dict[int, tuple[int, slice]]
+    slices: dict[int, tuple[int, slice]]  # row and columns of each document
 
 
 @dataclass(frozen=True)
 class _Runner:
-    """A model, and how it is told where documents begin."""
+    """A model, and the way in which its positions restart."""
 
     probe: Probe
     spec: ModelSpec
-    found: ModelPositions
+    positions: ModelPositions
     by_tables: bool
 
     @classmethod
     def of(cls, model: nn.Module, restart: str) -> _Runner:
-        spec, found, probe = ModelSpec.of(model), find_positions(model), Probe(model)
+        probe = Probe(model)
+        spec, positions = ModelSpec.of(model), find_positions(probe)
         if probe.has_decoder:
             raise ValueError(
                 explain(
                     f"{spec.name} reads two sequences, and packed rows of one are tried here",
+                    got=f"forward({', '.join(spec.accepts)})",
                     fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
                 )
             )
-        if restart == "position_ids" and "position_ids" not in spec.accepts and found.tables:
+        if restart == "position_ids" and "position_ids" not in spec.accepts and positions.tables:
             raise ValueError(
                 explain(
-                    f"{spec.name} takes no position_ids, so no document but the first of a row can begin at position 0",
-                    got=f"positions in {found.tables[0].name}",
-                    fix='do not pack for it; restart="tables" sees whether the masks are right',
+                    f"{spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
+                    got=f"positions in {positions.tables[0].name}",
+                    fix='do not pack for it; restart="tables" tests if the masks are right',
                 )
             )
-        return cls(probe, spec, found, restart == "tables")
+        return cls(probe, spec, positions, restart == "tables")
 
-    def run(self, arranged: _Arranged, *, by_mask: bool = True) -> torch.Tensor:
-        """What each token gets, `(B, T, D)` float32 on the CPU."""
-        inputs: dict[str, Any] = {"input_ids": arranged.ids}
-        if by_mask:
-            inputs["attention_mask"] = arranged.mask.for_hf(self.spec)
-        if "position_ids" in self.spec.accepts:
+    @property
+    def takes_position_ids(self) -> bool:
+        return "position_ids" in self.spec.accepts
+
+    def run(self, batch: _Batch, *, with_mask: bool = True) -> torch.Tensor:
+        """Return the output of each token, `(B, T, D)` float32 on the CPU."""
+        inputs: dict[str, Any] = {"input_ids": batch.ids}
+        if with_mask:
+            inputs["attention_mask"] = batch.mask.for_hf(self.spec)
+        if self.takes_position_ids:
             padding = self.spec.padding_position
             inputs["position_ids"] = torch.where(
-                (arranged.mask.documents < 0) & (padding is not None),
+                (batch.mask.documents < 0) & (padding is not None),
                 padding or 0,
-                arranged.positions + self.spec.first_position,
+                batch.positions + self.spec.first_position,
             )
         with ExitStack() as stack:
             if self.by_tables:
-                rows = {id(table.tensor): arranged.positions + table.first_row for table in self.found.tables}
-                stack.enter_context(_Rows(rows))
+                rows = {id(table.tensor): batch.positions + table.first_row for table in self.positions.tables}
+                stack.enter_context(_ReplacedRows(rows))
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise ValueError(explain(f"{self.spec.name} gives no output for each token", fix="model.base_model"))
         return out
 
 
-class _Rows(TorchFunctionMode):
-    """Looks into some tables read the rows that are given here."""
+class _ReplacedRows(TorchFunctionMode):
+    """Replace the rows that are read in lookups into some tables."""
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()
@@ -165,6 +175,7 @@ class _Rows(TorchFunctionMode):
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
+    """Return the token ids of each text."""
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
@@ -176,7 +187,8 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
     return documents
 
 
-def _arrangements(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Arranged, bool]]:
+def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Batch, bool]]:
+    """Yield batches of the documents by name, and True if the mask is passed to the model."""
     for side in ("right", "left"):
         yield f"padded {side}", _padded(documents, side, pad), True
     packed = _packed(documents, spec.max_length, pad)
@@ -186,16 +198,16 @@ def _arrangements(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> I
         yield "packed, no mask", packed, False
 
 
-def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Arranged:
+def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
+    """Return a batch with one document in each row."""
     lengths = [len(ids) for ids in documents]
     mask = AttentionMask.from_lengths(lengths, padding_side=side)
-    begins = [max(lengths) - length if side == "left" else 0 for length in lengths]
-    positions = position_ids_from_mask(mask.documents >= 0)
-    return _arranged(documents, mask, positions, dict(enumerate(enumerate(begins))), pad)
+    begins = {number: (number, max(lengths) - length if side == "left" else 0) for number, length in enumerate(lengths)}
+    return _batch(documents, mask, position_ids_from_mask(mask.documents >= 0), begins, pad)
 
 
-def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Arranged:
-    """In as few rows as hold them."""
+def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Batch:
+    """Return a batch with as few rows as possible."""
     lengths = [len(ids) for ids in documents]
     plan = pack(lengths, sum(lengths) if limit is None else min(limit, sum(lengths)))
     rows = [[lengths[number] for number in row] for row in plan]
@@ -204,25 +216,19 @@ def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Arra
         for row, numbers in enumerate(plan)
         for number, begin in zip(numbers, np.cumsum([0, *rows[row]])[:-1], strict=True)
     }
-    mask = AttentionMask.from_documents(rows)
-    return _arranged(documents, mask, position_ids_from_documents(rows), begins, pad)
+    return _batch(documents, AttentionMask.from_documents(rows), position_ids_from_documents(rows), begins, pad)
 
 
-def _arranged(
+def _batch(
     documents: list[torch.Tensor],
     mask: AttentionMask,
     positions: torch.Tensor,
     begins: dict[int, tuple[int, int]],
     pad: int,
-) -> _Arranged:
+) -> _Batch:
+    """Return the batch in which each document begins at the given row and column."""
     ids = torch.full_like(mask.documents, pad)
-    places = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
-    for number, place in places.items():
-        ids[place] = documents[number]
-    return _Arranged(ids, mask, positions, places)
-
-
-def _advice(name: str, runner: _Runner) -> str | None:
-    if name == "padded left" and runner.spec.left_padding_shifts and "position_ids" not in runner.spec.accepts:
-        return "pad on the right: this model counts padding on the left as positions"
-    return "see hf_posenc.masks on what this model is given, and whether its output depends on other rows"
+    slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
+    for number, where in slices.items():
+        ids[where] = documents[number]
+    return _Batch(ids, mask, positions, slices)

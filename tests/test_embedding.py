@@ -381,7 +381,7 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         ),
         (call([[1, 2]]), TypeError, r"torch\.tensor\(input_ids\)"),
         (call(IDS[0]), ValueError, r"input_ids\[None\]"),
-        (call(IDS.float()), TypeError, "whole numbers"),
+        (call(IDS.float()), TypeError, "integers"),
         (
             call(torch.tensor([[1, 2, 3, 4], [1, 2, 3, 50]])),
             ValueError,

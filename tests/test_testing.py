@@ -1,6 +1,6 @@
-"""`assert_packed_equals_alone` on models of several families under both attentions, and on models that are broken.
+"""`assert_packed_equals_alone` on models of several families under both attentions, and on broken models.
 
-The broken ones are what it is for: each must be named with its arrangement.
+Each broken model must be refused, with the batch in which it differs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import transformers
 from torch import nn
 
 from hf_posenc import AttentionMask, position_ids_from_documents
-from hf_posenc.testing import _Rows, assert_packed_equals_alone
+from hf_posenc.testing import assert_packed_equals_alone
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 97,
@@ -78,7 +78,7 @@ def bart(attention: str = "sdpa") -> Any:
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", list(FAMILIES))
-def test_documents_come_out_the_same_packed_padded_and_alone(name: str, attention: str) -> None:
+def test_outputs_are_the_same_packed_padded_and_alone(name: str, attention: str) -> None:
     found = assert_packed_equals_alone(build(name, attention), DOCUMENTS, atol=1e-5)
     isolates = FAMILIES[name][2]
     assert sorted(found) == ["packed", *(["packed, no mask"] if isolates else []), "padded left", "padded right"]
@@ -92,14 +92,14 @@ def test_barts_decoder_isolates_by_its_mask_once_its_positions_restart(attention
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
-def test_the_parts_of_an_encoder_decoder_can_be_tried_one_by_one(part: str) -> None:
+def test_encoder_and_decoder_can_be_tested_separately(part: str) -> None:
     torch.manual_seed(0)
     model = getattr(transformers.BartModel(transformers.BartConfig(**_BART)), part)
     assert "packed" in assert_packed_equals_alone(model, DOCUMENTS, restart="tables", atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_barts_decoder_looks_at_its_own_text_alone_where_both_sides_are_packed(attention: str) -> None:
+def test_packed_targets_of_barts_decoder_attend_to_their_own_packed_sources(attention: str) -> None:
     torch.manual_seed(0)
     decoder = transformers.BartModel(transformers.BartConfig(**_BART, attn_implementation=attention)).decoder.eval()
     table = decoder.embed_positions
@@ -108,7 +108,9 @@ def test_barts_decoder_looks_at_its_own_text_alone_where_both_sides_are_packed(a
     ids = torch.from_numpy(np.random.default_rng(0).integers(10, 90, (1, sum(targets))))
     memory = torch.randn(1, sum(sources), 16, generator=torch.Generator().manual_seed(0))
     mask = target.for_hf(decoder)
-    with torch.no_grad(), _Rows({id(table.weight): position_ids_from_documents([targets]) + table.offset}):
+    rows = position_ids_from_documents([targets]) + table.offset
+    table.register_forward_hook(lambda *_: nn.functional.embedding(rows, table.weight))  # positions that restart
+    with torch.no_grad():
         out = decoder(
             ids,
             attention_mask=mask,
@@ -118,28 +120,29 @@ def test_barts_decoder_looks_at_its_own_text_alone_where_both_sides_are_packed(a
     places = [np.cumsum([0, *lengths]) for lengths in (targets, sources)]
     for number in range(3):
         own, read = (slice(*ends[number : number + 2].tolist()) for ends in places)
+        rows = torch.arange(targets[number])[None] + table.offset
         with torch.no_grad():
             alone = decoder(ids[:, own], encoder_hidden_states=memory[:, read]).last_hidden_state
         torch.testing.assert_close(out[:, own], alone, rtol=0, atol=1e-5)
 
 
-def test_a_model_whose_positions_cannot_restart_is_refused_and_not_called_right() -> None:
+def test_a_model_whose_positions_cannot_restart_is_refused() -> None:
     with pytest.raises(ValueError, match=r"BartForCausalLM takes no position_ids[\s\S]*embed_positions"):
         assert_packed_equals_alone(bart(), DOCUMENTS)
 
 
-def test_rows_hold_no_more_than_the_model_takes() -> None:
+def test_packed_rows_are_no_longer_than_the_model_takes() -> None:
     documents = [np.arange(10, 40), np.arange(11, 39), np.arange(12, 20)]  # 66 tokens, and 40 positions
     assert_packed_equals_alone(build("gpt2"), documents)
 
 
-def test_texts_go_through_a_tokenizer(wordpiece: Any) -> None:
+def test_texts_are_encoded_by_the_tokenizer(wordpiece: Any) -> None:
     torch.manual_seed(0)
     model = transformers.BertModel(transformers.BertConfig(**_SMALL | {"vocab_size": len(wordpiece)}))
     assert_packed_equals_alone(model, ["I ride bike", "bike ride I, she said"], tokenizer=wordpiece)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_not_changed() -> None:
     model = build("gpt2").train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     generator = torch.get_rng_state()
@@ -150,7 +153,7 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 class LooksAtTheRow(transformers.BertModel):
-    """Adds what the first token of the row says to all of them: no mask can keep that apart."""
+    """Adds the embedding of the row's first token to all tokens, whatever the mask."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None) -> Any:
         out = super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids)
@@ -159,7 +162,7 @@ class LooksAtTheRow(transformers.BertModel):
 
 
 class IgnoresPadding(transformers.BertModel):
-    """Takes a mask of two dimensions and does not read it."""
+    """Takes a mask of two dimensions and ignores it."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None) -> Any:
         mask = attention_mask if attention_mask is not None and attention_mask.dim() == 4 else None
@@ -173,7 +176,7 @@ class IgnoresPadding(transformers.BertModel):
         (LooksAtTheRow, ["another output padded left than alone"]),
     ],
 )
-def test_a_model_that_leaks_is_named_with_the_arrangement(broken: Any, words: list[str]) -> None:
+def test_a_model_that_leaks_is_refused_with_the_batch_in_which_it_differs(broken: Any, words: list[str]) -> None:
     torch.manual_seed(0)
     with pytest.raises(AssertionError) as caught:
         assert_packed_equals_alone(broken(transformers.BertConfig(**_SMALL)), DOCUMENTS)
@@ -181,14 +184,14 @@ def test_a_model_that_leaks_is_named_with_the_arrangement(broken: Any, words: li
         assert word in str(caught.value)
 
 
-def test_nan_is_no_equality() -> None:
+def test_nan_counts_as_a_difference() -> None:
     model = build("bert")
     nn.init.constant_(model.encoder.layer[0].output.dense.bias, float("nan"))
     with pytest.raises(AssertionError, match=r"(inf|nan) apart"):
         assert_packed_equals_alone(model, DOCUMENTS)
 
 
-def test_what_cannot_be_tried_is_refused() -> None:
+def test_single_documents_texts_without_tokenizer_and_encoder_decoders_are_refused() -> None:
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="two documents or more"):
         assert_packed_equals_alone(build("bert"), DOCUMENTS[:1])

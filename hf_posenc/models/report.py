@@ -11,13 +11,11 @@ from typing import Any
 from torch import nn
 
 from .._explain import explain
+from ..embedding import MAX_SPREAD
 from ..model_spec import ModelPositions, PositionTable, kinds_of
 from ..sinusoid import Convention
 from .changes import Changes
 from .table_contents import Formula
-
-# At this ratio one part in 26 of a vector's variance is the token's; see `PositionalEmbedding`.
-LARGEST_SPREAD = 5.0
 
 
 @dataclass(frozen=True)
@@ -182,6 +180,6 @@ class SinusoidalPositions:
             lines.append(f"{kind} positions stay beside them")
         for name in self.not_reached:
             lines.append(f"not reached by a plain sequence of tokens, and left as it was: {name}")
-        if self.spread is not None and self.spread > LARGEST_SPREAD:
+        if self.spread is not None and self.spread > MAX_SPREAD:
             lines.append(f"positions are {self.spread:.0f} times as large as token embeddings")
         return "\n  ".join(lines)

@@ -15,6 +15,7 @@ from torch import nn
 
 from .._explain import explain, one_of, shorten
 from .._huggingface import is_hugging_face, not_a_model, opened
+from ..embedding import MAX_SPREAD
 from ..model_spec import (
     ModelPositions,
     PositionTable,
@@ -25,7 +26,7 @@ from ..model_spec import (
 )
 from ..sinusoid import USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
-from .report import LARGEST_SPREAD, SinusoidalPositions
+from .report import SinusoidalPositions
 from .table_contents import Formula, table_content
 
 # The attribute of a model's configuration that records the formula; it is saved with the model.
@@ -311,7 +312,7 @@ def _warning(
 ) -> str | None:
     """Return a warning if training is known to be worse than with learned positions, with the line that helps."""
     name = type(model).__name__
-    if recipe == "paper" and spread is not None and spread > LARGEST_SPREAD:
+    if recipe == "paper" and spread is not None and spread > MAX_SPREAD:
         return (
             f"the positions written into {name} are {spread:.0f} times as large as its token embeddings, so that it "
             "may learn late or not at all: use_sinusoidal_positions(model, recipe='matched')"
