@@ -1,6 +1,6 @@
-"""What positions a model has: `identify` names the formula of a table, `check` looks at all tables of a model.
+"""Audit of positions: `identify` names the convention of a table, `check` reports on all tables of a model.
 
-Both only look: nothing is written, no mode is changed and no random number is drawn.
+Neither changes the model: no number is written, no mode is changed and no random number is drawn.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,8 @@ from torch import nn
 from ._explain import explain, shorten
 from ._huggingface import is_hugging_face, not_a_model, opened
 from .model_spec import PositionTable, check_weights, find_positions, kinds_of
-from .sinusoid import Identified, identify
+from .models import recorded_formula
+from .sinusoid import Convention, Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 
@@ -27,21 +28,22 @@ _NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGN
 
 @dataclass(frozen=True)
 class CheckedTable:
-    r"""One table of positions in a model.
+    r"""Report on one position table of a model.
 
     Args:
-        name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
-        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): whose positions it holds; `None` where a few tokens
-            did not read it.
-        first_row (`int`, *optional*): the row that the first token reads.
-        padding_row (`int`, *optional*): the row that padding reads, where it is one and the same.
-        rows, d_model (`int`): its shape.
-        dtype (`torch.dtype`): of its numbers.
-        is_trainable (`bool`): whether it is a parameter that an optimizer may change.
-        left_padding_shifts (`bool`): whether, with an attention mask alone, real tokens after padding read later rows.
-        distinct_rows (`int`): how many rows differ from all before, those of zeros left out.
-        found (`Identified`, *optional*): its formula; `None` where the numbers cannot be read.
-        problem (`str`): why, in that case.
+        name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
+        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): the ids whose positions it holds; `None` if the
+            model did not read it for a few tokens.
+        first_row (`int`, *optional*): row of the first token.
+        padding_row (`int`, *optional*): row of padding tokens, if it is the same for all.
+        rows, d_model (`int`): shape of the table.
+        dtype (`torch.dtype`): dtype of the table.
+        is_trainable (`bool`): True if it is a parameter that an optimizer may change.
+        left_padding_shifts (`bool`): True if left padding gives real tokens later rows when only an attention mask is
+            passed.
+        distinct_rows (`int`): number of different rows, apart from zeros.
+        found (`Identified`, *optional*): formula of the table; `None` if its numbers cannot be read.
+        problem (`str`): the reason in that case.
     """
 
     name: str
@@ -59,12 +61,12 @@ class CheckedTable:
 
     @property
     def is_sinusoidal(self) -> bool:
-        """Whether it holds sinusoids, whatever it is called."""
+        """True if the table holds sinusoids of a known or recorded convention."""
         return self.found is not None and self.found.is_sinusoidal
 
     @property
     def collapsed_rows(self) -> int:
-        """How many rows are the same as one before, so that a model cannot tell those positions apart."""
+        """Number of rows that equal an earlier one, so that a model cannot distinguish their positions."""
         zeros = 0 if self.found is None else len(self.found.zero_rows)
         return self.rows - zeros - self.distinct_rows
 
@@ -78,24 +80,25 @@ class CheckedTable:
         lines = [f"{self.name}: {read}; {'trainable' if self.is_trainable else 'frozen'}"]
         if self.collapsed_rows:
             lines.append(f"  {self.collapsed_rows:,} of {self.rows:,} rows are the same as one before")
-        told = f"unreadable: {self.problem}" if self.found is None else str(self.found)
-        return "\n".join([*lines, *(f"  {line}" for line in told.splitlines())])
+        formula = f"unreadable: {self.problem}" if self.found is None else str(self.found)
+        return "\n".join([*lines, *(f"  {line}" for line in formula.splitlines())])
 
 
 @dataclass(frozen=True)
 class PositionCheck:
-    r"""What `check` found; `print` it.
+    r"""Result of `check`, for `print` and for code.
 
     Args:
-        model (`str`): the model's class.
-        positions (`tuple` of `str`): the kinds: "learned", "sinusoidal", "rotary", "relative", "alibi", "unknown";
-            empty for none. Sinusoids count as such wherever they are kept.
-        tables (`tuple` of `CheckedTable`): every table of absolute positions.
-        left_padding_shifts (`bool`, *optional*): whether left padding changes what real tokens get, with an attention
-            mask alone; `None` where the model could not be run.
-        takes_position_ids (`bool`, *optional*): whether `position_ids` have an effect; `None` likewise.
-        not_told (`tuple` of `str`): where unknown positions are kept.
-        not_run (`str`): why the model could not be run on a few tokens, if it could not.
+        model (`str`): class of the model.
+        positions (`tuple` of `str`): kinds of positions: "learned", "sinusoidal", "rotary", "relative", "alibi",
+            "unknown"; empty for none. A learned table that holds sinusoids counts as sinusoidal.
+        tables (`tuple` of `CheckedTable`): all tables of absolute positions.
+        left_padding_shifts (`bool`, *optional*): True if left padding changes the positions of real tokens when only an
+            attention mask is passed; `None` if the model could not be run.
+        takes_position_ids (`bool`, *optional*): True if `position_ids` have an effect; `None` if the model could not be
+            run.
+        unknown_in (`tuple` of `str`): names of the tensors or modules with positions of an unknown kind.
+        not_run (`str`): reason why the model could not be run on a few tokens.
     """
 
     model: str
@@ -103,13 +106,13 @@ class PositionCheck:
     tables: tuple[CheckedTable, ...]
     left_padding_shifts: bool | None
     takes_position_ids: bool | None
-    not_told: tuple[str, ...] = ()
+    unknown_in: tuple[str, ...] = ()
     not_run: str = ""
 
     def __str__(self) -> str:
         kinds = f"{' and '.join(self.positions)} positions" if self.positions else "no positions of its own"
         if self.positions == ("unknown",):
-            kinds = f"positions of which kind cannot be told, in {', '.join(self.not_told)}"
+            kinds = f"positions of an unknown kind in {', '.join(self.unknown_in)}"
         lines = [f"{self.model}: {kinds}"]
         for table in self.tables:
             lines += [f"  {line}" for line in str(table).splitlines()]
@@ -119,29 +122,30 @@ class PositionCheck:
         if self.left_padding_shifts is None:
             return f"left padding: not known ({self.not_run})"
         if not self.left_padding_shifts:
-            return "left padding: moves no real token, with an attention mask alone"
+            return "left padding: moves no real token if only an attention mask is passed"
         moved = dict.fromkeys(table.counts for table in self.tables if table.left_padding_shifts)
         whose = f" of {' and '.join(filter(None, moved))}" if any(moved) else ""
-        way_out = "give position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"
-        return f"left padding: shifts the positions{whose}, with an attention mask alone; {way_out}"
+        fix = "pass position_ids" if self.takes_position_ids else "pad on the right: it takes no position_ids"
+        return f"left padding: shifts the positions{whose} if only an attention mask is passed; {fix}"
 
 
 def check(model: Any) -> PositionCheck:
-    r"""Reports which positions a Hugging Face model has, how exact its tables are, and whether left padding shifts it.
+    r"""Report which positions a Hugging Face model has, how exact its tables are, and if left padding shifts them.
 
-    The model is run on up to seven tokens to see which tables it reads, from which row; numbers alone say what they
-    hold. A model that does not run on token ids (Whisper) has its tables found by their names.
+    The model is run on up to seven tokens to see which tables it reads, and from which row. A table is identified by
+    its numbers: first by the convention that `use_sinusoidal_positions` recorded in the configuration, then by the
+    known conventions. In a model that does not run on token ids (Whisper), tables are found by their names.
 
     Args:
-        model (`PreTrainedModel`): any device and dtype; DDP, FSDP, PEFT and `torch.compile` are opened. It is left as
-            it was: weights, buffers, mode, random numbers.
+        model (`PreTrainedModel`): any device and dtype; wrappers such as DDP, FSDP, PEFT and `torch.compile` are
+            opened. Its weights, buffers and mode, and the random state, do not change.
 
     Returns:
-        `PositionCheck`, which prints well.
+        `PositionCheck`, which `print` shows as a report.
 
     Raises:
-        TypeError: if it is no Hugging Face model.
-        ValueError: if its numbers are not at hand: on the meta device, or sharded.
+        TypeError: if it is not a Hugging Face model.
+        ValueError: if its numbers are not available: on the meta device, or sharded.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -158,17 +162,17 @@ def check(model: Any) -> PositionCheck:
               rows           row 0 holds position 0
               amplitude      0.5
               largest error  1.49e-08 (row ..., column ...): exact, rounded once to float32
-          left padding: shifts the positions of input_ids, with an attention mask alone; give position_ids
+          left padding: shifts the positions of input_ids if only an attention mask is passed; pass position_ids
     """
     inner = opened(model)
     if not isinstance(inner, nn.Module):
-        raise TypeError(not_a_model("check looks at a Hugging Face model, and takes the model itself", model))
+        raise TypeError(not_a_model("check needs the Hugging Face model itself", model))
     if not is_hugging_face(inner):
         raise TypeError(
             explain(
-                "check looks at a Hugging Face model",
+                "check needs a Hugging Face model",
                 got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
-                fix="a PreTrainedModel; for a table, or a module that keeps one: identify(table)",
+                fix="a PreTrainedModel; for a table, or a module with one: identify(table)",
             )
         )
     check_weights(inner)
@@ -178,10 +182,15 @@ def check(model: Any) -> PositionCheck:
         seen, not_run = None, str(error).partition("\n")[0]
     read = () if seen is None else seen.tables
     kinds = kinds_of(inner, ()) if seen is None else seen.kinds
-    # RoFormer turns its heads by a table of sinusoids. What turns all tokens alike does not move them.
+    # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
     absolute = tuple(table for table in read if table.is_learned or "rotary" not in kinds)
-    tables = tuple(_checked(table.name, table.tensor, table, table in absolute) for table in read)
-    tables += tuple(_checked(name, tensor) for name, tensor in _others(inner, read))
+    formula = recorded_formula(inner)
+    recorded: tuple[Convention, ...] = ()
+    if formula is not None:
+        convention = formula.convention
+        recorded = (convention if formula.base is None else replace(convention, base=formula.base),)
+    tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in read)
+    tables += tuple(_checked(name, tensor, recorded) for name, tensor in _unread_tables(inner, read))
     shifts = None
     if seen is not None:
         shifts = any(table.left_padding_shifts for table in absolute) or (seen.left_padding_shifts and not read)
@@ -191,17 +200,21 @@ def check(model: Any) -> PositionCheck:
         tables=tables,
         left_padding_shifts=shifts,
         takes_position_ids=None if seen is None else seen.takes_position_ids,
-        not_told=() if seen is None or "unknown" not in seen.kinds else seen.not_reached,
+        unknown_in=() if seen is None or "unknown" not in seen.kinds else seen.not_reached,
         not_run=not_run,
     )
 
 
 def _checked(
-    name: str, tensor: torch.Tensor, table: PositionTable | None = None, is_absolute: bool = False
+    name: str,
+    tensor: torch.Tensor,
+    recorded: tuple[Convention, ...],
+    table: PositionTable | None = None,
+    is_absolute: bool = False,
 ) -> CheckedTable:
     found, problem = None, ""
     try:
-        found = identify(tensor)
+        found = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
         problem = ", ".join(line.strip().removeprefix("got: ") for line in str(error).splitlines()[:2])
     return CheckedTable(
@@ -221,17 +234,17 @@ def _checked(
 
 
 def _distinct(tensor: torch.Tensor) -> int:
-    """How many different rows there are, besides those of zeros."""
+    """Return the number of different rows, apart from zeros."""
     given = tensor.detach().to("cpu").contiguous()
     given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
     rows = given.view(torch.uint8).numpy()
     return len({hashlib.blake2b(row, digest_size=16).digest() for row in rows})
 
 
-def _others(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tables that are called positions, or hold sinusoids under such a name, and that were not seen to be read."""
+def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and tensor of tables that are named after positions and were not read by the probe."""
     known = {id(table.tensor) for table in read}
-    known_modules = {id(table.module) for table in read}  # whatever else they keep, I-BERT the rounded numbers
+    known_modules = {id(table.module) for table in read}  # I-BERT has rounded copies in them
     for path, module in model.named_modules():
         if id(module) in known_modules or isinstance(module, nn.Linear):  # DeBERTa calls one pos_proj
             continue
@@ -252,7 +265,7 @@ def _others(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Kinds as for a `ModelSpec`, but for what tables hold: that is seen in their numbers."""
+    """Return the kinds as for a `ModelSpec`, except that the numbers of a table decide if it is sinusoidal."""
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}

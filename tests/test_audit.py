@@ -1,4 +1,4 @@
-"""What a model's positions are: held against families of transformers whose tables and padding are known."""
+"""The audit of a model, for families of transformers whose tables and padding are known."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_marians_decoder_shifts_and_takes_no_position_ids() -> None:
     found = check(made("Marian"))
     assert table_of(found, "decoder").left_padding_shifts
     assert found.takes_position_ids is False
-    assert "of input_ids and decoder_input_ids, with an attention mask alone; pad on the right" in str(found)
-    assert "give position_ids" in str(check(made("XGLM")))
+    assert "of input_ids and decoder_input_ids if only an attention mask is passed; pad on the right" in str(found)
+    assert "pass position_ids" in str(check(made("XGLM")))
 
 
 # ------------------------------------------------------------------------------------------------------- other models
@@ -167,8 +167,8 @@ def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -
 def test_positions_that_cannot_be_told_are_named_and_not_called_none(form: str) -> None:
     found = check(own_model(form))
     assert found.positions == ("unknown",)
-    assert found.not_told == (("pe",) if form == "buffer" else ("table",))
-    assert f"positions of which kind cannot be told, in {found.not_told[0]}" in str(found)
+    assert found.unknown_in == (("pe",) if form == "buffer" else ("table",))
+    assert f"positions of an unknown kind in {found.unknown_in[0]}" in str(found)
 
 
 def test_reformers_positions_are_named() -> None:
@@ -177,7 +177,7 @@ def test_reformers_positions_are_named() -> None:
     axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
     found = check(transformers.ReformerModel(transformers.ReformerConfig(vocab_size=97, **sizes, **chunks, **axes)))
     assert found.positions == ("unknown",)
-    assert "cannot be told, in embeddings.position_embeddings.weights.0, " in str(found)
+    assert "of an unknown kind in embeddings.position_embeddings.weights.0, " in str(found)
 
 
 def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None:
@@ -302,8 +302,8 @@ def test_what_is_no_hugging_face_model_is_refused_and_shown_identify() -> None:
     with pytest.raises(TypeError) as refused:
         check(torch.nn.Linear(2, 2))
     assert "got: 'torch.nn.modules.linear.Linear'" in str(refused.value)
-    assert "fix: a PreTrainedModel; for a table, or a module that keeps one: identify(table)" in str(refused.value)
-    with pytest.raises(TypeError, match="check looks at a Hugging Face model"):
+    assert "fix: a PreTrainedModel; for a table, or a module with one: identify(table)" in str(refused.value)
+    with pytest.raises(TypeError, match="check needs the Hugging Face model itself"):
         check("bert-base-uncased")
     with torch.device("meta"):
         model = transformers.BertModel(transformers.BertConfig(**_BERT))

@@ -2,6 +2,6 @@
 
 from .report import SinusoidalPositions
 from .table_contents import looks_trained
-from .use import use_sinusoidal_positions
+from .use import recorded_formula, use_sinusoidal_positions
 
-__all__ = ["SinusoidalPositions", "looks_trained", "use_sinusoidal_positions"]
+__all__ = ["SinusoidalPositions", "looks_trained", "recorded_formula", "use_sinusoidal_positions"]

@@ -272,16 +272,21 @@ def _record(recipe: str, formula: Formula, factor: float, tables: tuple[Position
     }
 
 
-def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the recorded formula, if the tables match it, and the factor of token embeddings."""
+def recorded_formula(model: Any) -> Formula | None:
+    """Return the formula that the model's configuration records; `None` if it has no valid record."""
     record: Any = getattr(model.config, CONFIG_KEY, None)
     try:
-        formula = Formula(Convention.from_dict(record["convention"]), record.get("base"), record.get("scale", 1.0))
-        if all(formula.matches(table.tensor[table.first_row :]) for table in tables):
-            return formula, float(record.get("token_factor", 1.0))
+        return Formula(Convention.from_dict(record["convention"]), record.get("base"), record.get("scale", 1.0))
     except (AttributeError, KeyError, TypeError, ValueError):
-        pass  # no record, or none that can be read
-    return None, 1.0
+        return None
+
+
+def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
+    """Return the recorded formula, if the tables match it, and the factor of token embeddings."""
+    formula = recorded_formula(model)
+    if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
+        return None, 1.0
+    return formula, float(getattr(model.config, CONFIG_KEY).get("token_factor", 1.0))
 
 
 # -------------------------------------------------------------------------------------------- verification and warnings

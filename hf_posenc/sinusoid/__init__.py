@@ -16,10 +16,9 @@ from .arguments import USUAL_BASE, Scale, check_length, without_values
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
 from .exact import round_once
 from .functional import convert, frequencies, sinusoidal_encoding, sinusoidal_table
-from .identified import Identified
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
-from .recognition import identify
+from .recognition import Identified, identify
 from .tables import cached_tables, clear_cache
 
 __all__ = [

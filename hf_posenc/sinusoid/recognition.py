@@ -1,42 +1,163 @@
-"""Which formula a table of positions holds, if it is one of sinusoids: read from its numbers alone.
+"""Recognition of position tables: the convention that a table follows, its offset and scale, and how exact it is.
 
-A table that was trained, or trained further, is never taken for one; what is nearest to it is said all the same.
+The known conventions are tried, and those that a caller names; there is no search for arbitrary bases. A table that was
+trained, or trained further, is never taken for sinusoids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
-from .arguments import DTYPES
-from .conventions import Convention
-from .fitting import Fit, Precision, Sample, fit, sampled_rows
-from .formulas import SHAPES, presets_of, shapes_of
-from .guessing import unusual
-from .identified import Identified, is_near
-from .measuring import Measured, measure
+from .arguments import DTYPES, USUAL_BASE
+from .conventions import CONVENTIONS, Convention, Layout, Spacing, resolve_convention
+from .exact import encode, round_once, waves
 
-_KEPT_AS = ("weight", "weights", "positional_embedding")  # where modules keep their table
+# Model families of transformers by the convention whose formula they use.
+_FAMILIES = {
+    "vaswani": "DistilBERT, XLM, FlauBERT, VideoMAE",
+    "marian": "Marian, Pegasus, RoFormer, CTRL, Informer, Autoformer",
+    "whisper": "Whisper, Qwen2.5-Omni",
+    "m2m100": "M2M100, NLLB, NLLB-MoE, XGLM, Speech2Text, SpeechT5, FSMT, TrOCR, Kosmos-2, SeamlessM4T",
+    "musicgen": "MusicGen, MusicGen Melody",
+}
+_TABLE_NAMES = ("weight", "weights", "positional_embedding")  # attributes of modules that hold a table
+_FIRST_ROWS, _OTHER_ROWS = 48, 16  # size of the sample: the first rows, and rows spread over the others
+_PAIRS = 16  # pairs of columns that determine the offset
+_NEAR_POSITIONS, _FAR_POSITIONS, _MAX_TURNS = 2048, 2**17, 512  # offsets that are tried
+_ELEMENTS = 2**20  # compared at once
+# Difference between float64 encodings and the exact values.
+_FLOAT64_ERROR = 2.0**-51
 
 
-def identify(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Identified:
-    r"""Names the formula of a table of positions: layout, spacing, base, first position, amplitude and largest error.
+@dataclass(frozen=True)
+class Identified:
+    r"""Result of `identify`: the convention of a table, its offset and scale, and its error.
+
+    If `is_sinusoidal` is false, the formula is the nearest one, and `largest_error` is the distance from it.
 
     Args:
-        table (`torch.Tensor` or array `(N, D)`, or a module with such a `weight` or `weights`): any floating dtype and
-            device; it is only read. D is at least 2.
+        rows, d_model (`int`): shape of the table.
+        dtype (`torch.dtype`): dtype of the table.
+        is_sinusoidal (`bool`): True if rounding, and angles computed in float32, explain every difference.
+        is_exact (`bool`): True if every number is the exact one, rounded once.
+        exact_in (`torch.dtype`, *optional*): dtype to which the numbers of an exact table were rounded; a float32 table
+            may hold bfloat16 numbers. float64 tables are exact within 2**-51.
+        layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): order of the columns.
+        spacing (`"width"` or `"ends"`): base^(-2i/D), or base^(-i/(H-1)) for H pairs of columns.
+        base (`float`, *optional*): base of the spacing; `None` with `bases` or `wavelengths`.
+        bases (`tuple` of `float`, *optional*): positions per turn of each pair, for fixed bases.
+        wavelengths (two `float`, *optional*): shortest and longest wavelength of a convention defined by them.
+        first_position (`int`): row r holds position r + `first_position`.
+        zero_rows (`tuple` of `int`): rows that are zero.
+        amplitude (`float`): factor of the sines and cosines.
+        largest_error (`float`): largest difference from the formula in float64, at row and column `at`.
+        at (`tuple` of `int`): row and column of the largest difference.
+        typical_error (`float`): root mean square of the differences in a sample of the rows.
+        presets (`tuple` of `str`): conventions and model families with this formula, or with another one that gives the
+            same table.
+        others (`tuple` of `str`): those other formulas.
+
+    Example:
+        >>> from hf_posenc import sinusoidal_encoding
+        >>> from hf_posenc.audit import identify
+        >>> found = identify(sinusoidal_encoding(torch.arange(512), 64, convention="marian"))
+        >>> found.layout, found.spacing, found.base, found.presets[:3]
+        ('halves', 'width', 10000.0, ('marian', 'Marian', 'Pegasus'))
+    """
+
+    rows: int
+    d_model: int
+    dtype: torch.dtype
+    is_sinusoidal: bool
+    is_exact: bool
+    exact_in: torch.dtype | None
+    layout: Layout
+    cosine_first: bool
+    spacing: Spacing
+    base: float | None
+    bases: tuple[float, ...] | None
+    wavelengths: tuple[float, float] | None
+    first_position: int
+    zero_rows: tuple[int, ...]
+    amplitude: float
+    largest_error: float
+    at: tuple[int, int]
+    typical_error: float
+    presets: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def is_near(self) -> bool:
+        """True if most of the table follows the formula, as sinusoids that were trained further do."""
+        return self.typical_error < abs(self.amplitude) / 4
+
+    @property
+    def convention(self) -> Convention:
+        """Convention that makes such rows, including its base."""
+        return Convention(
+            "recognised",
+            self.layout,
+            self.spacing,
+            self.first_position,
+            bases=self.bases,
+            cosine_first=self.cosine_first,
+            base=self.base or USUAL_BASE,
+            wavelengths=self.wavelengths,
+        )
+
+    def __str__(self) -> str:
+        size = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'} of width {self.d_model}, {_short(self.dtype)}"
+        if len(self.zero_rows) == self.rows:
+            return f"not recognised: {size}\n  every row is zero"
+        if not self.is_near:
+            return f"not recognised: {size}\n  no known convention, at any offset or scale"
+        error = f"{self.largest_error:.3g} (row {self.at[0]}, column {self.at[1]})"
+        if self.exact_in is not None:
+            error += f": exact, rounded once to {_short(self.exact_in)}"
+        elif not self.is_sinusoidal:
+            error += f", typical {self.typical_error:.3g}"
+        lines = {
+            "formula" if self.is_sinusoidal else "nearest": str(self.convention),
+            "or": "; ".join(self.others),
+            "rows": f"row 0 holds position {self.first_position}",
+            "zero rows": _ranges(self.zero_rows),
+            "amplitude": "" if self.amplitude == 1 else f"{self.amplitude:.7g}",
+            "largest error": error,
+            "used by": ", ".join(self.presets),
+        }
+        shown = [f"{'sinusoids' if self.is_sinusoidal else 'near sinusoids, but changed'}: {size}"]
+        for name, value in lines.items():
+            shown += textwrap.wrap(value, 118, initial_indent=f"  {name:<13}  ", subsequent_indent=" " * 17)
+        return "\n".join(shown)
+
+
+def identify(
+    table: torch.Tensor | NDArray[Any] | torch.nn.Module, *, conventions: Sequence[str | Convention] = ()
+) -> Identified:
+    r"""Name the convention of a position table, its first position and amplitude, and its largest error.
+
+    Args:
+        table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight` or `weights`): any floating
+            dtype and device; it is only read. D is at least 2.
+        conventions (sequence of `str` or `Convention`, *optional*): further conventions, for example with a base of
+            your own, which are tried before the known ones.
 
     Returns:
-        `Identified`. A table that no formula explains has `is_sinusoidal=False` and the nearest formula.
+        `Identified`. If no convention explains the table, it has `is_sinusoidal=False` and the nearest formula.
 
     Raises:
-        ValueError: if it has not two dimensions, no rows, fewer than two columns, or a number that is not finite.
-        TypeError: if it is no table of floating numbers.
+        ValueError: if the table does not have two dimensions, or has no rows, fewer than two columns, or a number that
+            is not finite.
+        TypeError: if it is not a table of floating-point numbers.
 
     Example:
         >>> from hf_posenc import sinusoidal_encoding
@@ -48,128 +169,263 @@ def identify(table: torch.Tensor | NDArray[Any] | torch.nn.Module) -> Identified
           used by        vaswani, DistilBERT, XLM, FlauBERT, VideoMAE
     """
     given = _read(table)
-    present = (given != 0).any(1)
-    if not bool(present.any()):
-        return _made(given, present, Fit(SHAPES[0], 0, 0.0, 0.0, 0.0), Measured(0.0, 0, 0, False, None))
-    rows = sampled_rows(present)
-    precisions = _precisions(given, rows)
-    sample = Sample(rows, given[rows].double(), precisions[-1])
-    tried: list[Fit] = []
-    for formulas in _formulas(given, present, precisions[-1]):
-        for is_thorough in (False, True):
-            fits = [fit(sample, formula, is_thorough=is_thorough) for formula in formulas]
-            good = [each for each in fits if each.ratio <= 1 and _is_enough(each, sample)]
-            if good:
-                return _best(given, present, good, precisions)
-            tried += fits
-    nearest = _nearest(tried)
-    return _made(given, present, nearest, measure(given, present, nearest, precisions)._replace(is_within=False))
+    d_model = given.shape[1]
+    candidates = [resolve_convention(each).formula for each in (*conventions, *CONVENTIONS)]
+    formulas = [each for each in dict.fromkeys(candidates) if each.fits(d_model) and min(each.counts(d_model)) > 0]
+    is_zero = (given == 0).all(1)
+    if bool(is_zero.all()):
+        return _result(given, is_zero, _Fit(formulas[0], 0, 0.0, 0.0, math.inf), _Difference(0.0, (0, 0), False, None))
+    dtypes = _precisions(given)
+    rows = _sample((~is_zero).nonzero().squeeze(1))
+    fits = [_fit(given[rows].double(), rows, formula, dtypes[-1]) for formula in formulas]
+    least = min(each.error for each in fits)
+    # A few numbers can fit by chance.
+    fitting = [each for each in fits if each.ratio <= 1 and (len(rows) > 1 or d_model >= 16)]
+    if not fitting:
+        nearest = next(each for each in fits if each.error <= 1.05 * least)
+        difference = _compare(given, is_zero, nearest, dtypes)
+        return _result(given, is_zero, nearest, difference._replace(is_within=False, exact_in=None))
+    equal = [each for each in fitting if each.error <= 1.01 * min(each.error for each in fitting) + 1e-12]
+    differences = [_compare(given, is_zero, each, dtypes) for each in equal]
+    ranks = [(each.exact_in is None, not each.is_within) for each in differences]
+    best = ranks.index(min(ranks))
+    others = [each.formula for each in equal if each is not equal[best]]
+    return _result(given, is_zero, equal[best], differences[best], others)
 
 
-def _formulas(given: torch.Tensor, present: torch.Tensor, precision: Precision) -> Iterator[list[Convention]]:
-    """What to try: the formulas of the field, then other bases."""
-    yield shapes_of(given.shape[1])
-    yield from unusual(given, present, precision)
+# ------------------------------------------------------------------------------------------------- fitting of a sample
 
 
-def _is_enough(found: Fit, sample: Sample) -> bool:
-    """Whether a table has more numbers than a formula has freedom: a few fit by chance."""
-    pairs = sample.values.shape[1] // 2
-    if found.formula.bases is not None:
-        return len(sample.rows) > 2 or (len(sample.rows) == 2 and found.amplitude == 1 and pairs > 1)
-    return len(sample.rows) > 1 or pairs >= 8
+class _Fit(NamedTuple):
+    """A formula with offset and amplitude; `error` is a root mean square, `ratio` the worst error over its limit."""
+
+    formula: Convention
+    first_position: int
+    amplitude: float
+    error: float
+    ratio: float
+
+    @property
+    def is_scaled_exactly(self) -> bool:
+        """True if the amplitude is a power of two, which changes no digit."""
+        return math.frexp(abs(self.amplitude))[0] == 0.5
 
 
-def _nearest(tried: list[Fit]) -> Fit:
-    """Of formulas of which none fits, the nearest; the first, where another base hardly helps."""
-    # One base a pair is near anything that turns a little: it counts only where it is near indeed.
-    close = [each for each in tried if each.formula.bases is None or is_near(each.error, each.amplitude)]
-    least = min(each.error for each in close)
-    return next(each for each in close if each.error <= 1.05 * least)
+def _sample(rows: torch.Tensor) -> torch.Tensor:
+    """Return the first rows and a few of the others."""
+    if len(rows) <= _FIRST_ROWS + _OTHER_ROWS:
+        return rows
+    return torch.cat([rows[:_FIRST_ROWS], rows[_spread(_FIRST_ROWS, len(rows) - 1, _OTHER_ROWS)]])
 
 
-def _best(given: torch.Tensor, present: torch.Tensor, good: list[Fit], precisions: list[Precision]) -> Identified:
-    """Of several that fit, the exact one, else the first; those that fit no worse are named beside it."""
-    least = min(each.error for each in good)
-    equal = [each for each in good if each.error <= 1.01 * least + 1e-12]
-    best, found = equal[0], measure(given, present, equal[0], precisions)
-    for each in equal[1:] if found.exact_in is None else ():
-        other = measure(given, present, each, precisions)
-        if other.exact_in is not None or (other.is_within and not found.is_within):
-            best, found = each, other
-    others = [each.formula for each in equal if each is not best]
-    return _made(given, present, best, found, tuple(others) if found.is_within else ())
+def _spread(first: int, last: int, count: int) -> torch.Tensor:
+    """Return `count` integers from `first` to `last`, evenly spread."""
+    return torch.linspace(first, last, count, dtype=torch.float64, device="cpu").round().long()
 
 
-def _made(
-    given: torch.Tensor, present: torch.Tensor, best: Fit, found: Measured, others: tuple[Convention, ...] = ()
+def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> _Fit:
+    """Return the offset and amplitude with which a formula fits the sampled rows `(R, D)` best."""
+    first = _first_position(values[:_FIRST_ROWS], rows[:_FIRST_ROWS], formula, precision)
+    exact = _exact(rows + first, formula, values.shape[1])
+    # Errors of float32 angles grow with the position, so only the first rows determine the amplitude. The median over
+    # rows is not affected by a few changed ones.
+    head, expected = values[:_FIRST_ROWS], exact[:_FIRST_ROWS]
+    amplitude = float(((head * expected).sum(1) / expected.square().sum(1)).median())
+    power = 2.0 ** round(math.log2(abs(amplitude) or 1.0))
+    if abs(amplitude / power - 1) <= max(torch.finfo(precision).eps / 2, 1e-6):
+        amplitude = power
+    found = _Fit(formula, first, amplitude, 0.0, 0.0)
+    error = (values - amplitude * exact).abs()
+    ratio = float((error / _allowed(exact, rows + first, found, precision)).max())
+    return found._replace(error=float(error.square().mean().sqrt()), ratio=ratio)
+
+
+def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> int:
+    """Return the position of row 0, the nearest to 0 if several fit."""
+    d_model = values.shape[1]
+    sines, cosines = (values[:, columns] for columns in formula.columns(d_model))
+    pairs = min(formula.counts(d_model))
+    some = _spread(0, pairs - 1, min(pairs, _PAIRS))
+    points = torch.complex(cosines[:, some], sines[:, some])  # (R, P)
+    rates = _rates(formula, d_model)[some]
+    # With the turns from row 0 to row r undone, all rows of a column have the angle of row 0.
+    start = (points * _turn(-rows.unsqueeze(1) * rates)).mean(0)
+    if float(start.abs().square().mean()) < 0.5 * float(points.abs().square().mean()):
+        return 0  # the columns do not turn at these rates
+    tried = torch.arange(-_NEAR_POSITIONS, _NEAR_POSITIONS + 1, device="cpu")
+    tried = torch.cat([tried, _by_vernier(start.angle(), rates)])
+    tried = tried[tried.abs().argsort(stable=True)]
+    error = (start * _turn(-tried.unsqueeze(1) * rates)).angle().abs()  # (positions, P)
+    fitting = (error <= 2 * torch.finfo(precision).eps + 1e-5).all(1).nonzero().squeeze(1)
+    return int(tried[fitting[0] if len(fitting) else error.mean(1).argmin()])
+
+
+def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
+    """Return positions with these angles: the slowest column gives them roughly, each faster one more finely."""
+    order = rates.argsort()
+    slowest = float(rates[order[0]])
+    turns = min(_MAX_TURNS, math.ceil(_FAR_POSITIONS * slowest / (2 * math.pi)))
+    positions = torch.arange(-turns, turns + 1, dtype=torch.float64, device="cpu") * (2 * math.pi / slowest)
+    for rate, angle in zip(rates[order].tolist(), angles[order].tolist(), strict=True):
+        turn, missing = 2 * math.pi / rate, angle / rate - positions
+        positions = positions + missing - turn * (missing / turn).round()
+    return positions.round().long()
+
+
+def _turn(angles: torch.Tensor) -> torch.Tensor:
+    """Return the complex numbers of length 1 at these angles."""
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def _rates(formula: Convention, d_model: int) -> torch.Tensor:
+    """Return the radians per position of each pair of columns, `(F,)` float64."""
+    return torch.from_numpy(waves(formula, d_model, formula.check_fit(d_model)).whole * (2 * math.pi))
+
+
+def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.Tensor:
+    """Return the rows `(R, D)` of positions in float64."""
+    return encode(positions.double(), waves(formula, d_model, formula.check_fit(d_model)), torch.float64)
+
+
+def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
+    r"""Return the largest error `(R, D)` that a table with this formula may have.
+
+    It is one rounding (two if the amplitude is only estimated), two units of a float32 sine, and the error of an angle
+    computed in float32: its rate is off by a few parts in 2**24, and by more the longer its logarithm is.
+    """
+    info, d_model = torch.finfo(precision), exact.shape[1]
+    rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
+    for columns in fit.formula.columns(d_model):
+        rates[columns] = _rates(fit.formula, d_model)[: len(range(d_model)[columns])]
+    drift = (rates - torch.xlogy(rates, rates.clamp(max=1))) * 2**-22
+    rounding = info.eps / 2 * (1.01 if fit.is_scaled_exactly else 3.0) + 2**-22
+    error = exact.abs().mul_(rounding).addcmul_(positions.abs().double().unsqueeze(1), drift)
+    return error.mul_(abs(fit.amplitude)).add_(info.smallest_normal * info.eps)
+
+
+# ---------------------------------------------------------------------------------------- comparison with a whole table
+
+
+class _Difference(NamedTuple):
+    """Largest error of a table and its place, True if all errors are allowed, and the dtype in which it is exact."""
+
+    error: float
+    at: tuple[int, int]
+    is_within: bool
+    exact_in: torch.dtype | None
+
+
+def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> _Difference:
+    """Compare every row of a table with a formula; `dtypes` are those in which its numbers can be written."""
+    exact_in = list(dtypes) if fit.is_scaled_exactly else []
+    largest, at, is_within = -1.0, (0, 0), True
+    step = max(1, _ELEMENTS // given.shape[1])
+    for start in range(0, len(given), step):
+        block = given[start : start + step].double()
+        positions = torch.arange(start, start + len(block), device="cpu") + fit.first_position
+        exact = _exact(positions, fit.formula, given.shape[1])
+        exact[is_zero[start : start + step]] = 0
+        error = (block - fit.amplitude * exact).abs()
+        most = float(error.max())
+        if most > largest:
+            row, column = divmod(int(error.argmax()), given.shape[1])
+            largest, at = most, (start + row, column)
+        exact_in = [dtype for dtype in exact_in if _is_rounded_once(block / fit.amplitude, exact, dtype)]
+        if not exact_in and is_within:
+            limits = _allowed(exact, positions, fit, dtypes[-1])
+            is_within = bool((error <= limits + _FLOAT64_ERROR * abs(fit.amplitude)).all())
+    return _Difference(largest, at, is_within, exact_in[0] if exact_in else None)
+
+
+def _is_rounded_once(values: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Return True if `values` are the exact values rounded once to `dtype`; float64 may err by 2**-51."""
+    if dtype == torch.float64:
+        return bool(((values - exact).abs() <= _FLOAT64_ERROR).all())
+    return torch.equal(round_once(exact, dtype).double(), values)
+
+
+def _result(
+    given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, difference: _Difference, others: Sequence[Convention] = ()
 ) -> Identified:
-    formula, zero_rows = best.formula, tuple((~present).nonzero().squeeze(1).tolist())
-    presets = presets_of((formula, *others), bool(zero_rows)) if found.is_within else ()
+    formula, zero_rows = fit.formula, tuple(is_zero.nonzero().squeeze(1).tolist())
+    is_sinusoidal = difference.is_within
+    equal = (formula, *others) if is_sinusoidal else ()
     return Identified(
         rows=given.shape[0],
         d_model=given.shape[1],
         dtype=given.dtype,
-        is_sinusoidal=found.is_within,
-        is_exact=found.exact_in is not None and found.is_within,
-        exact_in=found.exact_in if found.is_within else None,
+        is_sinusoidal=is_sinusoidal,
+        is_exact=difference.exact_in is not None,
+        exact_in=difference.exact_in,
         layout=formula.layout,
         cosine_first=formula.cosine_first,
         spacing=formula.spacing,
         base=None if formula.bases or formula.wavelengths else formula.base,
         bases=formula.bases,
         wavelengths=formula.wavelengths,
-        first_position=best.first_position,
+        first_position=fit.first_position,
         zero_rows=zero_rows,
-        amplitude=best.amplitude,
-        largest_error=found.error,
-        at=(found.row, found.column),
-        typical_error=best.error,
-        presets=tuple(preset.name for preset in presets),
-        # In words: several may differ by less than is shown, from each other and from the one that was found.
-        others=tuple(word for word in dict.fromkeys(map(str, others)) if word != str(formula)),
+        amplitude=fit.amplitude,
+        largest_error=difference.error,
+        at=difference.at,
+        typical_error=fit.error,
+        presets=_users(equal, bool(zero_rows)),
+        others=tuple(map(str, equal[1:])),
     )
 
 
+def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:
+    """Return conventions, then model families with one of these formulas; first those that agree about zero rows."""
+    found = []
+    for name, convention in CONVENTIONS.items():
+        if convention.formula in formulas:
+            differs = (convention.padding_position is not None) != has_zero_rows
+            rank = (formulas.index(convention.formula), differs)
+            found.append((False, *rank, name))
+            found += [(True, *rank, family) for family in _FAMILIES.get(name, "").split(", ") if family]
+    return tuple(name for *_, name in sorted(found, key=lambda each: each[:3]))
+
+
+# ------------------------------------------------------------------------------------------------- reading and printing
+
+
 def _read(table: Any) -> torch.Tensor:
-    """The numbers, on the CPU, as they are."""
+    """Return the table of a tensor, an array or a module on the CPU, in its dtype."""
     if isinstance(table, torch.nn.Module):
-        found = [kept for name in _KEPT_AS if isinstance(kept := getattr(table, name, None), torch.Tensor)]
-        if not found:
+        tensors = [getattr(table, name, None) for name in _TABLE_NAMES]
+        tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
+        if tensor is None:
             raise TypeError(
                 explain(
-                    "a module must keep its table as weight or weights",
+                    "a module must have its table as weight or weights",
                     got=f"{type(table).__name__}, which has neither",
                     fix="the table itself, e.g. module.embeddings.position_embeddings",
                 )
             )
-        table = found[0]
+        table = tensor
     if not isinstance(table, torch.Tensor):
         try:
             array = np.asarray(table)
         except ValueError:  # lists of several lengths
             array = np.empty(0, dtype=object)
         if array.dtype.kind != "f":
-            raise TypeError(explain("a table is made of floating numbers", got=shorten(table), fix="an array (N, D)"))
-        kept = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype(np.float64)
-        table = torch.from_numpy(np.array(array, dtype=kept))
+            got = shorten(table)
+            raise TypeError(explain("a table must hold floating-point numbers", got=got, fix="an array (N, D)"))
+        native = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype(np.float64)
+        table = torch.from_numpy(np.array(array, dtype=native))
     if table.is_meta:
-        raise ValueError(
-            explain(
-                "the table has no numbers yet", got="a tensor on the meta device", fix="load the model's weights first"
-            )
-        )
+        got = "a tensor on the meta device"
+        raise ValueError(explain("the table has no numbers yet", got=got, fix="load the model's weights first"))
     if table.dtype not in DTYPES:
-        raise TypeError(
-            explain("a table is made of floating numbers", got=f"a tensor of {table.dtype}", fix=".float()")
-        )
+        got = f"a tensor of {table.dtype}"
+        raise TypeError(explain("a table must hold floating-point numbers", got=got, fix=".float()"))
     if table.dim() != 2 or len(table) < 1 or table.shape[1] < 2:
-        inner = table.dim() > 2 and table.numel() == table.shape[-1] * max(table.shape[:-1])
+        is_nested = table.dim() > 2 and table.numel() == table.shape[-1] * max(table.shape[:-1])
         raise ValueError(
             explain(
-                "a table has rows, one a position, of at least two columns",
+                "a table must have a row for each position and at least two columns",
                 got=f"shape {tuple(table.shape)}",
-                fix=f"table.reshape(-1, {table.shape[-1]})" if inner else "a table of shape (N, D)",
+                fix=f"table.reshape(-1, {table.shape[-1]})" if is_nested else "a table of shape (N, D)",
             )
         )
     given: torch.Tensor = table.detach().to("cpu")
@@ -179,18 +435,34 @@ def _read(table: Any) -> torch.Tensor:
             explain(
                 "every number of a table must be finite",
                 got=f"{float(given[row, column])} in row {row}, column {column}",
-                fix="load the weights again: a buffer outside the checkpoint may be left unset",
+                fix="load the weights again: a buffer outside of the checkpoint may be uninitialised",
             )
         )
     return given
 
 
-def _precisions(given: torch.Tensor, rows: torch.Tensor) -> list[Precision]:
-    """The dtypes in which all numbers can be written: the table's own first, the coarsest last."""
-    found = [given.dtype]
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        if torch.finfo(dtype).eps > torch.finfo(given.dtype).eps and all(
-            torch.equal(some.to(dtype).to(given.dtype), some) for some in (given[rows], given)
-        ):
-            found.append(dtype)
-    return [Precision.of(dtype) for dtype in found]
+def _precisions(given: torch.Tensor) -> list[torch.dtype]:
+    """Return the dtypes in which all numbers can be written: the table's own first, the coarsest last."""
+    coarser = [
+        dtype
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
+        if torch.finfo(dtype).eps > torch.finfo(given.dtype).eps
+        and all(torch.equal(some.to(dtype).to(given.dtype), some) for some in (given[:_FIRST_ROWS], given))
+    ]
+    return [given.dtype, *coarser]
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Return ascending integers with runs as first and last: "0, 4 to 9"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:6]]
+    return ", ".join(shown) + (f" and {len(runs) - 6} more runs" if len(runs) > 6 else "")
