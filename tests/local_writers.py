@@ -1,10 +1,9 @@
-"""Writers that do odd things, for the tests of the local engine: worker processes load them from here by name."""
+"""Writers with faults, for the tests of the engines. Worker processes import them from here."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,126 +21,105 @@ def task(shard: int, payload: bytes = b"") -> Task:
 
 
 def tasks(number: int, size: int = 3) -> Iterator[Task]:
-    """So many of them, each with a payload of its own."""
+    """Tasks with different payloads."""
     for shard in range(number):
         yield task(shard, bytes([shard % 251]) * size)
 
 
 def record(task: Task) -> dict[str, Any]:
-    """Which task it was, in which process, and what has arrived."""
+    """The record of a task: its number, the process, and a part of the payload."""
     payload = task.parts[0].payload
     return {"shard": task.shard, "pid": os.getpid(), "size": len(payload), "ends": payload[-3:]}
 
 
 class Echo:
-    """Takes `seconds` for a task, and tells in `folder` when it begins."""
+    """Returns the record after some seconds; creates a file in `folder` when it starts."""
 
-    def __init__(self, folder: Path | None = None, seconds: float = 0.0, *, busy: bool = False) -> None:
-        self.folder, self.seconds, self.busy = folder, seconds, busy
+    def __init__(self, folder: Path | None = None, seconds: float = 0.0) -> None:
+        self.folder, self.seconds = folder, seconds
 
-    def write(self, task: Task, tick: Any) -> dict[str, Any]:
+    def write(self, task: Task) -> dict[str, Any]:
         if self.folder is not None:
             (self.folder / f"{task.shard}.{os.getpid()}").touch()
-        until = time.monotonic() + self.seconds
-        while self.busy and time.monotonic() < until:
-            pass
-        time.sleep(max(0.0, until - time.monotonic()))
-        tick(task.size, 2)
+        time.sleep(self.seconds)
         return record(task)
 
 
+class Busy(Echo):
+    """Computes instead of sleeping, without a break."""
+
+    def write(self, task: Task) -> dict[str, Any]:
+        end = time.monotonic() + self.seconds
+        self.seconds, found = 0.0, super().write(task)
+        while time.monotonic() < end:
+            pass
+        return found
+
+
 class Deadly:
-    """On one shard it ends its own process, as often as told, after having done half of the work."""
+    """Ends its own process on one shard, a given number of times."""
 
-    def __init__(self, folder: Path, shard: int, times: int, how: int) -> None:
-        self.folder, self.shard, self.times, self.how = folder, shard, times, how
+    def __init__(self, folder: Path, shard: int, times: int, code: int) -> None:
+        self.folder, self.shard, self.times, self.code = folder, shard, times, code
 
-    def write(self, task: Task, tick: Any) -> dict[str, Any]:
-        tick(task.size // 2, 1)
+    def write(self, task: Task) -> dict[str, Any]:
         if task.shard == self.shard and len(list(self.folder.iterdir())) < self.times:
             (self.folder / str(os.getpid())).touch()
-            time.sleep(0.15)  # so that the next tick is told at once
-            tick(1, 0)
-            print("nothing but these last words", file=sys.stderr, flush=True)
-            if self.how < 0:
-                os.kill(os.getpid(), -self.how)
-            os._exit(self.how)
-        tick(task.size - task.size // 2, 1)
+            if self.code < 0:
+                os.kill(os.getpid(), -self.code)
+            os._exit(self.code)
         return record(task)
 
 
 class Particular(ValueError):
-    """An exception with arguments of its own, which pickle can take apart but not put together."""
+    """An exception that pickle can take apart but not put together."""
 
     def __init__(self, file: str, line: int) -> None:
         super().__init__(f"{file}, line {line}")
 
 
-class BadRow(ValueError):
-    """One that keeps what it was given."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.row = 7
-
-
 class Raises:
-    """Raises what it is told to, on shard 1."""
+    """Raises the given error on shard 1."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, error: str) -> None:
+        self.error = error
 
-    def write(self, task: Task, tick: Any) -> dict[str, Any]:
+    def write(self, task: Task) -> dict[str, Any]:
         if task.shard != 1:
             return record(task)
-        if self.what == "row":
-            raise BadRow("row 7 is bad")
-        if self.what == "disk":
+        if self.error == "row":
+            raise ValueError("row 7 is bad")
+        if self.error == "disk":
             raise OSError(28, "No space left on device", "shard-000001.parquet")
-        if self.what == "pipe":
-            raise BrokenPipeError(32, "of somebody else")
-        if self.what == "particular":
+        if self.error == "particular":
             raise Particular("corpus.txt", 12)
-        if self.what == "lock":
+        if self.error == "lock":
             error = ValueError("with a lock")
             error.lock = threading.Lock()  # type: ignore[attr-defined]
             raise error
-        if self.what == "exit":
-            sys.exit("enough")
         return {"record": threading.Lock()}
 
 
-class Talks:
-    """Prints by every way there is, and reads what is typed."""
-
-    def write(self, task: Task, tick: Any) -> dict[str, Any]:
-        print(f"printed {task.shard}")
-        print("to the first stdout", file=sys.__stdout__, flush=True)
-        os.write(1, b"written to 1\n")
-        subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
-        return {**record(task), "typed": sys.stdin.read()}
-
-
-class Mute:
-    """Never gets to work."""
-
-    def __init__(self) -> None:
-        raise ImportError("this writer needs a library that is not there")
-
-
-def mute() -> Mute:
-    """Makes one, in the worker."""
-    return Mute()
-
-
 class Surroundings:
-    """What a worker finds around it."""
+    """Returns the state of the worker process."""
 
-    def write(self, task: Task, tick: Any) -> dict[str, Any]:
+    def write(self, task: Task) -> dict[str, Any]:
         return {
             **record(task),
             "modules": sorted(sys.modules),
-            "path": list(sys.path),
             "environment": dict(os.environ),
-            "interrupt": signal.getsignal(signal.SIGINT),
+            "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         }
+
+
+class Stored:
+    """Writes the payload to a file, or only pretends to."""
+
+    def __init__(self, folder: Path, *, pretends: bool = False) -> None:
+        self.folder, self.pretends = folder, pretends
+
+    def write(self, task: Task) -> dict[str, Any]:
+        name, payload = f"shard-{task.shard:06d}.parquet", task.parts[0].payload
+        if not self.pretends:
+            (self.folder / name).write_bytes(payload)
+        return {"file": name, "bytes": len(payload)}

@@ -175,7 +175,8 @@ def test_a_worker_that_stands_still_for_a_while_is_waited_for(
     def stop_one() -> None:
         children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
         pids = [int(pid) for path in children for pid in path.read_text().split()]
-        stopped.append(next(pid for pid in pids if b"engines.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()))
+        spawned = b"--multiprocessing-fork"
+        stopped.append(next(pid for pid in pids if spawned in Path(f"/proc/{pid}/cmdline").read_bytes()))
         os.kill(stopped[0], signal.SIGSTOP)
         Timer(0.4, os.kill, (stopped[0], signal.SIGCONT)).start()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._explain import explain
 from .asked import Asked
-from .engines.local import run_local
+from .engines import run_in_processes, run_on_ray
 from .job import Job
 from .output.card import write_card
 from .output.folder import CARD, MANIFEST, shards_in
@@ -134,26 +134,24 @@ class Flow:
                     # Before it is noted: what was read of a file that has changed since is no longer that file.
                     self._sources.check_unchanged(record["begins"][0], record["ends"][0])
                     self._manifest.add(record)
-                    if engine == "ray":  # which tells nothing as it goes
-                        self._progress.tick(record["read"], record["tokens"])
+                    self._progress.tick(record["read"], record["tokens"])
                     self._progress.shard(record)
         finally:
             self._manifest.save()
             self._progress.stop()
 
     def _records(self, tasks: Iterator[Task], engine: str, workers: int | None, address: str | None) -> Any:
-        if engine == "ray":
-            from .engines.on_ray import run_on_ray
-
-            return run_on_ray(
-                ShardWriter(self._job),
-                tasks,
-                folder=self._job.folder,
-                libraries=self._manifest.libraries,
-                workers=workers,
-                address=address,
-            )
-        return run_local(self._job, tasks, workers=workers or _cores(), tick=self._progress.tick)
+        writer = ShardWriter(self._job)
+        if engine == "local":
+            return run_in_processes(writer, tasks, workers=workers or _cores())
+        return run_on_ray(
+            writer,
+            tasks,
+            folder=self._job.folder,
+            libraries=self._manifest.libraries,
+            workers=workers,
+            address=address,
+        )
 
     def _totals(self) -> dict[str, int]:
         records = self._manifest.shards.values()
