@@ -1,6 +1,6 @@
-"""The command line, `hf-posenc` or `python -m hf_posenc`: a file a command.
+"""The command line, `hf-posenc` or `python -m hf_posenc`.
 
-The commands read and print; what they show is worked out by the rooms below.
+The commands read options and print results; the work is done in the other rooms.
 """
 
 from .app import app, main

@@ -1,6 +1,6 @@
-"""The command line: `show` for a text, `demo`, `encode`, `verify` for a corpus, `check` for a model, `plot`, `explore`.
+"""The command line, `hf-posenc`: its commands, and the errors that all of them report.
 
-A command a file; here they come together, and what they refuse is worded.
+`check` and `explore` are defined here; the other commands have modules of their own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from typing import Annotated
 
 import typer
 
-from .check import check_model
-from .demo import demo
+from .demo import demo, show
 from .encode import encode
-from .explore import explore
 from .plot import plot
-from .show import show
 from .stopping import restore
 from .terminal import Screen
 from .verify import verify
@@ -31,16 +28,46 @@ app.command()(show)
 app.command()(demo)
 app.command()(encode)
 app.command()(verify)
-app.command("check")(check_model)
-app.command()(explore)
+
+
+@app.command()
+def check(
+    model: Annotated[str, typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub.")],
+) -> None:
+    """Report the positions of a model: convention and exactness of each table, and the effect of left padding."""
+    from .._huggingface import loaded_model
+    from ..audit import check as audit
+
+    screen = Screen()
+    loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
+    report = audit(loaded)
+    screen.say(str(report))
+    random = [table.name for table in report.tables if table.name in missing]
+    if random:
+        screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
+
+
+@app.command()
+def explore(
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="By default the first free one from 7860 on.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+) -> None:
+    """Open a page with texts, masks and positions that follow sliders; it runs on this machine only."""
+    from ..explorer import serve
+
+    serve(port, browser=browser, say=Screen().say)
+
+
 app.add_typer(plot, name="plot")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    r"""Runs `hf-posenc`, and says in three lines what was wrong with what it was given.
+    r"""Run `hf-posenc`, and report errors about its arguments, files and texts in three lines.
 
     Args:
-        arguments (sequence of `str`, *optional*): those of the process by default.
+        arguments (sequence of `str`, *optional*): by default those of the process.
 
     Raises:
         SystemExit: with 0, or with 2 for wrong arguments, files and texts.
@@ -57,18 +84,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
             app(args=arguments, prog_name="hf-posenc")
     except (ValueError, TypeError, ImportError, OSError) as error:
-        # What explain() worded is about what the user gave. Anything else is a fault of ours, and needs its traceback.
+        # Messages of explain() are about the arguments. Any other error is a bug of this package and keeps its
+        # traceback.
         if not isinstance(error, OSError) and "\n  fix: " not in str(error) and "\n  got: " not in str(error):
             raise
         screen.complain(str(error))
         raise SystemExit(2) from None
     finally:
-        if arguments is not None:  # called from Python: the process goes on
+        if arguments is not None:  # called from Python: the process continues
             restore()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"hf-posenc {version('hf-posenc')}")
@@ -77,6 +105,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """Holds the options that come before a command."""
+    """Define the options that come before a command."""

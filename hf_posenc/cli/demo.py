@@ -1,6 +1,6 @@
-"""`hf-posenc demo`: a corpus collated and embedded, shown, timed and drawn.
+"""`hf-posenc show` and `hf-posenc demo`: what the collator makes of a few texts, and of a corpus.
 
-It reads, times and writes; everything else is done by the package, which also checks what was given.
+Both print the same tables of a batch. Arguments are checked by the collator.
 """
 
 from __future__ import annotations
@@ -14,92 +14,106 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._explain import explain
-from .given import LIMIT, PadToken, Tokenizer, default_texts, real, trained
+from .options import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:
     from ..batch import Batch
 
-_WIDTH = 256  # of the embeddings
-_BATCH = 64
+_D_MODEL = 256
+_BATCH_SIZE = 64
 _EMBEDDED_BATCHES = 32
-_SHOWN = 6  # rows of the batch that is printed
+_PRINTED_TEXTS, _PRINTED_TOKENS = 3, 24
+
+
+def show(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="One text, or several, which form a batch.")],
+    tokenizer: Tokenizer = None,
+    max_length: Annotated[int | None, typer.Option(help="Truncate a text to this many tokens.")] = None,
+    padding_side: Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")] = None,
+    pad_token: PadToken = None,
+    merges: Annotated[bool, typer.Option("--merges", help="Show the merges of a BPE tokenizer.")] = False,
+) -> None:
+    """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask."""
+    from ..collator import DataCollatorWithPositionalEncoding
+    from ..tokenization import bpe_stages
+
+    screen = Screen()
+    used: Any = tokenizer if tokenizer is not None else default_tokenizer(default_texts())[0]
+    settings: Any = {"max_length": max_length, "padding_side": padding_side, "pad_token": pad_token}
+    collate = DataCollatorWithPositionalEncoding(used, **settings)
+    batch = collate.batch(texts)
+    for text in texts if merges else ():
+        screen.heading(f"merges: {text}")
+        for stages in bpe_stages(collate.tokenizer, text):
+            screen.say("  " + "  →  ".join(" ".join(stage) for stage in stages))
+    screen.batch(batch, collate.tokens(batch), texts)
 
 
 def demo(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="UTF-8 text files, a text a line.", show_default=False),
+        typer.Argument(metavar="FILE", help="UTF-8 text files with one text per line.", show_default=False),
     ] = None,
     tokenizer: Tokenizer = None,
     pad_token: PadToken = None,
-    vocab_size: Annotated[int, typer.Option(help="Of the BPE that is trained where no tokenizer is named.")] = 8_000,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture of the batch.")] = Path("hf_posenc.png"),
+    vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 8_000,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Collate and embed a corpus, show a batch of it, and say how fast that was.
+    """Collate and embed a corpus, show a batch of it, and measure the speed.
 
-    Without FILE the corpus is the docstrings of Python's own standard library.
+    Without FILE the corpus is the docstrings of Python's standard library.
 
-    Without --tokenizer a BPE is trained on the corpus and kept for the next call.
+    Without --tokenizer a BPE is trained on the corpus and cached for the next call.
 
-    Nothing is downloaded, unless --tokenizer names one on the Hub.
+    Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
     from ..collator import DataCollatorWithPositionalEncoding
 
     screen = Screen()
-    texts = _lines_of(files) if files else default_texts()
+    texts = _read_lines(files) if files else default_texts()
     size = sum(len(text.encode()) for text in texts)
-    weight = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
-    whose = (
-        ", ".join(map(str, files))
-        if files
-        else f"docstrings of the standard library of Python {platform.python_version()}"
-    )
-    screen.facts({"texts    ": f"{len(texts):,}, {weight}: {whose}"})
-    used, about = trained(texts, vocab_size) if tokenizer is None else (tokenizer, "")
-    collate = DataCollatorWithPositionalEncoding(used, pad_token=pad_token, empty="keep", embedding=_WIDTH)
-    if collate.max_length is None or collate.max_length > LIMIT:
-        collate = collate.replace(max_length=LIMIT)
-    screen.facts({"tokenizer": about or f"{tokenizer}, {len(collate.tokenizer):,} tokens"})
+    source = f"docstrings of the standard library of Python {platform.python_version()}"
+    amount = f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size:,} bytes"
+    screen.facts({"texts    ": f"{len(texts):,}, {amount}: {', '.join(map(str, files)) if files else source}"})
+    used, origin = default_tokenizer(texts, vocab_size) if tokenizer is None else (tokenizer, "")
+    collate = DataCollatorWithPositionalEncoding(used, pad_token=pad_token, empty="keep", embedding=_D_MODEL)
+    if collate.max_length is None or collate.max_length > MAX_LENGTH:
+        collate = collate.replace(max_length=MAX_LENGTH)
+    screen.facts({"tokenizer": origin or f"{tokenizer}, {len(collate.tokenizer):,} tokens"})
 
-    batch = collate.batch(texts[:_SHOWN] if files else _some_of(texts))
-    tokens, keep = collate.tokens(batch), real(batch)
-    screen.heading(f"{len(keep)} of the texts as a batch, padding in grey")
-    screen.batch_table(tokens, keep)
-    screen.heading("attention_mask: a block is a token, a dot is padding")
-    screen.padding_picture(keep)
-    longest = max(range(len(keep)), key=lambda number: sum(keep[number]))
-    screen.heading(f"look_ahead_mask, by the tokens of row {longest}: each line may look at what is filled")
-    screen.look_ahead_picture(tokens[longest], batch["look_ahead_mask"][longest, 0].tolist())
-    screen.heading("what the model is given")
+    some = texts[:_PRINTED_TEXTS] if files else _short_texts(texts)
+    batch = collate.batch(some)
+    tokens = collate.tokens(batch)
+    screen.batch(batch, tokens, some, max_tokens=_PRINTED_TOKENS)
+    screen.heading("the batch")
     screen.say(repr(batch))
 
-    screen.heading(f"speed, in batches of {_BATCH} texts, rows of at most {collate.max_length} tokens")
-    # What is longer goes on in further rows, so that every token of the corpus counts.
+    screen.heading(f"speed, in batches of {_BATCH_SIZE} texts, rows of at most {collate.max_length} tokens")
+    # Longer texts continue in further rows, so that all tokens of the corpus count.
     whole = collate.replace(embedding=None, return_overflowing_tokens=True)
-    starts = list(range(0, len(texts), _BATCH))
-    some = starts[:: -(-len(starts) // _EMBEDDED_BATCHES)]
-    embed = whole.replace(embedding=_WIDTH).embed
+    starts = list(range(0, len(texts), _BATCH_SIZE))
+    embed = whole.replace(embedding=_D_MODEL).embed
+    embedded = starts[:: -(-len(starts) // _EMBEDDED_BATCHES)]
     screen.facts(
         {
             "text → batch     ": _speed(screen, "text to batch", whole.batch, texts, starts),
-            "text → embeddings": _speed(screen, "text to embeddings", embed, texts, some) + f", width {_WIDTH}",
+            "text → embeddings": _speed(screen, "text to embeddings", embed, texts, embedded) + f", width {_D_MODEL}",
         }
     )
     screen.say()
-    screen.facts({"picture": _draw(batch, tokens, output)})
+    screen.facts({"picture": _plot(batch, tokens, output)})
 
 
-def _lines_of(files: Sequence[Path]) -> list[str]:
-    """One text a line, as they come; lines with nothing on them are no texts."""
+def _read_lines(files: Sequence[Path]) -> list[str]:
+    """Return the lines of all files that are not blank."""
     texts = []
     for file in files:
         try:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except OSError as error:
-            raise ValueError(
-                explain(f"{file} cannot be read", got=error.strerror, fix="the path of a text file, a text a line")
-            ) from None
+            fix = "the path of a text file with one text per line"
+            raise ValueError(explain(f"{file} cannot be read", got=error.strerror, fix=fix)) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise ValueError(
@@ -109,40 +123,42 @@ def _lines_of(files: Sequence[Path]) -> list[str]:
                     fix=f"iconv -f WINDOWS-1252 -t UTF-8 {file} > {file.stem}_utf8{file.suffix}",
                 )
             ) from None
-        found = [line for line in lines if line.strip()]
-        if not found:
-            raise ValueError(
-                explain(f"{file} has no text in it", got=f"{len(lines)} lines, all empty", fix="a text a line")
-            )
-        texts += found
+        present = [line for line in lines if line.strip()]
+        if not present:
+            got = f"{len(lines)} lines, all blank"
+            raise ValueError(explain(f"{file} has no text", got=got, fix="one text per line"))
+        texts += present
     return texts
 
 
-def _some_of(texts: Sequence[str]) -> list[str]:
-    """Six short sentences from all over a corpus, of different lengths, for a batch that fits a screen."""
+def _short_texts(texts: Sequence[str]) -> list[str]:
+    """Return a few short sentences from different parts of a corpus."""
     short = [
         text for text in texts if 10 <= len(text) <= 32 and text[0].isupper() and " " in text and text.isprintable()
     ]
-    step = max(1, len(short) // _SHOWN)
-    return short[step // 2 :: step][:_SHOWN] or list(texts[:_SHOWN])
+    step = max(1, len(short) // _PRINTED_TEXTS)
+    return short[step // 2 :: step][:_PRINTED_TEXTS] or list(texts[:_PRINTED_TEXTS])
 
 
-def _speed(screen: Screen, what: str, make: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]) -> str:
-    """How many tokens a second go through, padding not counted; the first batch is made once before, unmeasured."""
-    make(texts[starts[0] : starts[0] + _BATCH])
+def _speed(
+    screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
+) -> str:
+    """Return the number of tokens per second, without padding; the first batch is also made once before, unmeasured."""
+    collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
-    with screen.progress(what, starts) as each:
+    with screen.progress(name, starts) as each:
         for start in each:
-            begun = time.perf_counter()
-            batch = make(texts[start : start + _BATCH])
-            seconds += time.perf_counter() - begun
+            begin = time.perf_counter()
+            batch = collate(texts[start : start + _BATCH_SIZE])
+            seconds += time.perf_counter() - begin
             tokens += int(batch["attention_mask"].sum())
-    part = "all" if len(starts) * _BATCH >= len(texts) else f"{len(starts)} of {-(-len(texts) // _BATCH)}"
-    return f"{tokens / seconds:>11,.0f} tokens a second: {tokens:,} tokens in {seconds:.3g} s, {part} batches"
+    total = -(-len(texts) // _BATCH_SIZE)
+    part = "all" if len(starts) == total else f"{len(starts)} of {total}"
+    return f"{tokens / seconds:>11,.0f} tokens per second: {tokens:,} tokens in {seconds:.3g} s, {part} batches"
 
 
-def _draw(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Writes the picture and returns what to say of it."""
+def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
+    """Write the plot of a batch and return its path, or the message about a missing library."""
     from .. import plots
 
     try:

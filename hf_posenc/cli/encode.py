@@ -13,7 +13,6 @@ import typer
 
 from .._explain import counted, explain
 from .figures import summary
-from .lazily import on_first_use
 from .progress import Bar
 from .stopping import Stopping
 from .terminal import Screen
@@ -207,8 +206,6 @@ def _encoded(
     """The manifest of the finished job. What stops it is said in options, with what there is to go on from."""
     with Stopping(f"stopped; {_GOES_ON}") as stopping:
         try:
-            with on_first_use("torch"):  # transformers' tokenizers import it, and ids need none of it
-                from transformers import AutoTokenizer  # noqa: F401
             from ..jobs import encode as encode_corpus
 
             with bar, warnings.catch_warnings():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._explain import explain
 from ..._huggingface import loaded_model
-from ..given import default_texts, trained
+from ..options import default_texts, default_tokenizer
 
 if TYPE_CHECKING:
     from ...collator import DataCollatorWithPositionalEncoding
@@ -112,7 +112,7 @@ def _seeded_tokenizer(tokenizer: str | None) -> tuple[Any, str, int]:
     from ...tokenization.loading import number_of_ids, private_copy
 
     if tokenizer is None:
-        used, about = trained(default_texts())
+        used, about = default_tokenizer(default_texts())
     else:
         used, about = private_copy(tokenizer), tokenizer
     return used, about, number_of_ids(used)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..._explain import explain
-from ..given import PadToken, Tokenizer, default_texts, trained
+from ..options import PadToken, Tokenizer, default_texts, default_tokenizer
 from .drawing import Base, ConventionName, Output, draw, several
 from .standing_in import Used, collator_for, embedding_for, model_for
 
@@ -167,7 +167,7 @@ def _collator(
     named: Any = tokenizer
     about = str(tokenizer)
     if tokenizer is None:
-        named, about = trained(default_texts())
+        named, about = default_tokenizer(default_texts())
     settings: Any = {"padding_side": padding_side, "max_length": max_length, "pad_token": pad_token, "packing": packing}
     return DataCollatorWithPositionalEncoding(named, look_ahead=look_ahead, **settings), {"tokenizer": about}
 

@@ -1,0 +1,38 @@
+"""Options and defaults that several commands share.
+
+Nothing is downloaded unless `--tokenizer` names a tokenizer on the Hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+MAX_LENGTH = 512  # tokens in a row, unless the tokenizer has a smaller limit
+
+Tokenizer = Annotated[
+    str | None,
+    typer.Option("--tokenizer", "-t", metavar="NAME_OR_FOLDER", help="A tokenizer on the Hub, or a folder with one."),
+]
+PadToken = Annotated[
+    str | None, typer.Option(help="Padding token for a tokenizer without one; 'eos' means its end-of-text token.")
+]
+
+
+def default_texts() -> list[str]:
+    """Return the docstrings of Python's standard library."""
+    from ..corpus import standard_library_docstrings
+
+    return standard_library_docstrings()
+
+
+def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
+    """Return a BPE trained on these texts, from the cache if possible, and a line about its origin."""
+    from ..tokenization import cached_bpe
+
+    bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
+    origin = "trained by an earlier call" if bpe.seconds is None else f"trained in {bpe.seconds:.1f} s"
+    place = "not cached: the cache is not writable" if bpe.folder is None else f"cached in {bpe.folder}"
+    return bpe.tokenizer, f"byte-level BPE of {len(bpe.tokenizer):,} tokens, {origin}, {place}"
