@@ -1,7 +1,7 @@
-"""Tiny models of Hugging Face families, built from their configurations, and the facts that tests hold about them.
+"""Tiny models of Hugging Face families, built from their configurations, and facts about them.
 
-One table, `FAMILIES`: what to build, which position tables it has, and the row a first token reads in each. The rows
-are written down by hand, from FACTS and the models' papers and sources, so that no code under test can move them.
+`FAMILIES` has for each its configuration, its position tables, and the row of the first token in each. The rows were
+written by hand, from the models' papers and sources, so that they do not depend on the tested code.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import transformers
 
 VOCABULARY = 97
 WIDTH = 16
-ROOM = 40  # tokens that a row may have, in every family
+ROOM = 40  # largest number of tokens in a row, in every family
 
-# The same few sizes, in the words of each tradition.
+# The same few sizes, by the keys of each configuration.
 _BERT = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -63,22 +63,22 @@ def _both(first_row: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Family:
-    r"""How to build a tiny model, and what is known about its positions.
+    r"""The configuration of a tiny model, and facts about its positions.
 
     Args:
         prefix (`str`): of its classes' names in transformers: `BertConfig`, `BertModel`.
         small (`dict`): arguments of its configuration.
         tables (`dict`): of each learned position table in the base model, the row that a first token reads.
-        padding (`int`, *optional*): what `position_ids` says of padding, where the family has a number for it.
-        takes_position_ids (`bool`): whether `position_ids` have an effect.
-        is_causal (`bool`): whether it is a decoder alone.
+        padding (`int`, *optional*): value of `position_ids` at padding, if the family has one.
+        takes_position_ids (`bool`): True if `position_ids` have an effect.
+        is_causal (`bool`): True for a decoder alone.
         left_padding_shifts (`bool`): with an attention mask and no position ids.
-        stays (`tuple` of `str`): kinds of positions that it has beside its tables.
+        stays (`tuple` of `str`): other kinds of positions that it has.
         unreached (`tuple` of `str`): position tables that a plain sequence of tokens does not read.
         heads (`tuple` of `str`): endings of its classes with a head.
         model (`str`): ending of its base class.
-        longer (`bool`): whether its configuration can say more positions, and nothing else with it.
-        ahead (`int`): how many rows further than its tokens a decoder reads.
+        longer (`bool`): True if its configuration has a key for the number of positions alone.
+        ahead (`int`): number of rows that a decoder reads after those of its tokens.
     """
 
     prefix: str
@@ -97,16 +97,16 @@ class Family:
 
     @property
     def has_decoder(self) -> bool:
-        """Whether it reads two sequences."""
+        """True if it reads two sequences."""
         return any(name.startswith("decoder.") for name in self.tables) and len(self.tables) > 1
 
     def config(self, **more: Any) -> Any:
-        """A new configuration, with what saving a model would add to it."""
+        """Return a new configuration, with the keys that saving a model adds."""
         noted = {"architectures": [f"{self.prefix}{self.model}"], "dtype": "float32"}
         return getattr(transformers, f"{self.prefix}Config")(**(noted | self.small | more))
 
     def build(self, head: str | None = None, *, seed: int = 0, **more: Any) -> Any:
-        """A new model in evaluation mode, with random weights; torch's global generator stays where it is."""
+        """Return a new model in evaluation mode, with random weights; torch's global generator is not used."""
         name = f"{self.prefix}{head or self.model}"
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
@@ -120,7 +120,7 @@ _LM = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Fo
 _EMBEDDINGS = "embeddings.position_embeddings.weight"
 _WPE = "wpe.weight"
 
-# The 35 families that issue 3 names.
+# The 35 families that the documentation names.
 NAMED: dict[str, Family] = {
     "bert": Family("Bert", _BERT, {_EMBEDDINGS: 0}, heads=(*_LM, "ForPreTraining", "LMHeadModel")),
     "roberta": Family("Roberta", _ROBERTA, {_EMBEDDINGS: 2}, **_FROM_IDS, heads=_LM),
@@ -269,7 +269,7 @@ NAMED: dict[str, Family] = {
     ),
 }
 
-# Others that can be done, beyond the list of the issue.
+# Other families that work.
 OTHERS: dict[str, Family] = {
     "altclip_text": Family(
         "AltCLIPText", _ROBERTA | {"project_dim": 8}, {"roberta.embeddings.position_embeddings.weight": 2}, **_FROM_IDS
@@ -368,7 +368,7 @@ OTHERS: dict[str, Family] = {
 
 FAMILIES: dict[str, Family] = NAMED | OTHERS
 
-# Models without a learned table of absolute positions: what kind they have, and what builds one.
+# Models without a learned table of absolute positions, with their kind of positions.
 REFUSED: dict[str, tuple[str, Family]] = {
     "llama": ("rotary", Family("Llama", _LLAMA)),
     "mistral": ("rotary", Family("Mistral", _LLAMA)),
@@ -504,7 +504,7 @@ def speed_of(name: str, *, first: bool = True) -> Any:
 
 
 class OwnConfig(transformers.PreTrainedConfig):
-    """Of `OwnModel`."""
+    """The configuration of `OwnModel`."""
 
     model_type = "own"
 
@@ -514,10 +514,10 @@ class OwnConfig(transformers.PreTrainedConfig):
 
 
 class OwnModel(transformers.PreTrainedModel):
-    r"""A small model of somebody's own, with one head of attention, and tables that it reads in several ways.
+    r"""A small model of a user, with one head of attention, and tables that it reads in several ways.
 
     Args:
-        config (`OwnConfig`): `reads` lists what it has: `"positions"` are learned absolute ones; of the others none is.
+        config (`OwnConfig`): `reads` lists its tables: only `"positions"` are learned absolute positions.
     """
 
     config_class = OwnConfig
@@ -597,14 +597,14 @@ DECOYS = (
 
 
 def own_model(*reads: str) -> OwnModel:
-    """A new `OwnModel` in evaluation mode."""
+    """Return a new `OwnModel` in evaluation mode."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         return OwnModel(OwnConfig(reads)).eval()
 
 
 def tokens(family: Family, length: int = 7, target_length: int = 5, *, rows: int = 2) -> dict[str, torch.Tensor]:
-    """Random ids `(rows, length)` without special ones, and a mask of ones; the same for a decoder."""
+    """Return random ids `(rows, length)` without special ones, and a mask of ones; the same for a decoder."""
     generator = torch.Generator().manual_seed(0)
     wanted = {"input_ids": length} | ({"decoder_input_ids": target_length} if family.has_decoder else {})
     ids = {name: torch.randint(20, VOCABULARY, (rows, width), generator=generator) for name, width in wanted.items()}
@@ -613,7 +613,7 @@ def tokens(family: Family, length: int = 7, target_length: int = 5, *, rows: int
 
 
 def outputs(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Every floating tensor that a model returns; what it draws at random is fixed, and the model is not touched."""
+    """Return every floating tensor of a model's output; random generators are fixed, and the model is not changed."""
     model = copy.deepcopy(model)  # BigBird exchanges its attention for short rows
     np.random.seed(0)  # noqa: NPY002  (BigBird's)
     with torch.no_grad(), torch.random.fork_rng([]):

@@ -1,4 +1,4 @@
-"""Who may attend to whom, one pair at a time, and descriptions of all kinds for hypothesis to draw from."""
+"""A reference for masks, computed one pair at a time, and masks of all kinds for hypothesis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hf_posenc.masks import AttentionMask
 
 
 def reference(mask: AttentionMask) -> torch.Tensor:
-    """`(B, 1, Q, K)` bool, from the words of `hf_posenc.masks` and of `AttentionMask`, one pair at a time."""
+    """Return the dense form `(B, 1, Q, K)` bool by the definition in `hf_posenc.masks`, one pair at a time."""
     keys = mask.documents.tolist()
     queries = keys if mask.queries is None else mask.queries.tolist()
     prefix = None if mask.prefix is None else mask.prefix.tolist()
-    answer = torch.zeros(len(queries), 1, mask_length(mask.queries, mask), mask.documents.shape[1], dtype=torch.bool)
+    answer = torch.zeros(len(queries), 1, real_queries(mask).shape[1], mask.documents.shape[1], dtype=torch.bool)
     for b, (looking, looked_at) in enumerate(zip(queries, keys, strict=True)):
         empty_row = all(document < 0 for document in looked_at)
         for i, query in enumerate(looking):
@@ -32,13 +32,8 @@ def reference(mask: AttentionMask) -> torch.Tensor:
     return answer
 
 
-def mask_length(queries: torch.Tensor | None, mask: AttentionMask) -> int:
-    """Q."""
-    return (mask.documents if queries is None else queries).shape[1]
-
-
 def real_queries(mask: AttentionMask) -> torch.Tensor:
-    """`(B, Q)` bool."""
+    """Return the queries that are real tokens, `(B, Q)` bool."""
     return (mask.documents if mask.queries is None else mask.queries) >= 0
 
 
@@ -48,7 +43,7 @@ _WINDOWS = st.one_of(st.none(), st.integers(1, 6))
 
 @st.composite
 def packed(draw: st.DrawFn) -> AttentionMask:
-    """Rows of whole documents, with any of look-ahead, window and prefixes."""
+    """Draw rows of whole documents, with any of look-ahead, window and prefixes."""
     rows = draw(st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=4))
     settings: dict[str, Any] = {"window": draw(_WINDOWS), "padding_side": draw(_SIDES)}
     if draw(st.booleans()):
@@ -59,7 +54,7 @@ def packed(draw: st.DrawFn) -> AttentionMask:
 
 @st.composite
 def padded(draw: st.DrawFn) -> AttentionMask:
-    """One document a row, where the cheap forms are."""
+    """Draw one document per row, for which there are cheap forms."""
     lengths = draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
     settings: dict[str, Any] = {"window": draw(_WINDOWS), "padding_side": draw(_SIDES)}
     if draw(st.booleans()):
@@ -70,20 +65,20 @@ def padded(draw: st.DrawFn) -> AttentionMask:
 
 @st.composite
 def scattered(draw: st.DrawFn) -> AttentionMask:
-    """Holes, documents that interleave, numbers of a whole corpus, prefixes in the middle."""
+    """Draw interleaved documents, padding between tokens, large numbers, prefixes in the middle."""
     rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 7))
     numbers = st.sampled_from([-1, 0, 1, 70_000])
     table = draw(st.lists(st.lists(numbers, min_size=length, max_size=length), min_size=rows, max_size=rows))
     look_ahead = draw(st.booleans())
-    marks = draw(st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=rows, max_size=rows))
+    prefixes = draw(st.lists(st.lists(st.booleans(), min_size=length, max_size=length), min_size=rows, max_size=rows))
     batch = {"document_ids": torch.tensor(table)}
-    prefix = torch.tensor(marks) if look_ahead and draw(st.booleans()) else None
+    prefix = torch.tensor(prefixes) if look_ahead and draw(st.booleans()) else None
     return AttentionMask.from_batch(batch, look_ahead=look_ahead, window=draw(_WINDOWS), prefix=prefix)
 
 
 @st.composite
 def crossed(draw: st.DrawFn) -> AttentionMask:
-    """Two batches whose documents come in pairs; sometimes with rows of the source that are empty."""
+    """Draw cross-attention of two batches with the same documents; some rows of the source may be empty."""
     one_each = draw(st.booleans())
     counts = draw(st.lists(st.integers(0, 1 if one_each else 3), min_size=1, max_size=4))
     sides = []

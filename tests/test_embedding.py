@@ -36,7 +36,9 @@ def table(rows: int = 50, width: int = 8, dtype: torch.dtype = torch.float32) ->
 @pytest.mark.parametrize("track", [True, False])
 @pytest.mark.parametrize("scale", [None, "sqrt_d", 0.3])
 @pytest.mark.parametrize("convention", ["vaswani", "marian", "tensor2tensor", "fairseq"])
-def test_it_is_the_row_of_the_id_plus_the_row_of_the_position(convention: str, scale: Any, track: bool) -> None:
+def test_embeddings_are_the_row_of_the_id_plus_the_row_of_the_position(
+    convention: str, scale: Any, track: bool
+) -> None:
     embedding = table()
     module = PositionalEmbedding(embedding, convention=convention, scale=scale)
     factor = {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale)
@@ -103,7 +105,7 @@ def test_a_frozen_table_lets_its_encoding_learn(kind: Any) -> None:
     assert not frozen(IDS, MASK).requires_grad
 
 
-def test_an_encoding_of_ones_own_settings_is_taken_as_it_is() -> None:
+def test_an_encoding_module_is_used_as_it_is() -> None:
     encoding = positional_encoding("learned", 8, max_length=6, std=0.1)
     module = PositionalEmbedding(table(), encoding=encoding)
     assert module.encoding is encoding
@@ -117,7 +119,7 @@ def test_an_encoding_of_ones_own_settings_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_encoding_made_by_name_lies_where_the_table_lies_in_its_dtype(
+def test_an_encoding_made_by_name_has_device_and_dtype_of_the_table(
     kind: Any, dtype: torch.dtype, device: torch.device
 ) -> None:
     module = PositionalEmbedding(table(50, 8, dtype).to(device), encoding=kind)
@@ -126,7 +128,7 @@ def test_an_encoding_made_by_name_lies_where_the_table_lies_in_its_dtype(
     assert (out.dtype, out.device.type) == (dtype, device.type)
 
 
-def test_a_padded_row_may_be_longer_than_the_positions_it_holds() -> None:
+def test_padding_may_exceed_max_length() -> None:
     module = PositionalEmbedding(table(), encoding="learned", max_length=3)
     assert module(IDS, MASK).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="4 tokens are more than the declared max_length of 3"):
@@ -136,7 +138,7 @@ def test_a_padded_row_may_be_longer_than_the_positions_it_holds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["learned", "scaled", "fourier"])
-def test_loud_positions_of_any_kind_are_spoken_of_and_quiet_ones_are_not(kind: Any) -> None:
+def test_large_positions_of_any_kind_give_a_warning_and_small_ones_do_not(kind: Any) -> None:
     embedding = table(200, 64)
     with torch.no_grad():
         embedding.weight.mul_(0.02)
@@ -192,7 +194,7 @@ def test_positions_never_come_from_the_ids(padding_idx: int | None) -> None:
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_padding_is_exactly_zero_whatever_the_table_holds(bad: float, dropout: float) -> None:
+def test_padding_is_exactly_zero_even_for_infinite_rows(bad: float, dropout: float) -> None:
     embedding = table()
     with torch.no_grad():
         embedding.weight[0] = bad
@@ -231,7 +233,7 @@ def test_the_gradient_is_that_of_the_embedding() -> None:
     assert torch.equal(ours, embedding.weight.grad)
 
 
-def test_a_subclass_keeps_what_it_does_to_its_rows_and_hooks_keep_what_they_saw() -> None:
+def test_a_subclass_may_change_its_rows_and_hooks_may_keep_them() -> None:
     class Doubled(nn.Embedding):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return super().forward(input) * 2
@@ -248,7 +250,7 @@ def test_a_subclass_keeps_what_it_does_to_its_rows_and_hooks_keep_what_they_saw(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_answer_has_dtype_and_device_of_the_embedding(dtype: torch.dtype, device: torch.device) -> None:
+def test_the_result_has_dtype_and_device_of_the_embedding(dtype: torch.dtype, device: torch.device) -> None:
     module = PositionalEmbedding(table(50, 8, dtype).to(device))
     for ids in (IDS, IDS.int(), IDS.to(torch.uint8), IDS.to(device)):
         out = module(ids, MASK)
@@ -263,7 +265,7 @@ def test_a_bool_mask_a_float_mask_and_an_integer_one_mean_the_same() -> None:
         assert torch.equal(module(IDS, mask), expected)
 
 
-def test_half_and_back_meta_and_copies_change_nothing_of_the_encoding() -> None:
+def test_dtype_changes_the_meta_device_and_copies_do_not_change_the_encoding() -> None:
     embedding = table()
     module = PositionalEmbedding(embedding, scale="sqrt_d", convention="marian")
     expected = module(IDS, MASK)
@@ -305,7 +307,7 @@ def test_training_moves_the_table() -> None:
 # ------------------------------------------------------------------------------------------------------------ warning
 
 
-def test_positions_that_drown_the_tokens_are_spoken_of_once() -> None:
+def test_positions_that_drown_the_tokens_give_one_warning() -> None:
     embedding = table(200, 64)
     with torch.no_grad():
         embedding.weight.mul_(0.02)
@@ -322,7 +324,7 @@ def test_positions_that_drown_the_tokens_are_spoken_of_once() -> None:
 # ------------------------------------------------------------------------------------------------------------ refusal
 
 
-def test_a_whole_model_is_told_the_two_ways_out() -> None:
+def test_a_whole_model_is_refused_with_two_fixes() -> None:
     from transformers import BertConfig, BertModel
 
     model = BertModel(
@@ -336,7 +338,7 @@ def test_a_whole_model_is_told_the_two_ways_out() -> None:
         assert PositionalEmbedding(model.get_input_embeddings())(IDS).shape == (2, 4, 8)
 
 
-def test_asking_does_not_load_transformers() -> None:
+def test_checking_the_embedding_does_not_import_transformers() -> None:
     script = (
         "import sys, torch; from hf_posenc.embedding import PositionalEmbedding as P; P(torch.nn.Embedding(3, 4))\n"
         "try: P(torch.nn.Linear(2, 2))\nexcept TypeError: print('transformers' in sys.modules)"
@@ -394,12 +396,12 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         (call(IDS, MASK, torch.arange(3)), ValueError, r"position_ids[\s\S]*\(3,\)"),
     ],
 )
-def test_what_is_refused_and_with_which_words(attempt: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_are_refused_with_their_values(attempt: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         attempt()
 
 
-def test_an_id_beyond_the_table_of_bert_is_named() -> None:
+def test_an_id_without_a_row_in_bert_is_refused() -> None:
     module = PositionalEmbedding(nn.Embedding(30522, 2))
     with pytest.raises(ValueError, match="row 0, column 3 has id 30522, the embedding has 30522 rows"):
         module(torch.tensor([[101, 7592, 102, 30522]]))

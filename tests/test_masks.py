@@ -1,4 +1,4 @@
-"""Masks held against loops written from their definition, and their renderings against each other through attention.
+"""Masks compared with loops over pairs, and their forms with each other through attention.
 
 The same weights go through `scaled_dot_product_attention`, `nn.MultiheadAttention` and softmaxes written by hand; whole
 models are torch's encoder, BERT and GPT-2.
@@ -65,7 +65,7 @@ def describe(rows: Rows, side: Any, *, look_ahead: bool) -> AttentionMask:
 
 
 def documents(rows: Rows, width: int, side: str) -> list[list[int | None]]:
-    """The document of each place, `None` at padding."""
+    """Return the document of each column, `None` at padding."""
     table = []
     for row in rows:
         tokens: list[int | None] = [number for number, length in enumerate(row) for _ in range(length)]
@@ -74,8 +74,8 @@ def documents(rows: Rows, width: int, side: str) -> list[list[int | None]]:
     return table
 
 
-def slow(rows: Rows, width: int, side: str, look_ahead: bool) -> list[list[list[bool]]]:
-    """May query i attend to key j, one at a time."""
+def by_loops(rows: Rows, width: int, side: str, look_ahead: bool) -> list[list[list[bool]]]:
+    """Return for each row if query i may attend to key j, one pair at a time."""
     answer = []
     for places in documents(rows, width, side):
         empty_row = all(place is None for place in places)
@@ -116,7 +116,7 @@ def encoder(layers: int = 2, dropout: float = 0.0) -> nn.TransformerEncoder:
 
 
 def by_hand(mha: nn.MultiheadAttention, x: torch.Tensor, may_attend: list[list[list[bool]]]) -> torch.Tensor:
-    """Attention of each query over the list of keys it may see, in float64, one query and head at a time."""
+    """Return the attention of each query over its keys, in float64, one query and head at a time."""
     x, weight, bias = x.double(), mha.in_proj_weight.double(), mha.in_proj_bias.double()
     q, k, v = (x @ weight.T + bias).chunk(3, dim=-1)
     out = torch.zeros_like(x)
@@ -175,7 +175,7 @@ def test_look_ahead_is_j_at_most_i_diagonal_included() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.integers(0, 4), st.sampled_from(["left", "right"]))
-def test_padding_mask_is_true_at_as_many_places_as_there_are_tokens(lengths: list[int], spare: int, side: Any) -> None:
+def test_padding_mask_is_true_at_the_tokens_of_each_row(lengths: list[int], spare: int, side: Any) -> None:
     width = max(lengths, default=0) + spare
     found = padding_mask(lengths, width, padding_side=side)
     assert found.dtype == torch.bool
@@ -206,16 +206,16 @@ def packed_rows(draw: st.DrawFn) -> Rows:
 
 @settings(deadline=None)
 @given(packed_rows(), st.integers(0, 2), st.sampled_from(["left", "right"]), st.booleans())
-def test_the_dense_form_is_the_definition(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
+def test_the_dense_form_equals_loops_over_pairs(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
     width = max(map(sum, rows)) + spare
     mask = AttentionMask.from_documents(rows, width, look_ahead=look_ahead, padding_side=side)
-    expected = torch.tensor(slow(rows, width, side, look_ahead)).reshape(len(rows), width, width)
+    expected = torch.tensor(by_loops(rows, width, side, look_ahead)).reshape(len(rows), width, width)
     assert mask.dense().shape == (len(rows), 1, width, width)
     assert torch.equal(mask.dense()[:, 0], expected)
     assert torch.equal(mask.additive() == 0, mask.dense())
 
 
-def test_padding_and_look_ahead_combined_are_both_at_once_for_right_padding() -> None:
+def test_right_padding_with_look_ahead_is_the_and_of_both_masks() -> None:
     expected = padding_mask([3, 1])[:, None, None, :] & look_ahead_mask(3)
     assert torch.equal(AttentionMask.from_lengths([3, 1], look_ahead=True).dense(), expected)
 
@@ -245,7 +245,7 @@ def test_additive_masks_are_finite_in_every_dtype(dtype: torch.dtype) -> None:
 # ---------------------------------------------------------------------------------------------- from where it is made
 
 
-def test_the_three_ways_to_make_one_agree(side: Any, look_ahead: bool) -> None:
+def test_the_three_constructors_agree(side: Any, look_ahead: bool) -> None:
     lengths = [4, 2, 0]
     made = [
         AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side),
@@ -261,7 +261,7 @@ def test_the_three_ways_to_make_one_agree(side: Any, look_ahead: bool) -> None:
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 @pytest.mark.parametrize("values", [[[1, 1, 0], [0, 1, 1]], [[True, True, False], [False, True, True]]])
-def test_a_batch_of_lists_arrays_or_tensors_is_read_alike(kind: Any, values: Any) -> None:
+def test_a_batch_may_contain_lists_arrays_or_tensors(kind: Any, values: Any) -> None:
     mask = AttentionMask.from_batch({"attention_mask": kind(values)})
     assert torch.equal(mask.dense()[:, 0, 0], torch.tensor(values).bool())
 
@@ -281,7 +281,7 @@ def test_documents_come_from_their_numbers_or_from_positions_that_restart(look_a
     assert torch.equal(AttentionMask.from_batch(alone, look_ahead=look_ahead).dense(), expected)
 
 
-def test_positions_that_do_not_restart_leave_the_row_whole(side: Any) -> None:
+def test_positions_that_do_not_restart_are_one_document(side: Any) -> None:
     keep = padding_mask([4, 2], padding_side=side)
     positions = (keep.cumsum(-1) - 1).clamp(min=0)
     packed = AttentionMask.from_batch({"attention_mask": keep, "position_ids": positions})
@@ -328,7 +328,7 @@ def test_a_document_begins_where_positions_fall_back_to_the_first_one(
     assert AttentionMask.from_batch(padded).documents.tolist() == [[-1, *documents, -1]]
 
 
-def test_batches_of_transformers_flattening_collator_are_read_as_its_own_sequence_numbers() -> None:
+def test_documents_of_transformers_flattening_collator_equal_its_own_sequence_numbers() -> None:
     lengths = [3, 1, 1, 4, 2]
     rows = [{"input_ids": list(range(5, 5 + length))} for length in lengths]
     for start in (0, 2):
@@ -339,7 +339,7 @@ def test_batches_of_transformers_flattening_collator_are_read_as_its_own_sequenc
         assert torch.equal(mask.dense(), AttentionMask.from_documents([lengths], look_ahead=True).dense())
 
 
-def test_rows_of_pack_dataset_are_read_from_their_positions_alone() -> None:
+def test_documents_of_pack_dataset_are_found_from_positions_alone() -> None:
     documents = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9, 10, 11], [4, 3], [12]]})
     packed = pack_dataset(documents, 5, document_ids=True).with_format("torch")[:]
     mask = AttentionMask.from_batch({"position_ids": packed["position_ids"]})
@@ -347,7 +347,7 @@ def test_rows_of_pack_dataset_are_read_from_their_positions_alone() -> None:
     assert torch.equal(mask.documents[real], packed["document_ids"][real].long())
 
 
-def test_a_hole_in_the_padding_mask_is_hidden() -> None:
+def test_padding_between_tokens_is_hidden() -> None:
     mask = AttentionMask.from_batch({"attention_mask": [[1, 0, 1]]}, look_ahead=True)
     assert mask.dense()[0, 0].tolist() == [[True, False, False], [True, False, False], [True, False, True]]
     assert "is_causal" not in mask.for_sdpa()
@@ -361,7 +361,7 @@ def test_every_form_agrees_with_loops_on_real_tokens(
     form: Any, mask: AttentionMask, rows: Rows, side: str, look_ahead: bool
 ) -> None:
     mha, x = attention(), inputs(mask)
-    expected = by_hand(mha, x, slow(rows, x.shape[1], side, look_ahead))
+    expected = by_hand(mha, x, by_loops(rows, x.shape[1], side, look_ahead))
     tokens = real(mask)
     torch.testing.assert_close(form(mha, x, mask)[tokens], expected[tokens], rtol=0, atol=1e-5)
     mha.eval()
@@ -405,9 +405,7 @@ def test_transformer_encoders_make_no_nan_in_training_and_agree_in_eval(mask: At
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("form", FORMS)
-def test_half_precision_takes_every_form_without_nan_or_warning(
-    form: Any, mask: AttentionMask, dtype: torch.dtype
-) -> None:
+def test_every_form_works_in_half_precision_without_nan(form: Any, mask: AttentionMask, dtype: torch.dtype) -> None:
     mha, x = attention(), inputs(mask)
     expected = form(mha, x, mask)
     found = form(mha.to(dtype), x.to(dtype), mask)
@@ -416,7 +414,7 @@ def test_half_precision_takes_every_form_without_nan_or_warning(
     torch.testing.assert_close(found[real(mask)].float(), expected[real(mask)], rtol=0.02, atol=0.02)
 
 
-def test_encoder_layers_take_the_same_masks_under_their_own_name(mask: AttentionMask) -> None:
+def test_encoder_layers_take_the_same_masks_as_encoders(mask: AttentionMask) -> None:
     model, x = encoder(layers=1), inputs(mask)
     expected = model(x, **mask.for_transformer_encoder(HEADS))
     torch.testing.assert_close(model.layers[0](x, **mask.for_transformer_encoder_layer(HEADS)), expected)
@@ -426,7 +424,7 @@ def test_encoder_layers_take_the_same_masks_under_their_own_name(mask: Attention
     torch.testing.assert_close(out[real(mask)], expected[real(mask)], rtol=0, atol=1e-5)
 
 
-def test_the_keyword_arguments_are_ones_that_torch_names(mask: AttentionMask) -> None:
+def test_the_keyword_arguments_exist_in_torch(mask: AttentionMask) -> None:
     for module, kwargs in (
         (nn.MultiheadAttention, mask.for_multihead_attention(HEADS)),
         (nn.TransformerEncoder, mask.for_transformer_encoder(HEADS)),
@@ -444,7 +442,9 @@ def test_padding_never_reaches_a_real_token(mask: AttentionMask) -> None:
     torch.testing.assert_close(model(other, **kwargs)[real(mask)], model(x, **kwargs)[real(mask)], rtol=0, atol=1e-5)
 
 
-def test_each_document_comes_out_as_if_it_were_alone(mask: AttentionMask, rows: Rows, side: str) -> None:
+def test_the_output_of_each_document_equals_that_of_the_document_alone(
+    mask: AttentionMask, rows: Rows, side: str
+) -> None:
     model, x = encoder(), inputs(mask)
     together = model(x, **mask.for_transformer_encoder(HEADS))
     for b, row in enumerate(rows):
@@ -471,7 +471,7 @@ def test_a_later_token_changes_nothing_before_it(form: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_as_many_rows_as_tokens_or_heads_broadcast_nothing_wrongly(form: Any, side: Any, look_ahead: bool) -> None:
+def test_square_batches_are_not_broadcast_along_the_wrong_dimension(form: Any, side: Any, look_ahead: bool) -> None:
     for lengths in ([1, 3, 2, 4], [2, 1]):  # B == T == 4, and B == T == heads == 2
         mask = AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side)
         mha, x = attention(), inputs(mask)
@@ -563,7 +563,7 @@ def _each_document_alone(model: Any, mask: AttentionMask, rows: Rows, side: str,
 # -------------------------------------------------------------------------------------------------- memory and devices
 
 
-def test_nothing_that_is_returned_shares_memory_with_what_stays(mask: AttentionMask) -> None:
+def test_returned_tensors_share_no_memory_with_the_mask(mask: AttentionMask) -> None:
     def everything() -> dict[str, Any]:
         return {
             "dense": mask.dense(),
@@ -581,7 +581,7 @@ def test_nothing_that_is_returned_shares_memory_with_what_stays(mask: AttentionM
         assert (tensor is None and second[name] is None) or torch.equal(tensor, second[name]), name
 
 
-def test_a_batch_may_change_after_it_was_read() -> None:
+def test_a_mask_does_not_change_with_the_batch_it_was_made_from() -> None:
     keep, numbers = torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, -1]])
     for batch in (
         {"attention_mask": keep},
@@ -595,7 +595,7 @@ def test_a_batch_may_change_after_it_was_read() -> None:
         assert torch.equal(mask.dense(), before)
 
 
-def test_masks_are_rendered_on_the_device_they_describe(device: torch.device) -> None:
+def test_masks_are_rendered_on_the_device_of_their_documents(device: torch.device) -> None:
     lengths = torch.tensor([3, 1], device=device)
     assert padding_mask(lengths).device.type == device.type
     assert padding_mask_from_ids(lengths[None], 1).device.type == device.type
@@ -612,7 +612,7 @@ def test_masks_are_rendered_on_the_device_they_describe(device: torch.device) ->
         assert mask.for_multihead_attention(2)["attn_mask"].device.type == device.type
 
 
-def test_a_description_holds_one_number_a_token() -> None:
+def test_a_mask_stores_one_number_per_token() -> None:
     mask = AttentionMask.from_lengths([2048, 1000], look_ahead=True)
     assert mask.for_sdpa() == {"is_causal": True}
     held = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
@@ -678,7 +678,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
-def test_what_cannot_be_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_wrong_arguments_are_refused_with_their_values(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert type(caught.value) is kind

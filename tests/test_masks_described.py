@@ -1,4 +1,4 @@
-"""Windows, prefixes and cross-attention: every form held against loops over pairs, and through torch's modules.
+"""Windows, prefixes and cross-attention: every form compared with loops over pairs, and through torch's modules.
 
 `mask_reference` has the loops. Real tokens must agree in all forms, and nothing may become NaN.
 """
@@ -28,7 +28,7 @@ def vectors(documents: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def inputs(mask: AttentionMask) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors of the tokens that look, and of those looked at; the same where a batch looks at itself."""
+    """Return vectors of queries and keys, the same in self-attention."""
     keys = vectors(mask.documents, 0)
     return (keys if mask.queries is None else vectors(mask.queries, 1)), keys
 
@@ -61,14 +61,14 @@ def test_the_dense_form_is_the_definition_pair_by_pair(mask: AttentionMask) -> N
     assert found.shape[-1] == 0 or found.any(-1).all()
 
 
-def test_a_window_shows_a_token_and_those_nearer_than_it() -> None:
+def test_a_window_hides_tokens_at_its_distance_or_more() -> None:
     both = AttentionMask.from_lengths([4], window=2).dense()[0, 0].int().tolist()
     assert both == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     back = AttentionMask.from_lengths([4], window=2, look_ahead=True).dense()[0, 0].int().tolist()
     assert back == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
 
 
-def test_a_window_is_the_one_of_transformers() -> None:
+def test_a_window_equals_that_of_transformers() -> None:
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     theirs = sliding_window_causal_mask_function(3)
@@ -78,18 +78,18 @@ def test_a_window_is_the_one_of_transformers() -> None:
 
 
 @pytest.mark.parametrize("prefix", [2, [2], torch.tensor([2]), torch.tensor([[True, True, False, False]])])
-def test_a_prefix_is_seen_by_all_of_its_document_and_the_rest_looks_back(prefix: Any) -> None:
+def test_a_prefix_is_visible_to_all_of_its_document(prefix: Any) -> None:
     mask = AttentionMask.from_batch({"attention_mask": [[1, 1, 1, 1]]}, look_ahead=True, prefix=prefix)
     assert mask.dense()[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 
 
-def test_prefixes_of_documents_are_told_by_row_and_document() -> None:
+def test_prefixes_may_differ_between_documents() -> None:
     mask = AttentionMask.from_documents([[2, 3], [4]], look_ahead=True, prefix=[[0, 2], [4]])
     assert mask.prefix is not None
     assert mask.prefix.int().tolist() == [[0, 0, 1, 1, 0], [1, 1, 1, 1, 0]]
 
 
-def test_settings_that_hide_nothing_cost_nothing() -> None:
+def test_settings_that_hide_nothing_are_ignored() -> None:
     for kwargs in ({"window": 5}, {"window": 9}, {"look_ahead": True, "prefix": 5}):
         assert AttentionMask.from_lengths([5, 5], **kwargs).for_sdpa() == {}, kwargs
     for kwargs in ({"window": 5}, {"prefix": 1}, {"prefix": 0}):
@@ -101,13 +101,13 @@ def test_a_window_over_padding_on_the_right_is_one_matrix_for_all_rows() -> None
     assert kwargs["attn_mask"].shape == (1, 1, 6, 6)
 
 
-def test_in_cross_attention_a_document_looks_at_the_one_with_its_number() -> None:
+def test_in_cross_attention_documents_attend_to_the_document_with_the_same_number() -> None:
     target, source = AttentionMask.from_documents([[2, 1]], 4), AttentionMask.from_documents([[1, 2]], 4)
     found = AttentionMask.cross(target, source).dense()[0, 0].int().tolist()
     assert found == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]]
 
 
-def test_cross_attention_leaves_out_what_belongs_to_either_side() -> None:
+def test_cross_attention_leaves_out_look_ahead_window_and_prefix_of_both_sides() -> None:
     sides = [AttentionMask.from_lengths([n], look_ahead=True, window=1, prefix=2) for n in (3, 4)]
     assert AttentionMask.cross(*sides).for_sdpa() == {}
 
@@ -115,7 +115,7 @@ def test_cross_attention_leaves_out_what_belongs_to_either_side() -> None:
 # -------------------------------------------------------------------------------------------- through torch's attention
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(any_description)
 def test_scaled_dot_product_attention_agrees_and_gets_a_mask_or_is_causal_never_both(mask: AttentionMask) -> None:
     kwargs, mha = mask.for_sdpa(), attention()
@@ -127,7 +127,7 @@ def test_scaled_dot_product_attention_agrees_and_gets_a_mask_or_is_causal_never_
     torch.testing.assert_close(found[real], expected(mha, mask)[real], rtol=0, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(any_description, st.booleans())
 def test_multihead_attention_agrees_in_train_and_eval(mask: AttentionMask, weights: bool) -> None:
     mha, real = attention(), real_queries(mask)
@@ -175,7 +175,7 @@ def _pairs(draw: st.DrawFn) -> tuple[AttentionMask, AttentionMask]:
 
 @settings(deadline=None, max_examples=60)
 @given(_pairs())
-def test_decoders_hide_what_is_later_in_the_target_and_what_is_not_in_the_memory(
+def test_decoders_hide_later_targets_and_other_documents_of_the_memory(
     pair: tuple[AttentionMask, AttentionMask],
 ) -> None:
     target, across = pair
@@ -210,7 +210,7 @@ def test_a_decoder_makes_no_nan_in_its_gradients() -> None:
         assert tensor.grad.isfinite().all()
 
 
-def test_a_decoder_without_a_description_of_the_memory_sees_all_of_it() -> None:
+def test_a_decoder_without_a_mask_of_the_memory_sees_all_of_it() -> None:
     target = AttentionMask.from_lengths([3, 2], look_ahead=True)
     assert list(target.for_transformer_decoder()) == ["tgt_mask"]
 
@@ -220,7 +220,7 @@ def test_a_decoder_without_a_description_of_the_memory_sees_all_of_it() -> None:
 
 @settings(deadline=None)
 @given(any_description, st.integers(0, 9))
-def test_a_buffer_that_is_used_again_holds_the_same_as_fresh_memory(mask: AttentionMask, spare: int) -> None:
+def test_a_reused_buffer_contains_the_same_mask_as_new_memory(mask: AttentionMask, spare: int) -> None:
     wanted = mask.dense()
     for dtype, make in ((torch.bool, mask.dense), (torch.float32, mask.additive)):
         full = torch.ones(wanted.shape, dtype=dtype)
@@ -232,7 +232,7 @@ def test_a_buffer_that_is_used_again_holds_the_same_as_fresh_memory(mask: Attent
         assert (flat[wanted.numel() :] == 1).all()
 
 
-def test_a_description_of_anything_holds_a_few_numbers_a_token() -> None:
+def test_masks_of_all_kinds_store_a_few_numbers_per_token() -> None:
     target = AttentionMask.from_lengths([2048, 1000], look_ahead=True, window=100, prefix=[5, 7])
     across = AttentionMask.cross(target, AttentionMask.from_lengths([300, 200]))
     across.for_sdpa()
@@ -242,7 +242,7 @@ def test_a_description_of_anything_holds_a_few_numbers_a_token() -> None:
         assert sum(tensor.numel() for tensor in held) <= 2 * (2048 + 2048)
 
 
-def test_a_description_that_moves_takes_all_of_itself_along(device: torch.device) -> None:
+def test_moving_a_mask_moves_all_of_its_tensors(device: torch.device) -> None:
     mask = AttentionMask.from_documents([[3, 2]], look_ahead=True, window=2, prefix=2)
     assert torch.equal(mask.to(device).dense().cpu(), mask.dense())
     across = AttentionMask.cross(mask, AttentionMask.from_documents([[1, 4]]))
@@ -251,7 +251,7 @@ def test_a_description_that_moves_takes_all_of_itself_along(device: torch.device
 
 @settings(deadline=None)
 @given(st.one_of(padded(), packed(), crossed()))
-def test_rendering_on_an_accelerator_waits_for_no_number_from_it(mask: AttentionMask) -> None:
+def test_rendering_on_an_accelerator_does_not_wait_for_its_values(mask: AttentionMask) -> None:
     there = mask.to("meta")  # where there is no number to wait for
     assert there.dense().shape == mask.dense().shape
     assert there.additive(torch.bfloat16).device.type == "meta"
@@ -341,7 +341,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
-def test_what_cannot_be_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_wrong_arguments_are_refused_with_their_values(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert type(caught.value) is kind

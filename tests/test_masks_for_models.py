@@ -1,4 +1,4 @@
-"""`AttentionMask.for_hf` held against the models themselves: four dimensions against two, packed against alone."""
+"""`AttentionMask.for_hf` in models: outputs with four dimensions and two, packed and alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _out(model: Any, ids: torch.Tensor, mask: torch.Tensor | None, positions: to
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("make", [_bert, _gpt2])
-def test_four_dimensions_give_what_two_give(make: Any, attention: str, dtype: torch.dtype, side: Any) -> None:
+def test_four_dimensions_give_the_same_outputs_as_two(make: Any, attention: str, dtype: torch.dtype, side: Any) -> None:
     model = make(attention).to(dtype)
     described = AttentionMask.from_lengths(LENGTHS, padding_side=side)
     two, four = described.for_hf(model), described.for_hf(model, dims=4)
@@ -65,7 +65,7 @@ def test_documents_that_share_a_row_do_not_see_each_other(make: Any) -> None:
         torch.testing.assert_close(packed[:, start:stop], alone, rtol=0, atol=1e-5)
 
 
-def test_look_ahead_in_a_model_that_hides_none_takes_four_dimensions() -> None:
+def test_look_ahead_in_a_model_that_is_not_causal_takes_four_dimensions() -> None:
     model = _bert()
     mask = AttentionMask.from_lengths([5], look_ahead=True).for_hf(model)
     assert mask.shape == (1, 1, 5, 5)
@@ -75,13 +75,13 @@ def test_look_ahead_in_a_model_that_hides_none_takes_four_dimensions() -> None:
     assert AttentionMask.from_lengths([5], look_ahead=True).for_hf(_gpt2()).shape == (1, 5)
 
 
-def test_a_spec_will_do_instead_of_the_model() -> None:
+def test_a_spec_may_be_given_instead_of_the_model() -> None:
     spec = ModelSpec.of(_bert())
     described = AttentionMask.from_documents([[3, 4]])
     assert torch.equal(described.for_hf(spec), described.for_hf(_bert()))
 
 
-def test_what_a_model_cannot_take_is_refused() -> None:
+def test_masks_that_a_model_cannot_take_are_refused() -> None:
     packed = AttentionMask.from_documents([[3, 4]])
     with pytest.raises(ValueError, match=r"two dimensions can only express padding[\s\S]*several documents"):
         packed.for_hf(_bert(), dims=2)
@@ -127,7 +127,7 @@ def _documents_alone(model: Any, ids: torch.Tensor, out: torch.Tensor, rows: lis
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_no_mask_where_restarting_positions_isolate_and_no_cache_is_used(attention: str) -> None:
+def test_there_is_no_mask_if_restarting_positions_isolate_without_a_cache(attention: str) -> None:
     model = _gpt2(attention)
     described, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
     assert described.for_hf(model, position_ids=positions, use_cache=False) is None
@@ -137,7 +137,7 @@ def test_no_mask_where_restarting_positions_isolate_and_no_cache_is_used(attenti
     _documents_alone(model, ids, out, PACKED)
 
 
-def test_the_two_ways_in_which_isolation_goes_off_in_silence_are_repaired() -> None:
+def test_a_mask_of_ones_and_a_cache_which_switch_isolation_off_are_avoided() -> None:
     model, ids, positions = _gpt2(), _ids(2, 12), torch.tensor(RESTARTING)
     ones = torch.ones_like(ids)
     with torch.no_grad():  # what this is for: transformers says nothing, and documents see each other
@@ -158,7 +158,7 @@ def test_the_two_ways_in_which_isolation_goes_off_in_silence_are_repaired() -> N
         torch.testing.assert_close(out[:1, 4:7], alone, rtol=0, atol=1e-5)
 
 
-def test_a_mask_of_rows_that_are_whole_is_refused_beside_positions_that_restart() -> None:
+def test_a_mask_of_whole_rows_is_refused_with_positions_that_restart() -> None:
     whole = AttentionMask.from_lengths([12, 8])
     with pytest.raises(ValueError, match=r"packed rows[\s\S]*row 0, column 4[\s\S]*from_batch"):
         whole.for_hf(_gpt2(), position_ids=torch.tensor(RESTARTING))
@@ -177,7 +177,7 @@ def test_a_mask_of_rows_that_are_whole_is_refused_beside_positions_that_restart(
         ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),  # documents interleave
     ],
 )
-def test_positions_that_do_not_say_what_the_mask_says_need_the_mask(
+def test_positions_that_isolate_other_documents_than_the_mask_need_the_mask(
     documents: list[list[int]], positions: list[list[int]]
 ) -> None:
     mask = AttentionMask(torch.tensor(documents))
@@ -227,7 +227,7 @@ def _windowed(name: str, attention: str) -> Any:
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ["ModernBert", "Gemma3Text", "Mistral"])
-def test_four_dimensions_say_the_windows_of_a_models_own_layers(name: str, attention: str) -> None:
+def test_four_dimensions_include_the_windows_of_a_models_own_layers(name: str, attention: str) -> None:
     model = _windowed(name, attention)
     spec = ModelSpec.of(model)
     assert spec.window == 3
@@ -246,7 +246,7 @@ def test_four_dimensions_say_the_windows_of_a_models_own_layers(name: str, atten
     assert short.shape == (1, 1, 8, 8)  # nothing that is further away
 
 
-def test_a_window_is_told_in_four_dimensions_unless_it_is_the_models_own() -> None:
+def test_a_window_takes_four_dimensions_unless_it_is_the_models_own() -> None:
     mistral = _windowed("Mistral", "sdpa")
     assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(mistral).shape == (2, 9)
     narrower = AttentionMask.from_lengths([9, 4], look_ahead=True, window=2)
@@ -258,7 +258,7 @@ def test_a_window_is_told_in_four_dimensions_unless_it_is_the_models_own() -> No
     assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(_gpt2()).shape == (2, 1, 9, 9)
 
 
-def test_a_prefix_is_told_in_four_dimensions_and_seen_by_what_is_before() -> None:
+def test_a_prefix_takes_four_dimensions_and_is_visible_to_earlier_tokens() -> None:
     model, ids = _gpt2(), _ids(2, 7)
     other = ids.clone()
     other[:, 2] += 1  # the last token of the prefix of row 0, and none of row 1's
@@ -269,14 +269,14 @@ def test_a_prefix_is_told_in_four_dimensions_and_seen_by_what_is_before() -> Non
     assert (everything == 0).all()
 
 
-def test_masks_for_kinds_of_layers_move_together() -> None:
+def test_masks_for_kinds_of_layers_are_moved_together() -> None:
     mask = AttentionMask.from_documents(PACKED).for_hf(_windowed("ModernBert", "sdpa"))
     moved = mask.to("cpu")
     assert type(moved) is type(mask)
     assert all(torch.equal(moved[name], mask[name]) for name in mask)
 
 
-def test_cross_attention_has_two_dimensions_or_none_that_fit() -> None:
+def test_cross_attention_with_packed_documents_is_refused_for_models() -> None:
     target, source = AttentionMask.from_lengths([3, 2]), AttentionMask.from_lengths([1, 4])
     assert AttentionMask.cross(target, source).for_hf(_bert()).tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
     sides = [AttentionMask.from_documents([[1, 2]]), AttentionMask.from_documents([[2, 2]])]

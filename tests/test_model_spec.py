@@ -1,6 +1,6 @@
-"""`ModelSpec.of` held against what tiny models do: numbering, limits, causality, padding, masks; no trace left.
+"""`ModelSpec.of` compared with the outputs of tiny models: numbering, limits, causality, padding, masks.
 
-Facts come from `families`; where a fact is a claim about outputs, the model itself is run here to hold it.
+Expected values come from `families`; those about outputs are tested by running the model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _first_position(family: Family) -> int:
-    """What `position_ids` count from, where the family takes them: OPT and BioGPT add their two rows themselves."""
+    """Return the first value of `position_ids`; OPT and BioGPT add their two rows themselves."""
     counts_from_zero = {"OPT", "BioGpt"}
     if not family.takes_position_ids or family.prefix in counts_from_zero:
         return 0
@@ -68,7 +68,7 @@ def _first_position(family: Family) -> int:
 
 
 @every_family
-def test_a_familys_spec_says_its_numbering_its_limits_and_its_kind(family: Family) -> None:
+def test_the_spec_of_a_family_has_its_numbering_limits_and_kind(family: Family) -> None:
     model = family.build()
     spec = ModelSpec.of(model)
     assert spec.name == type(model).__name__
@@ -91,7 +91,7 @@ def test_a_familys_spec_says_its_numbering_its_limits_and_its_kind(family: Famil
 
 
 @every_family
-def test_rows_as_long_as_the_spec_says_run_and_longer_ones_do_not(family: Family) -> None:
+def test_rows_of_max_length_run_and_longer_ones_do_not(family: Family) -> None:
     model = family.build()
     spec = ModelSpec.of(model)
     assert spec.max_length is not None
@@ -106,7 +106,7 @@ def test_rows_as_long_as_the_spec_says_run_and_longer_ones_do_not(family: Family
 
 
 def _padded(family: Family, side: str, **more: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """A row of four tokens alone, and the same with three of padding on one side."""
+    """Return a row of four tokens alone, and the same with three of padding on one side."""
     alone = {name: given[:1, :4] for name, given in tokens(family).items() if "decoder" not in name}
     padding = torch.full((1, PADDING), family.config().pad_token_id or 0)
     nothing = torch.zeros(1, PADDING, dtype=torch.long)
@@ -131,7 +131,7 @@ _PADDING_IS_SEEN = {"FNet", "Canine", "Mra", "Yoso", "Nystromformer", "ConvBert"
         name for name, each in FAMILIES.items() if not each.has_decoder and each.prefix not in _PADDING_IS_SEEN
     ),
 )
-def test_left_padding_shifts_exactly_where_the_spec_says_so_and_its_numbering_undoes_it(family: Family) -> None:
+def test_left_padding_shifts_as_in_the_spec_and_position_ids_undo_it(family: Family) -> None:
     model = family.build()
     spec = ModelSpec.of(model)
     table = model.get_parameter(next(iter(family.tables)))
@@ -167,12 +167,12 @@ def _same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
         ("gptj", False),
     ],
 )
-def test_left_padding_shifts_sinusoids_of_their_own_and_no_relative_ones(name: str, shifts: bool) -> None:
+def test_left_padding_shifts_sinusoidal_positions_and_not_relative_ones(name: str, shifts: bool) -> None:
     assert ModelSpec.of(WITHOUT_TABLES[name][1].build()).left_padding_shifts == shifts
 
 
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
-def test_a_model_without_learned_positions_says_which_it_has(kind: str, family: Family) -> None:
+def test_the_spec_of_a_model_without_learned_positions_names_its_kind(kind: str, family: Family) -> None:
     model = family.build()
     spec = ModelSpec.of(model)
     assert spec.positions == (() if kind == "no" else (kind,))
@@ -191,7 +191,7 @@ _TWO_SEQUENCES = {"T5", "Marian", "Pegasus", "FSMT", "LongT5", "M2M100", "Pegasu
 
 
 @pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
-def test_causal_means_that_no_later_token_matters(family: Family) -> None:
+def test_later_tokens_change_nothing_if_the_spec_is_causal(family: Family) -> None:
     if family.has_decoder or family.prefix in _TWO_SEQUENCES:
         pytest.skip("reads two sequences")
     model = family.build(seed=1)
@@ -210,7 +210,7 @@ def test_causal_means_that_no_later_token_matters(family: Family) -> None:
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "gpt2", "gpt_neo", "opt", "mpnet", "big_bird", "llama", "modernbert"]
 )
-def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attention: str) -> None:
+def test_models_that_take_a_4d_mask_are_recognised(name: str, attention: str) -> None:
     family = families.family(name)
     try:
         model = family.build(attn_implementation=attention)
@@ -220,19 +220,19 @@ def test_an_additive_square_mask_is_said_to_work_where_it_does(name: str, attent
 
 
 @pytest.mark.parametrize("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
-def test_an_additive_square_mask_is_said_not_to_work_where_it_does_not(name: str) -> None:
+def test_models_that_do_not_take_a_4d_mask_are_recognised(name: str) -> None:
     family = families.family(name)
     assert not ModelSpec.of(family.build()).takes_4d_mask
 
 
 @pytest.mark.parametrize("decoy", DECOYS)
-def test_a_table_that_is_not_read_one_row_a_token_limits_no_rows(decoy: str) -> None:
+def test_a_table_that_is_not_read_one_row_per_token_does_not_limit_the_length(decoy: str) -> None:
     assert ModelSpec.of(own_model(decoy)).max_length is None
     assert ModelSpec.of(own_model("positions", decoy)).max_length == ROOM
 
 
 @pytest.mark.parametrize("form", UNTOLD)
-def test_positions_in_another_form_than_rows_in_order_are_unknown_and_not_none(form: str) -> None:
+def test_positions_in_an_unrecognised_form_are_unknown(form: str) -> None:
     model = own_model(form)
     before = _everything(model)
     spec = ModelSpec.of(model)
@@ -244,11 +244,11 @@ def test_positions_in_another_form_than_rows_in_order_are_unknown_and_not_none(f
 
 
 @pytest.mark.parametrize("kind", ["prompt", "labels"])
-def test_a_model_whose_tables_hold_no_positions_has_none(kind: str) -> None:
+def test_a_model_whose_tables_are_not_positions_has_none(kind: str) -> None:
     assert ModelSpec.of(own_model(kind)).positions == ()
 
 
-def test_the_axial_positions_of_reformer_are_unknown_and_not_none() -> None:
+def test_the_axial_positions_of_reformer_are_unknown() -> None:
     sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
     chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
     axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
@@ -262,7 +262,7 @@ def test_the_axial_positions_of_reformer_are_unknown_and_not_none() -> None:
 @pytest.mark.parametrize(
     "name", ["bart", "mbart", "plbart", "mvp", "blenderbot", "prophetnet", "led", "bigbird_pegasus"]
 )
-def test_models_of_two_sequences_say_who_makes_the_decoders_input(name: str) -> None:
+def test_encoder_decoders_with_a_head_shift_labels_themselves(name: str) -> None:
     family = FAMILIES[name]
     base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build("ForConditionalGeneration"))
     assert not base.shifts_labels
@@ -275,7 +275,7 @@ def test_models_of_two_sequences_say_who_makes_the_decoders_input(name: str) -> 
         assert torch.isfinite(model(**inputs, labels=tokens(family)["input_ids"][:, :5].clone()).loss)
 
 
-def test_an_encoder_decoder_of_two_models_has_the_numbering_of_neither_and_the_limits_of_both() -> None:
+def test_an_encoder_decoder_of_two_models_has_the_limits_of_both() -> None:
     config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
         ROBERTA.config(),
         GPT2.config(n_positions=ROOM - 4, is_decoder=True, add_cross_attention=True),
@@ -311,7 +311,7 @@ def _everything(model: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", each_family([*FAMILIES, *WITHOUT_TABLES]))
-def test_looking_at_a_model_leaves_no_trace(family: Family) -> None:
+def test_making_a_spec_leaves_the_model_unchanged(family: Family) -> None:
     model = family.build().train()
     next(module for module in model.modules() if not list(module.children())).eval()
     before = _everything(model)
@@ -323,7 +323,7 @@ def test_looking_at_a_model_leaves_no_trace(family: Family) -> None:
     assert before == after
 
 
-def test_a_model_that_changes_itself_in_short_forwards_is_put_back() -> None:
+def test_a_model_that_changes_itself_in_short_forwards_is_restored() -> None:
     """BigBird exchanges its attention for the full one when rows are short, and never goes back by itself."""
     for name in ("big_bird", "bigbird_pegasus"):
         model = FAMILIES[name].build()
@@ -353,7 +353,7 @@ def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -
     assert all(each.training for each in model.modules())
 
 
-def test_what_a_forward_draws_at_random_is_drawn_again_afterwards() -> None:
+def test_random_generators_are_restored() -> None:
     """BigBird draws from NumPy, dropped layers from torch or from Python."""
     model = BERT.build()
     drawn: list[float] = []
@@ -366,7 +366,7 @@ def test_what_a_forward_draws_at_random_is_drawn_again_afterwards() -> None:
     assert _everything(model)["random"] == before
 
 
-def test_looking_needs_no_more_than_a_few_tokens_worth_of_time() -> None:
+def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
     model = BERT.build()
     lengths: list[int] = []
     model.register_forward_pre_hook(
@@ -384,7 +384,7 @@ def test_looking_needs_no_more_than_a_few_tokens_worth_of_time() -> None:
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"]
 )
-def test_half_precision_says_the_same(name: str, dtype: str) -> None:
+def test_the_spec_in_half_precision_is_the_same(name: str, dtype: str) -> None:
     family = families.family(name)
     full = ModelSpec.of(family.build())
     half = ModelSpec.of(family.build().to(getattr(torch, dtype)))
@@ -392,7 +392,7 @@ def test_half_precision_says_the_same(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "head"), each_head())
-def test_a_head_changes_names_only(family: Family, head: str) -> None:
+def test_a_head_changes_only_the_accepted_names(family: Family, head: str) -> None:
     base, whole = ModelSpec.of(family.build()), ModelSpec.of(family.build(head))
     same = {"accepts": (), "name": "", "shifts_labels": False, "is_encoder_decoder": False}
     assert dataclasses.replace(whole, **same) == dataclasses.replace(base, **same)
@@ -409,7 +409,7 @@ def test_wrappers_are_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch.compile's own
-def test_a_compiled_model_is_opened_and_not_compiled_for_it() -> None:
+def test_a_compiled_model_is_opened_without_compiling_it() -> None:
     assert ModelSpec.of(torch.compile(ROBERTA.build())) == ModelSpec.of(ROBERTA.build())
     model = ROBERTA.build()
     model.compile()
@@ -464,7 +464,7 @@ def test_virtual_tokens_of_peft_take_positions(name: str, head: str, task: str, 
 
 
 @pytest.mark.filterwarnings("ignore:the positions written into Bart")
-def test_a_model_with_sinusoids_and_more_room_says_so() -> None:
+def test_the_spec_of_a_lengthened_model_has_its_new_limit() -> None:
     for name in ("bert", "roberta", "bart"):
         model = FAMILIES[name].build()
         before = ModelSpec.of(model)
@@ -487,7 +487,7 @@ class Reader(nn.Module):
         return self.embedding(input_ids)
 
 
-def test_a_module_of_ones_own_is_taken_by_the_names_of_its_forward_and_never_run() -> None:
+def test_the_spec_of_an_own_module_has_the_names_of_its_forward_without_running_it() -> None:
     for wrap in (lambda model: model, nn.DataParallel):
         model = Reader()
         spec = ModelSpec.of(wrap(model))
@@ -518,7 +518,7 @@ class Holder:
     ],
     ids=["name", "folder", "config", "class", "holder", "none", "number", "dict"],
 )
-def test_a_value_that_is_no_model_is_refused_with_the_expression_that_gives_the_model(
+def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
     wrong: Any, got: str, fix: str
 ) -> None:
     with pytest.raises(TypeError, match="model= takes the model itself") as said:
@@ -526,6 +526,7 @@ def test_a_value_that_is_no_model_is_refused_with_the_expression_that_gives_the_
     assert str(said.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
 
 
+@pytest.mark.slow  # imports everything in another process
 def test_a_model_with_flex_attention_on_the_cpu_does_not_abort_the_process() -> None:
     """In a process of its own, because a mask of four dimensions ends it there (torch 2.13)."""
     script = """
@@ -543,7 +544,7 @@ def test_a_model_with_flex_attention_on_the_cpu_does_not_abort_the_process() -> 
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")  # torch, about the head
-def test_a_parameter_of_size_zero_is_no_shard() -> None:
+def test_a_parameter_of_size_zero_is_not_taken_for_a_shard() -> None:
     """MobileBERT's head has one where its embeddings are as wide as its layers; FSDP's shards are flat."""
     model = FAMILIES["mobilebert"].build("ForPreTraining", embedding_size=16)
     assert 0 in [each.numel() for each in model.parameters()]
@@ -555,7 +556,7 @@ def test_a_parameter_of_size_zero_is_no_shard() -> None:
         ModelSpec.of(sharded)
 
 
-def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:
+def test_a_model_on_the_meta_device_has_no_spec() -> None:
     with torch.device("meta"):
         model = transformers.GPT2Model(GPT2.config())
     with pytest.raises(ValueError, match=r"its weights are not available\n  got: wte.weight is on the meta device"):
@@ -566,7 +567,7 @@ def test_a_model_whose_numbers_are_not_there_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "bart", "xglm"])
-def test_a_spec_is_a_value_that_goes_to_json_and_pickles_and_stays_light(name: str) -> None:
+def test_a_spec_can_be_written_to_json_and_pickled_and_is_small(name: str) -> None:
     family = families.family(name)
     spec = ModelSpec.of(family.build())
     assert ModelSpec.of(spec) is spec

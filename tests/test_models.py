@@ -1,6 +1,6 @@
-"""`use_sinusoidal_positions` on tiny models of some sixty Hugging Face families, held against facts written by hand.
+"""`use_sinusoidal_positions` on tiny models of some sixty Hugging Face families, compared with facts written by hand.
 
-What is expected comes from `families`, `sinusoidal_encoding` and transformers' own classes; probing is not asked.
+Expected values come from `families`, `sinusoidal_encoding` and transformers' own classes, not from `ModelSpec`.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def _one_thread() -> Iterator[None]:
 def _rows(
     first_row: int, rows: int, width: int, convention: Any = "vaswani", base: float | None = None, scale: float = 1.0
 ) -> torch.Tensor:
-    """Return the rows that a table must hold: zeros, then the encoding of one position after the other."""
+    """Return the expected rows of a table: zeros, then the encoding of one position after the other."""
     start = resolve_convention(convention).first_position
     exact = sinusoidal_encoding(torch.arange(rows - first_row) + start, width, convention=convention, base=base) * scale
     return torch.cat([torch.zeros(first_row, width), exact])
 
 
 def _expected(family: Family, model: nn.Module) -> dict[str, int]:
-    """The family's tables by the names that they have in this model, perhaps behind a head."""
+    """Return the first rows of a family's tables by their names in this model, which may have a head."""
     return {
         full: first
         for name, first in family.tables.items()
@@ -94,7 +94,7 @@ def _expected(family: Family, model: nn.Module) -> dict[str, int]:
 
 
 def _whole(model: Any) -> dict[str, Any]:
-    """Everything that a model is: numbers, which train, buffers saved or not, modes, configuration."""
+    """Return weights, `requires_grad`, buffers, modes and configuration of a model."""
     return {
         "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
         "buffers": {name: tensor.clone() for name, tensor in model.named_buffers()},
@@ -116,7 +116,7 @@ def _assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 def _traces(model: Any) -> dict[str, Any]:
-    """What a call could leave behind without changing a number: attributes, hooks, random states, global settings."""
+    """Return attributes, hooks, random states and global settings, which a call must not change either."""
     modules = dict(model.named_modules())
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
     return {
@@ -150,14 +150,14 @@ def _reloaded(model: Any, folder: Path) -> Any:
 # --------------------------------------------------------------------------------------------------------- the families
 
 
-def test_there_are_the_families_that_were_promised() -> None:
+def test_more_than_sixty_families_are_tested() -> None:
     assert len(NAMED) == 35
     assert len(FAMILIES) > 60
 
 
 @every_family
 def test_the_facts_about_a_family_are_true(family: Family) -> None:
-    """Held by what a model does: exactly those rows matter that the facts say a sequence reads, and each of them."""
+    """Changing a row changes outputs exactly if the facts list it as read."""
     model = family.build()
     inputs = tokens(family)
     for name, first in family.tables.items():
@@ -298,7 +298,7 @@ def test_a_saved_family_gives_the_same_outputs_in_its_stock_class_and_a_second_c
 
 
 @every_family
-def test_remove_puts_a_family_back_bit_for_bit(family: Family) -> None:
+def test_remove_restores_a_family_bit_for_bit(family: Family) -> None:
     model, inputs = family.build(), tokens(family)
     model.get_parameter(next(iter(family.tables))).requires_grad_(False)  # that one was not trained before either
     before, learned = _whole(model), outputs(model, inputs)
@@ -338,7 +338,7 @@ def test_a_family_with_a_head_gets_sinusoids_and_reloads_in_its_stock_class(
 
 
 def _for_head(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What two heads cannot do without."""
+    """Return inputs with the special tokens that two heads require."""
     name = type(model).__name__
     if name == "BartForSequenceClassification":  # reads the last end-of-sequence token, and makes the second sequence
         inputs = {key: value for key, value in inputs.items() if "decoder" not in key}
@@ -382,7 +382,7 @@ def test_max_positions_lengthens_tables_config_and_buffers_so_that_longer_rows_r
     assert _same_outputs(outputs(model, inputs), short)
 
 
-def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_may_lengthen() -> None:
+def test_max_positions_may_not_shorten_and_a_second_call_may_lengthen() -> None:
     model = BERT.build()
     before = _whole(model)
     with pytest.raises(
@@ -398,7 +398,7 @@ def test_fewer_positions_are_refused_as_many_change_nothing_and_a_second_call_ma
     assert model.embeddings.position_ids.shape == (1, ROOM + 1)
 
 
-def test_max_positions_may_be_a_number_of_numpy() -> None:
+def test_max_positions_may_be_an_integer_of_numpy() -> None:
     model = BERT.build()
     report = use_paper(model, max_positions=np.int64(ROOM + 8))
     assert report.tables[0].max_positions == ROOM + 8
@@ -408,7 +408,7 @@ def test_max_positions_may_be_a_number_of_numpy() -> None:
         use_paper(model, max_positions=np.float64(ROOM + 8))
 
 
-def test_lengthening_is_refused_where_the_configuration_says_something_else_by_the_same_number() -> None:
+def test_lengthening_is_refused_if_the_configuration_key_changes_other_shapes() -> None:
     for name, family in FAMILIES.items():
         if not family.longer:
             model = family.build()
@@ -421,9 +421,7 @@ def test_lengthening_is_refused_where_the_configuration_says_something_else_by_t
             assert name in {"canine", "deberta", "deberta-v2"}
 
 
-def test_a_lengthened_model_can_still_be_trained_and_its_new_rows_are_the_parameter_that_the_optimizer_must_see() -> (
-    None
-):
+def test_a_lengthened_model_can_be_trained() -> None:
     model = FAMILIES["gpt2"].build("LMHeadModel")
     use_paper(model, max_positions=ROOM + 8)
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
@@ -440,9 +438,7 @@ def test_a_lengthened_model_can_still_be_trained_and_its_new_rows_are_the_parame
 
 
 @pytest.mark.parametrize(("kind", "family"), each_family_without_table())
-def test_a_model_without_a_learned_table_is_refused_saying_which_positions_it_has_and_what_to_do(
-    kind: str, family: Family
-) -> None:
+def test_a_model_without_a_learned_table_is_refused_with_its_kind_of_positions(kind: str, family: Family) -> None:
     model = family.build().train()
     before, traces = _whole(model), _traces(model)
     with pytest.raises(ValueError, match=r".+\n  got: .+\n  fix: ") as raised:
@@ -466,7 +462,7 @@ def test_a_model_without_a_learned_table_is_refused_saying_which_positions_it_ha
 
 
 @pytest.mark.parametrize("decoy", DECOYS)
-def test_tables_that_are_not_read_one_row_a_token_are_left_alone(decoy: str) -> None:
+def test_tables_that_are_not_read_one_row_per_token_are_not_changed(decoy: str) -> None:
     """Prompts, labels, gates, offsets between tokens, relative attention."""
     alone = own_model(decoy)
     before = _whole(alone)
@@ -504,7 +500,7 @@ def test_positions_of_a_model_of_ones_own_are_written(reads: str, name: str, roo
 
 
 @pytest.mark.parametrize("name", ["longformer", "led", "big_bird", "bigbird_pegasus"])
-def test_a_model_that_pads_rows_to_a_window_wider_than_they_are_is_read_all_the_same(name: str) -> None:
+def test_a_model_that_pads_rows_to_a_wide_window_is_supported(name: str) -> None:
     wide = {"attention_window": 16} if name in ("longformer", "led") else {"block_size": 16}
     model = FAMILIES[name].build(**wide)
     assert {each.name: each.first_row for each in use_paper(model).tables} == FAMILIES[name].tables
@@ -552,7 +548,7 @@ def _clip() -> Any:
         ),
     ],
 )
-def test_a_model_that_reads_more_than_text_is_refused_in_words(build: Any, says: str) -> None:
+def test_a_model_that_reads_more_than_text_is_refused(build: Any, says: str) -> None:
     model = build().eval()
     before, traces = _whole(model), _traces(model)
     with pytest.raises(ValueError, match=says) as raised:
@@ -582,7 +578,7 @@ class Reader(nn.Module):
 
 
 @pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel], ids=["alone", "wrapped"])
-def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_two_lines_work(wrap: Any) -> None:
+def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) -> None:
     with pytest.raises(
         TypeError, match=r"a Hugging Face model\n  got: '.*Reader'\n  fix: in a module of your own"
     ) as said:
@@ -604,7 +600,7 @@ def test_a_module_of_ones_own_is_refused_with_the_two_lines_to_write_and_those_t
 
 
 @pytest.mark.parametrize("wrong", ["bert-base-uncased", None, BERT.config()])
-def test_what_is_no_model_is_refused(wrong: Any) -> None:
+def test_values_that_are_not_models_are_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="takes the Hugging Face model itself"):
         use_paper(wrong)
 
@@ -656,7 +652,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_trained_table_in_half_precision_is_seen_too(bert_folder: Path, dtype: torch.dtype) -> None:
+def test_a_trained_table_in_half_precision_is_recognised(bert_folder: Path, dtype: torch.dtype) -> None:
     model = transformers.AutoModel.from_pretrained(bert_folder, dtype=dtype)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
         use_paper(model)
@@ -706,7 +702,7 @@ def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> Non
 
 
 def _short_rows(change: str, table: torch.Tensor) -> None:
-    """What training on rows of 32 tokens, or fewer, does to a table; each sign alone."""
+    """Change a table as training on rows of 32 tokens or fewer does; one sign at a time."""
     first = table[:32]
     if change == "alike":
         first[:] = first[:1] + 0.1 * first
@@ -755,7 +751,7 @@ def test_fresh_tables_of_all_sizes_count_as_random() -> None:
 
 
 @pytest.mark.parametrize("initialiser", ["positive", "constant", "falling"])
-def test_a_table_as_its_models_own_initialiser_draws_it_is_random_and_one_that_moved_is_not(initialiser: str) -> None:
+def test_rows_are_compared_with_those_of_the_models_own_initialiser(initialiser: str) -> None:
     class Own(transformers.BertModel):
         def _init_weights(self, module: nn.Module) -> None:
             if isinstance(module, nn.Embedding):
@@ -781,7 +777,7 @@ def test_a_table_as_its_models_own_initialiser_draws_it_is_random_and_one_that_m
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
-def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is_seen(
+def test_half_precision_gets_exact_values_rounded_once_and_is_recognised_after_a_reload(
     name: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
@@ -812,7 +808,7 @@ def test_half_precision_gets_the_exact_values_rounded_once_and_a_reload_in_it_is
 
 @pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9, 11, 13, 17, 19)], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "bart"])
-def test_every_convention_is_written_from_its_first_position_and_known_again(
+def test_every_convention_is_written_from_its_first_position_and_recognised_again(
     name: str, convention: Any, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
@@ -829,7 +825,7 @@ def test_every_convention_is_written_from_its_first_position_and_known_again(
         repeated.remove()
 
 
-def test_another_convention_than_the_recorded_one_may_follow_and_one_of_unknown_origin_is_asked_about(
+def test_recorded_sinusoids_may_be_replaced_and_those_of_another_origin_are_refused(
     tmp_path: Path,
 ) -> None:
     model = BERT.build()
@@ -888,7 +884,7 @@ def test_a_model_may_be_wrapped_for_several_processes(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_a_model_that_was_sharded_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
     from torch.distributed.fsdp import fully_shard
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
@@ -904,7 +900,7 @@ def test_a_model_that_was_sharded_is_refused_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
-def test_a_model_may_carry_adapters_which_stay_trainable() -> None:
+def test_a_model_may_have_adapters_which_stay_trainable() -> None:
     peft = pytest.importorskip("peft")
     base = FAMILIES["gpt2"].build("LMHeadModel")
     wrapped = peft.get_peft_model(base, peft.LoraConfig(target_modules=["c_attn"], r=2, fan_in_fan_out=True))
@@ -931,7 +927,7 @@ def test_the_report_names_adapters_of_the_positions_which_stay_trainable() -> No
     assert "adapters" not in str(use_paper(other))
 
 
-def test_a_model_on_the_meta_device_is_refused_in_words() -> None:
+def test_a_model_on_the_meta_device_is_refused() -> None:
     with torch.device("meta"):
         model = transformers.BertModel(BERT.config())
     with pytest.raises(
@@ -960,7 +956,7 @@ def test_an_encoder_decoder_of_two_models_gets_both_tables_each_from_its_own_fir
     assert not [table for table in use_paper(again).tables if table.was != "vaswani sinusoids"]
 
 
-def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_put_back() -> None:
+def test_one_table_shared_by_encoder_and_decoder_is_written_once_and_restored() -> None:
     model = BART.build()
     model.decoder.embed_positions.weight = model.encoder.embed_positions.weight
     before = _whole(model)
@@ -991,7 +987,7 @@ def test_the_decoder_half_of_an_encoder_decoder_alone_works(tmp_path: Path) -> N
 # --------------------------------------------------------------------------------------------- what is verified, really
 
 
-def test_verification_sees_a_table_that_returns_something_else_and_the_model_is_put_back() -> None:
+def test_verification_finds_a_table_that_returns_other_values_and_the_model_is_restored() -> None:
     class Louder(nn.Embedding):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return super().forward(input) * (1 + 2**-20)
@@ -1018,7 +1014,7 @@ def test_verification_sees_a_table_that_returns_something_else_and_the_model_is_
         assert "not verified" in str(report)
 
 
-def test_verification_sees_numbers_that_did_not_arrive() -> None:
+def test_verification_finds_values_that_were_written_wrongly() -> None:
     """A write that rounds wrongly in one place of the second table."""
 
     class Careless(nn.Parameter):
@@ -1044,7 +1040,7 @@ def test_verification_sees_numbers_that_did_not_arrive() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "bart"])
-def test_training_moves_everything_but_the_positions_and_remove_leaves_what_was_learnt(name: str) -> None:
+def test_training_changes_everything_except_the_positions_and_remove_keeps_it(name: str) -> None:
     family = FAMILIES[name]
     model = family.build(family.heads[0]).train()
     learned = {table: model.get_parameter(table).detach().clone() for table in _expected(family, model)}
@@ -1066,7 +1062,7 @@ def test_training_moves_everything_but_the_positions_and_remove_leaves_what_was_
     assert all(torch.equal(each, after[key]) for key, each in model.named_parameters() if key in after)
 
 
-def test_a_gradient_from_before_the_call_cannot_move_the_rows() -> None:
+def test_a_gradient_from_before_the_call_does_not_change_the_rows() -> None:
     model = BERT.build().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model(**tokens(BERT)).last_hidden_state.sum().backward()
@@ -1075,7 +1071,7 @@ def test_a_gradient_from_before_the_call_cannot_move_the_rows() -> None:
     assert torch.equal(model.embeddings.position_embeddings.weight, _rows(0, ROOM, WIDTH))
 
 
-def test_remove_follows_a_model_that_was_moved_to_another_dtype() -> None:
+def test_remove_works_after_a_change_of_dtype() -> None:
     model = ROBERTA.build()
     learned = model.embeddings.position_embeddings.weight.detach().clone()
     report = use_paper(model, max_positions=ROOM + 6)
@@ -1088,6 +1084,7 @@ def test_remove_follows_a_model_that_was_moved_to_another_dtype() -> None:
 # ---------------------------------------------------------------------------------------- a reload without this package
 
 
+@pytest.mark.slow  # imports everything in another process
 def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_this_package(tmp_path: Path) -> None:
     built = {
         "bert": BERT.build("ForSequenceClassification"),
@@ -1132,7 +1129,7 @@ def test_a_stock_class_gives_the_same_logits_in_a_process_that_cannot_import_thi
 # ----------------------------------------------------------------------------------------------------------- the report
 
 
-def test_the_report_reads_as_it_does_in_the_documentation() -> None:
+def test_the_report_prints_as_documented() -> None:
     assert str(use_paper(FAMILIES["luke"].build())).splitlines() == [
         "LukeModel: sinusoidal positions (vaswani)",
         f"  embeddings.position_embeddings.weight: {ROOM} positions of width {WIDTH} from row 2, were random",
@@ -1168,7 +1165,7 @@ def test_the_papers_recipe_warns_once_when_positions_drown_tokens() -> None:
         use_sinusoidal_positions(model, recipe="paper")
 
 
-def test_frozen_positions_of_an_encoder_decoder_give_a_warning_that_names_the_line_that_helps() -> None:
+def test_frozen_positions_of_an_encoder_decoder_give_a_warning_with_the_fix() -> None:
     with pytest.warns(UserWarning, match=re.escape("use_sinusoidal_positions(model, freeze=False)")):
         use_sinusoidal_positions(BART.build())
     with warnings.catch_warnings():
@@ -1233,7 +1230,7 @@ def test_a_call_with_defaults_keeps_recorded_sinusoids_also_those_of_the_paper(t
     assert use_sinusoidal_positions(fresh).scale == 0.25
 
 
-def test_other_sinusoids_asked_for_later_leave_token_embeddings_and_the_first_report_puts_all_back() -> None:
+def test_a_second_call_does_not_change_token_embeddings_and_the_first_report_restores_all() -> None:
     model = BERT.build()
     before = _whole(model)
     first = use_sinusoidal_positions(model)
@@ -1256,7 +1253,7 @@ def test_remove_after_training_divides_the_token_embeddings_that_were_learned() 
     assert torch.equal(words, learned / report.token_factor)
 
 
-def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it_cannot() -> None:
+def test_the_first_report_restores_the_model_after_a_second_call_or_raises() -> None:
     model = BERT.build()
     before = _whole(model)
     first = use_paper(model)
@@ -1277,7 +1274,7 @@ def test_a_later_call_leaves_the_first_report_able_to_put_back_or_to_say_that_it
 # ------------------------------------------------------------------------------------------------------- another base
 
 
-def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: Path) -> None:
+def test_a_smaller_base_is_written_verified_recorded_and_recognised(tmp_path: Path) -> None:
     model = BERT.build()
     name, table = next((name, each) for name, each in model.named_parameters() if "position_embeddings" in name)
     report = use_paper(model, base=100)
@@ -1297,7 +1294,7 @@ def test_a_smaller_base_is_written_verified_recorded_and_found_again(tmp_path: P
         use_paper(BERT.build(), base=0)
 
 
-def test_a_table_of_zeros_is_seen_to_be_read_at_the_position_ids() -> None:
+def test_a_table_of_zeros_is_known_to_be_read_at_position_ids() -> None:
     config = transformers.BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )

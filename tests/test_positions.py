@@ -1,4 +1,4 @@
-"""Position ids held against a loop over tokens, in torch and in NumPy, and against what they refuse."""
+"""Position ids compared with a loop over tokens, in torch and in NumPy, and refused arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_mask_counts_real_tokens_wherever_the_padding_is(kind: Any, data: st.D
 @pytest.mark.parametrize("kind", [*KINDS, list])
 @pytest.mark.parametrize("side", ["left", "right"])
 @given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=4), spare=st.integers(0, 2), start=st.integers(-2, 3))
-def test_lengths_give_the_ids_of_the_mask_they_mean(
+def test_ids_of_lengths_equal_those_of_the_mask(
     kind: Any, side: Any, lengths: list[int], spare: int, start: int
 ) -> None:
     width = max(lengths) + spare
@@ -60,7 +60,7 @@ def test_lengths_give_the_ids_of_the_mask_they_mean(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, list])
-def test_every_document_of_a_packed_row_starts_again(kind: Any) -> None:
+def test_positions_restart_at_every_document_of_a_packed_row(kind: Any) -> None:
     ids = position_ids_from_documents([kind([3, 0, 2]), kind([1])], 6, start=2)
     assert isinstance(ids, np.ndarray if kind is np.array else torch.Tensor)
     assert ids.tolist() == [[2, 3, 4, 2, 3, 2], [2, 2, 2, 2, 2, 2]]
@@ -70,21 +70,21 @@ def test_every_document_of_a_packed_row_starts_again(kind: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------- property
 
 
-def test_ids_stay_on_the_device_of_what_was_given(device: torch.device) -> None:
+def test_ids_are_on_the_device_of_the_argument(device: torch.device) -> None:
     mask = torch.tensor([[1, 1, 0]], device=device)
     assert position_ids_from_mask(mask).device == mask.device
     assert position_ids_from_lengths(torch.tensor([2], device=device)).device == mask.device
     assert position_ids_from_documents([torch.tensor([2], device=device)]).device == mask.device
 
 
-def test_an_empty_batch_has_an_empty_answer() -> None:
+def test_an_empty_batch_has_empty_ids() -> None:
     assert position_ids_from_mask(torch.ones(0, 4)).shape == (0, 4)
     assert position_ids_from_lengths([]).shape == (0, 0)
     assert position_ids_from_documents([]).shape == (0, 0)
     assert position_ids_from_documents([[], []]).shape == (2, 0)
 
 
-def test_a_mask_is_left_as_it_was() -> None:
+def test_the_mask_is_not_changed() -> None:
     mask = torch.tensor([[0, 1, 1]])
     position_ids_from_mask(mask).fill_(7)
     assert mask.tolist() == [[0, 1, 1]]
@@ -121,6 +121,6 @@ def test_a_mask_is_left_as_it_was() -> None:
         (lambda: position_ids_from_documents([[1], [3, 2]], 4), ValueError, "row 1 has 5 tokens, max_length is 4"),
     ],
 )
-def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()

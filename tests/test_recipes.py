@@ -13,6 +13,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.mark.slow  # four training runs
 def test_a_small_bert_learns_with_the_default_recipe_as_with_learned_positions_and_not_with_the_papers() -> None:
     """Every token is labelled with the one at the mirrored place, which takes positions."""
     task = mirror()

@@ -1,7 +1,7 @@
 """`use_sinusoidal_positions` and the collator's `model=` under `transformers.Trainer`, in one process.
 
-What a model used at every step is held against the formula and against the weights of that moment; whole runs against
-the same model with an ordinary frozen `nn.Embedding`.
+The positions of every step are compared with the formula, the tokens with the current weights, and whole runs with the
+same model with an ordinary frozen `nn.Embedding`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def documents(family: str) -> datasets.Dataset:
 
 
 def run(folder: Path, family: str, model: Any, collate: Any, callback: Any = None, **settings: Any) -> Watched:
-    """Trains for a few steps on raw text."""
+    """Train for a few steps on raw text."""
     trainer = Watched(
         model=model,
         args=arguments(folder, remove_unused_columns=False, **settings),
@@ -105,7 +105,7 @@ def run(folder: Path, family: str, model: Any, collate: Any, callback: Any = Non
 
 
 def assert_still_exact(model: Any, family: str) -> None:
-    """Every position table is what the formula says, frozen, and without a gradient."""
+    """Assert that every position table equals the formula, is frozen, and has no gradient."""
     found = list(position_modules(model, family))
     assert found
     for _, name, table, first_row in found:
@@ -121,7 +121,7 @@ def assert_still_exact(model: Any, family: str) -> None:
 def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
     tmp_path: Path, family: str, side: str, tokenizer: Any, model: Any
 ) -> None:
-    """The token table of that moment: the one that the last optimizer step left, kept aside right after it."""
+    """The token table is copied right after each optimizer step."""
     collate = fitted(family, tokenizer, model, padding_side=side)
     steps = AfterEachStep()
     positions_seen: dict[str, list[torch.Tensor]] = {}
@@ -164,7 +164,7 @@ def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
 
 
 class FromTheStart(nn.Embedding):
-    """An ordinary table that BART's layers can call: one row after the other."""
+    """An ordinary table with the arguments of BART's: one row after the other."""
 
     def forward(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return super().forward(torch.arange(input_ids.shape[1]).expand(len(input_ids), -1))
@@ -212,7 +212,7 @@ def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
     assert mapped.evaluate(mapped.train_dataset)["eval_loss"] > 0
 
 
-def test_text_that_trainer_dropped_is_told_with_both_ways_out(tmp_path: Path, tokenizer: Any, model: Any) -> None:
+def test_text_that_trainer_dropped_is_refused_with_both_fixes(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     trainer = Trainer(
         model=model,
         args=arguments(tmp_path),
@@ -229,9 +229,7 @@ def test_text_that_trainer_dropped_is_told_with_both_ways_out(tmp_path: Path, to
 # --------------------------------------------------------------------------------------------- checkpoints and reloads
 
 
-def test_checkpoints_hold_everything_and_the_best_model_comes_back_frozen(
-    tmp_path: Path, tokenizer: Any, model: Any
-) -> None:
+def test_checkpoints_are_complete_and_the_best_model_is_frozen(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     collate = fitted("bert", tokenizer, model, max_length=32)
     trainer = Trainer(
         model=model,
@@ -287,7 +285,7 @@ def assert_tables_exact_and_trainable_again(stock: Any) -> None:
         assert table.weight.requires_grad
 
 
-def test_save_model_leaves_a_folder_that_stock_classes_and_the_collator_read(
+def test_save_model_writes_a_folder_that_stock_classes_and_the_collator_load(
     tmp_path: Path, tokenizer: Any, model: Any
 ) -> None:
     collate = fitted("bert", tokenizer, model)
@@ -469,7 +467,9 @@ def compiling() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("family", TOKENIZERS)
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2", "bart"))]
+)
 @pytest.mark.usefixtures("compiling")
 def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows(
     family: str, tokenizer: Any, model: Any
@@ -492,8 +492,9 @@ def test_a_compiled_model_is_one_graph_and_is_not_compiled_again_for_longer_rows
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiling")
-def test_trainer_compiles_the_model_and_its_losses_stay(tmp_path: Path, tokenizer: Any, model: Any) -> None:
+def test_trainer_with_torch_compile_has_the_same_losses(tmp_path: Path, tokenizer: Any, model: Any) -> None:
     other = build("bert", tokenizer)
     use_sinusoidal_positions(other, recipe="paper")
     collate = fitted("bert", tokenizer, model)
@@ -542,7 +543,7 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
 
 @contextmanager
 def within_seconds(seconds: int) -> Iterator[None]:
-    """A hang becomes a failure."""
+    """Raise after some seconds, so that a hang is a failure."""
 
     def ring(*_: Any) -> None:
         raise TimeoutError(f"still running after {seconds} s")
@@ -557,7 +558,7 @@ def within_seconds(seconds: int) -> Iterator[None]:
 
 
 class Reader(nn.Module):
-    """Takes vectors that have their positions already."""
+    """Takes embeddings with positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -571,7 +572,7 @@ class Reader(nn.Module):
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_trainable_table_in_a_worker_raises_and_never_hangs(tmp_path: Path, wordpiece: Any, context: str) -> None:
+def test_a_trainable_table_in_a_worker_raises_and_does_not_hang(tmp_path: Path, wordpiece: Any, context: str) -> None:
     reader = Reader()
     trainer = Trainer(
         model=reader,
@@ -611,10 +612,10 @@ def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path:
     assert trainer.state.global_step == STEPS
 
 
-def test_training_and_collating_on_the_cpu_never_ask_for_cuda(
+def test_training_and_collating_on_the_cpu_do_not_initialise_cuda(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no GPU, too: torch's own way into CUDA is blocked, here and in forked workers."""
+    """Also without a GPU: torch's initialisation of CUDA is blocked, here and in forked workers."""
 
     def refuse() -> None:
         raise AssertionError("CUDA was asked for")
@@ -649,7 +650,7 @@ def test_attention_never_gets_a_mask_together_with_is_causal(
         assert fed["attention_mask"].dim() == 2
 
 
-def test_what_a_causal_model_predicts_does_not_depend_on_later_tokens(tmp_path: Path, byte_bpe: Any) -> None:
+def test_predictions_of_a_causal_model_do_not_depend_on_later_tokens(tmp_path: Path, byte_bpe: Any) -> None:
     """Through Trainer.predict, with padding on the right: rows that share a beginning share its predictions."""
     model = build("gpt2", byte_bpe)
     use_sinusoidal_positions(model, recipe="paper")
