@@ -6,7 +6,6 @@ Names, shapes and devices only; the meaning of the tensors is decided where they
 from __future__ import annotations
 
 import html
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,6 @@ from ._explain import explain
 
 # Turns one row of ids into the tokens to show; None when the batch came out of another process.
 TokensOf = Callable[[Sequence[int]], list[str]]
-
-# The warnings that came with batches from workers, by what they are about: each is given once a run.
-_said: set[str] = set()
 
 _MOST_ROWS, _MOST_COLUMNS = 16, 48  # of the picture in a notebook
 _GREY = "color:#999;background:rgba(128,128,128,.15)"
@@ -36,10 +32,6 @@ class Batch(dict[str, Any]):
         tokens_of (callable, *optional*): from a row of ids to its tokens, for the picture in a notebook. It stays
             behind when the batch is pickled.
 
-    Attributes:
-        unsaid (`dict` from `str` to `str`): warnings of a worker, which are given once in the process that gets the
-            batch, however many workers and loaders there are.
-
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
         >>> batch = Batch({"input_ids": ids, "attention_mask": mask})
@@ -53,17 +45,11 @@ class Batch(dict[str, Any]):
     """
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, tokens_of: TokensOf | None = None) -> None:
-        self.unsaid: dict[str, str] = {}
         super().__init__(data or {})
         self._tokens_of = tokens_of
 
     def __reduce__(self) -> tuple[Any, ...]:
-        unsaid, self.unsaid = self.unsaid, {}
-        return (_arrived, (dict(self), unsaid)) if unsaid else (Batch, (dict(self),))
-
-    def __del__(self) -> None:
-        for message in self.unsaid.values():  # never sent: something else was made of the batch
-            warnings.warn(message, stacklevel=1)
+        return Batch, (dict(self),)
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
         r"""Return a new batch with every tensor on `device`.
@@ -166,15 +152,6 @@ class Batch(dict[str, Any]):
     def _real_tokens(self) -> list[list[bool]]:
         real = real_tokens(self)
         return [[True] * len(row) for row in self["input_ids"].tolist()] if real is None else real.tolist()
-
-
-def _arrived(values: dict[str, Any], unsaid: dict[str, str]) -> Batch:
-    """Return the batch that a worker sent, and give the warnings that came with it, unless another worker was first."""
-    for what, message in unsaid.items():
-        if what not in _said:
-            _said.add(what)
-            warnings.warn(message, stacklevel=2)
-    return Batch(values)
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:

@@ -103,7 +103,7 @@ def test_markup_and_control_characters_in_a_text_are_text(
 
 def test_a_text_that_is_cut_is_noted(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "bike " * 600, "-t", bert_folder) == 0
-    assert "note: 1 of 1 texts were cut to 512 tokens" in capsys.readouterr().err
+    assert "note: 1 of 1 texts were truncated to 512 tokens" in capsys.readouterr().err
     assert run("show", "I ride bike", "-t", bert_folder, "--max-length", 3) == 0
     assert capsys.readouterr().err == ""  # asked for
 
@@ -160,7 +160,7 @@ def test_no_token_of_a_long_text_is_lost_in_the_count(
     out, err = capsys.readouterr()
     pieces = -(-2_000 // 510)
     assert numbers_after(out, "text → batch")[1] == 2_000 + 2 * pieces + 3
-    assert "note: 1 of 2 texts were cut to 512 tokens" in err  # the batch that is shown has one row a text
+    assert "note: 1 of 2 texts were truncated to 512 tokens" in err  # the batch that is shown has one row a text
     assert "and 488 tokens more" in out
     assert all(len(line) <= 80 for line in out.splitlines() if "█" in line or "[PAD]" in line)
 

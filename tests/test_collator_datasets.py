@@ -150,7 +150,7 @@ def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
 def test_stored_embeddings_are_those_of_the_batch(wordpiece, rows, padding: Any, form: str | None) -> None:
     table = torch.nn.Embedding(1200, 8).requires_grad_(False)
     collate = C(wordpiece, embedding=table, store_embeddings=True, padding=padding, max_length=16)
-    with pytest.warns(UserWarning, match="store_embeddings writes 32 bytes a token, 8 times what ids take"):
+    with pytest.warns(UserWarning, match="store_embeddings writes 32 bytes per token, 8 times what ids take"):
         mapped = rows.with_format(form).map(collate, batched=True, features=collate.features(rows))
     assert isinstance(mapped.features["inputs_embeds"], datasets.Array2D)
     want = collate(TEXTS)

@@ -164,7 +164,7 @@ def test_every_kind_of_position_embeds_through_the_collator(wordpiece, kind: Any
     )
     left = collate.replace(padding_side="left")(TEXTS)
     packed = collate.replace(packing=True)(TEXTS)
-    with pytest.warns(UserWarning, match="store_embeddings writes 64 bytes a token"):
+    with pytest.warns(UserWarning, match="store_embeddings writes 64 bytes per token"):
         stored = collate.replace(store_embeddings=True)({"text": TEXTS})
     for row in range(3):
         real, there = batch["attention_mask"][row].bool(), left["attention_mask"][row].bool()
@@ -210,9 +210,11 @@ def test_rows_are_held_to_the_positions_that_an_encoding_has(wordpiece) -> None:
     module = PositionalEmbedding(_frozen(), encoding="learned", max_length=4).requires_grad_(False)
     collate = C(wordpiece, embedding=module)
     assert collate.max_length == 4
-    with pytest.warns(UserWarning, match="1 of 3 texts were cut to 4 tokens|2 of 3 texts were cut to 4 tokens"):
+    with pytest.warns(
+        UserWarning, match="1 of 3 texts were truncated to 4 tokens|2 of 3 texts were truncated to 4 tokens"
+    ):
         assert collate(TEXTS)["inputs_embeds"].shape[1] == 4
-    with pytest.warns(UserWarning, match="max_length=9 is beyond what the encoding of embedding= takes, so 4"):
+    with pytest.warns(UserWarning, match="max_length=9 is beyond the limit of the encoding of embedding=, so 4"):
         C(wordpiece, embedding=module, max_length=9)
     assert C(wordpiece, embedding=module, max_length=3).max_length == 3
     assert collate.replace(embedding=None).max_length != 4
@@ -426,5 +428,5 @@ def test_what_is_no_table_is_refused(wordpiece, table: Any) -> None:
 
 
 def test_a_device_for_a_table_of_ones_own_is_refused(wordpiece) -> None:
-    with pytest.raises(ValueError, match="a table of yours stays where it is"):
+    with pytest.raises(ValueError, match="a given table stays on its device"):
         C(wordpiece, embedding=_frozen(), device="cpu")

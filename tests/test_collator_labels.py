@@ -162,12 +162,12 @@ def test_labels_are_float32_as_transformers_makes_them_and_never_infinite_by_tha
 
 
 def test_two_label_columns_are_refused(wordpiece) -> None:
-    with pytest.raises(ValueError, match="rows bring more than one label column"):
+    with pytest.raises(ValueError, match="rows have more than one label column"):
         C(wordpiece)([{"text": "a", "label": 1, "labels": 2}])
 
 
 def test_labels_that_came_and_labels_made_exclude_each_other(wordpiece) -> None:
-    with pytest.raises(ValueError, match="makes labels from the ids, and the rows bring their own"):
+    with pytest.raises(ValueError, match="makes labels from the ids, and the rows have their own"):
         C(wordpiece, labels="causal_lm")([{"text": "a", "label": 1}])
 
 

@@ -139,7 +139,7 @@ def test_a_mask_of_true_and_false_will_do(bert) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_stored_embeddings_are_padded_with_their_ids(bert, side: str) -> None:
     store = C(bert, embedding=4, store_embeddings=True, padding_side=side)
-    with pytest.warns(UserWarning, match="store_embeddings writes 16 bytes a token"):
+    with pytest.warns(UserWarning, match="store_embeddings writes 16 bytes per token"):
         columns = store({"text": ["a b", "c d e f"]})
     rows = [{name: column[i] for name, column in columns.items()} for i in range(2)]
     read = C(bert, pad_to_multiple_of=8, padding_side=side)(rows)
@@ -154,14 +154,14 @@ def test_stored_embeddings_are_padded_with_their_ids(bert, side: str) -> None:
 
 def test_a_table_that_does_more_than_look_up_does_not_travel(bert) -> None:
     table = torch.nn.Embedding(30522, 4, max_norm=1.0).requires_grad_(False)
-    with pytest.raises(ValueError, match="does more than look rows up"):
+    with pytest.raises(ValueError, match="does more than look up rows"):
         pickle.dumps(C(bert, embedding=table, store_embeddings=True))
     plain = torch.nn.Embedding(30522, 4, _weight=table.weight, _freeze=True)
     assert C(bert, embedding=table) != C(bert, embedding=plain)
 
 
 def test_dropout_with_a_frozen_table_of_a_width_is_refused(bert) -> None:
-    with pytest.raises(ValueError, match="dropout belongs to a table that is trained"):
+    with pytest.raises(ValueError, match="dropout is for a table that is trained"):
         C(bert, embedding=8, dropout=0.1)
 
 

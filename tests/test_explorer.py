@@ -281,7 +281,7 @@ def test_a_long_text_is_read_as_far_as_it_is_shown_and_the_page_says_so() -> Non
     said = messages(show(many))
     assert f"the first {MOST_TEXTS} of 31 texts are read" in said
     assert f"the first {MOST_CHARACTERS:,} of 100,000 characters of a text are read" in said
-    assert "1 of 8 texts were cut to 32 tokens" in said
+    assert "1 of 8 texts were truncated to 32 tokens" in said
 
 
 def test_an_empty_text_is_asked_for_and_the_encoding_shown_all_the_same() -> None:

@@ -228,7 +228,7 @@ def test_every_control_moves_what_it_is_for(visit: Visit, tmp_path: Path, word_l
     visit.wait_for_text("batch", "document_ids")
     moved("masks")
     visit.number("max_length", 4)
-    visit.wait_for_text("messages", "texts were cut to 4 tokens")
+    visit.wait_for_text("messages", "texts were truncated to 4 tokens")
 
     visit.pick("tokenizer", "bpe")
     visit.wait_for_text("batch", "<s>")

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding
-from hf_posenc.collator import saving
+from hf_posenc.collator import save
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -30,7 +30,7 @@ def _quiet() -> Iterator[None]:
     datasets.disable_progress_bars()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="store_embeddings writes")
-        warnings.filterwarnings("ignore", message=r".* texts were cut to 512 tokens")
+        warnings.filterwarnings("ignore", message=r".* texts were truncated to 512 tokens")
         warnings.filterwarnings("ignore", message="To copy construct from a tensor")  # of a stream in torch's format
         yield
     datasets.enable_progress_bars()
@@ -245,7 +245,7 @@ def _fingerprint(collate: Any) -> str:
 
 def test_the_fingerprint_changes_with_the_format_version(wordpiece, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _fingerprint(C(wordpiece))
-    monkeypatch.setattr(saving, "FORMAT_VERSION", saving.FORMAT_VERSION + 1)
+    monkeypatch.setattr(save, "FORMAT_VERSION", save.FORMAT_VERSION + 1)
     assert _fingerprint(C(wordpiece)) != before
 
 

@@ -33,7 +33,6 @@ from hf_posenc import (
     split_long,
 )
 from hf_posenc.sampling.widths import PadToShapes
-from hf_posenc.sampling.window import packed_window
 
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 400).astype(int), 1, 64)
 BUDGET = 128
@@ -527,21 +526,9 @@ def by_hand(rows: Any, capacity: int) -> list[list[int]]:
 def test_a_packed_window_holds_every_document_once_with_its_own_positions_and_labels(
     lengths: list[int], capacity: int, seed: int
 ) -> None:
-    made = packed_window(
-        documents(lengths).data.table,
-        range(len(lengths)),
-        capacity=capacity,
-        column="input_ids",
-        too_long="error",
-        shifted=True,
-        document_ids=False,
-        pad_token_id=0,
-        first_position=0,
-        seed=seed,
-        format_version=1,
-    )
+    made = pack_dataset(documents(lengths).to_iterable_dataset(), capacity, seed=seed)
     kept = [row for row in documents(lengths)["input_ids"] if row]
-    assert sorted(by_hand(made.to_pylist(), capacity)) == sorted(kept)
+    assert sorted(by_hand(list(made), capacity)) == sorted(kept)
 
 
 @pytest.mark.parametrize("window", [7, 1000])
@@ -664,7 +651,7 @@ def test_documents_that_are_too_long_are_refused_cut_or_split() -> None:
         pack_dataset(rows, 4)
     assert "1 of 3 documents" in str(caught.value)
     assert 'too_long="split"' in str(caught.value)
-    with pytest.warns(UserWarning, match="1 of 3 documents were cut to 4 tokens"):
+    with pytest.warns(UserWarning, match="1 of 3 documents were truncated to 4 tokens"):
         cut = pack_dataset(rows, 4, too_long="truncate")
     assert sorted(by_hand(cut, 4)) == [[1, 2, 3], [4, 5, 6, 7], [13, 14, 15, 16]]
     split = by_hand(pack_dataset(rows, 4, too_long="split"), 4)
@@ -675,7 +662,7 @@ def test_documents_of_a_stream_that_are_too_long_are_refused_by_their_number_cut
     stream = documents([3, 2, 1, 9, 4]).to_iterable_dataset()
     with pytest.raises(ValueError, match="document 3 has 9 tokens, a row holds 4"):
         list(pack_dataset(stream, 4, window=2))
-    with pytest.warns(UserWarning, match="documents of the stream are cut to 4 tokens"):
+    with pytest.warns(UserWarning, match="documents of the stream are truncated to 4 tokens"):
         cut = list(pack_dataset(stream, 4, window=2, too_long="truncate"))
     assert sum(token != 0 for row in cut for token in row["input_ids"]) == 3 + 2 + 1 + 4 + 4
     split = list(pack_dataset(stream, 4, window=2, too_long="split"))
@@ -692,7 +679,7 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(datasets.DatasetDict({"train": documents()}), 64),
         TypeError,
-        ["here are several", "dataset['train']"],
+        ["one data set at a time", "dataset['train']"],
     ),
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"text": ["a"]}), 8),
@@ -707,7 +694,7 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(documents([3, 2], labels=[0, 1]), 8),
         ValueError,
-        ["one label a row has no place", "int64", "2 documents"],
+        ["one label per row does not fit", "int64", "2 documents"],
     ),
     (
         lambda: pack_dataset(documents([3, 2], labels=[[1, 2], [1, 2]]), 8),
@@ -727,12 +714,12 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1.5, 2.0]]}), 8),
         TypeError,
-        ["column 'input_ids' must hold lists of whole numbers", "lists of double"],
+        ["column 'input_ids' must hold lists of integers", "lists of double"],
     ),
     (
         lambda: pack_dataset(datasets.Dataset.from_dict({"input_ids": [[1, None]]}), 8),
         TypeError,
-        ["column 'input_ids' must hold lists of whole numbers", "1 of 2 values are None"],
+        ["column 'input_ids' must hold lists of integers", "1 of 2 values are None"],
     ),
     (lambda: pack_dataset(documents([3, 2]), 2**31), ValueError, ["more than Arrow's lists hold", "2147483648 tokens"]),
     (

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_posenc.tokenization.encoding import Encoder
+from hf_posenc.rows import Encoder, Limits
 from hf_posenc.tokenization.loading import private_copy
 from hf_posenc.tokenization.serialized import RustOnlyTokenizer, SerializedTokenizer
 
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"max_length": 6},
-    {"max_length": 12, "overflow": True, "stride": 1},
+    {"limits": Limits(6)},
+    {"limits": Limits(12, overflow=True, stride=1)},
     {"add_special_tokens": False},
 ]
 
@@ -38,7 +38,7 @@ def test_what_arrives_gives_the_ids_of_what_was_sent(
     here, there = Encoder(private_copy(any_fast), **settings), Encoder(sent(any_fast).load(), **settings)
     for texts, pairs in ((sentences, None), (short, short[::-1])):
         ours, theirs = there.encode(texts, pairs), here.encode(texts, pairs)
-        assert ours.input_ids.values.tolist() == theirs.input_ids.values.tolist()
+        assert ours.ids.values.tolist() == theirs.ids.values.tolist()
         assert ours.sample.tolist() == theirs.sample.tolist()
         assert (ours.token_type_ids is None) == (theirs.token_type_ids is None)
         if ours.token_type_ids is not None and theirs.token_type_ids is not None:
@@ -47,20 +47,17 @@ def test_what_arrives_gives_the_ids_of_what_was_sent(
 
 def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sentences: list[str]) -> None:
     bert.truncation_side = "left"
-    arrived = Encoder(sent(bert).load(), max_length=5)
-    assert (
-        list(map(list, arrived.encode(sentences).input_ids))
-        == bert(sentences, truncation=True, max_length=5)["input_ids"]
-    )
+    arrived = Encoder(sent(bert).load(), limits=Limits(5))
+    assert list(map(list, arrived.encode(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
 
 
 def test_special_tokens_spelled_out_in_a_text_are_split_where_the_tokenizer_says_so(
     bert: PreTrainedTokenizerFast,
 ) -> None:
     text = "a [SEP] b"
-    plain = Encoder(sent(bert).load()).encode([text]).input_ids.values.tolist()
+    plain = Encoder(sent(bert).load()).encode([text]).ids.values.tolist()
     bert.split_special_tokens = True
-    split = Encoder(sent(bert).load()).encode([text]).input_ids.values.tolist()
+    split = Encoder(sent(bert).load()).encode([text]).ids.values.tolist()
     assert plain == bert(text, split_special_tokens=False)["input_ids"]
     assert split == bert(text, split_special_tokens=True)["input_ids"] != plain
 
@@ -68,7 +65,7 @@ def test_special_tokens_spelled_out_in_a_text_are_split_where_the_tokenizer_says
 def test_a_slow_tokenizer_arrives_as_itself(slow: PreTrainedTokenizerBase, sentences: list[str]) -> None:
     arrived = sent(slow)
     assert not isinstance(arrived.content, RustOnlyTokenizer)
-    assert list(map(list, Encoder(arrived.load()).encode(sentences).input_ids)) == slow(sentences)["input_ids"]
+    assert list(map(list, Encoder(arrived.load()).encode(sentences).ids)) == slow(sentences)["input_ids"]
 
 
 def test_the_digest_tells_tokenizers_apart_and_nothing_else(
@@ -87,9 +84,9 @@ def test_a_fast_tokenizer_is_used_without_transformers(
     (tmp_path / "sent").write_bytes(pickle.dumps((SerializedTokenizer.of(private_copy(bert)), sentences)))
     said = """
 import pickle, sys
-from hf_posenc.tokenization.encoding import Encoder
+from hf_posenc.rows import Encoder
 tokenizer, texts = pickle.load(open(sys.argv[1], "rb"))
-print(Encoder(tokenizer.load()).encode(texts).input_ids.values.tolist())
+print(Encoder(tokenizer.load()).encode(texts).ids.values.tolist())
 print({"torch", "transformers"} & set(sys.modules))
 """
     ran = subprocess.run([sys.executable, "-c", said, tmp_path / "sent"], check=True, capture_output=True, text=True)

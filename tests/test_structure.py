@@ -39,6 +39,7 @@ ROOMS = [
     "ragged",
     "packing",
     "tokenization",
+    "rows",
     "model_spec",
     "masks",
     "embedding",
@@ -57,7 +58,7 @@ ROOMS = [
 # Modules that belong to a room although they stand outside of its folder.
 ROOM_OF = {"__main__": "cli"}
 HEAVY = {"transformers", "datasets", "ray", "gradio", "pyarrow", "matplotlib"}
-NUMPY_ONLY = {"_explain", "_files", "_arrow", "corpus", "_huggingface", "ragged", "packing"}
+NUMPY_ONLY = {"_explain", "_files", "_arrow", "corpus", "_huggingface", "ragged", "packing", "tokenization", "rows"}
 
 # --------------------------------------------------------------------------------------------------- reading the source
 

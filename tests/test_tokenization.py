@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.tokenization.encoded import windows
-from hf_posenc.tokenization.encoding import Encoder
+from hf_posenc.rows import Encoder, Limits, window_offsets
 from hf_posenc.tokenization.loading import from_files, number_of_ids, private_copy, to_files
-from hf_posenc.tokenization.long_text import enough_of
+from hf_posenc.tokenization.long_text import sufficient_prefix
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
 PIECES = [
@@ -272,7 +271,7 @@ def test_a_text_of_megabytes_is_read_only_as_far_as_needed_and_gives_the_same_id
     for _ in range(20):
         collate([text])
     assert time.perf_counter() - started < 2.0  # reading it all 20 times takes 10 s and more
-    assert len(enough_of(text, 256, tokenizer.backend_tokenizer, "right")) < 100_000
+    assert len(sufficient_prefix(text, 256, tokenizer.backend_tokenizer, "right")) < 100_000
 
 
 @pytest.mark.parametrize("name", ["bert", "byte_bpe", "word_level"])
@@ -336,7 +335,7 @@ def test_a_normalizer_that_looks_at_runs_or_near_by_reads_a_prefix(raw_word_leve
     from tokenizers import normalizers
 
     raw_word_level.normalizer = normalizers.Replace(Regex(pattern), " ")
-    assert len(enough_of("I  ride\t " * 100_000, 8, raw_word_level, "right")) < 1_000
+    assert len(sufficient_prefix("I  ride\t " * 100_000, 8, raw_word_level, "right")) < 1_000
 
 
 def test_truncation_on_the_left_keeps_the_end_of_a_giant_text(byte_bpe) -> None:
@@ -575,7 +574,7 @@ def test_windows_cover_everything_overlap_by_stride_and_stop(
     length: int, room: int, data: st.DataObject, side: str
 ) -> None:
     stride = data.draw(st.integers(0, room - 1))
-    pieces = windows(length, room, stride, side)
+    pieces = window_offsets(length, room, stride, side)
     if side == "left":
         pieces = pieces[::-1]
     assert pieces[0][0] == 0
@@ -591,10 +590,10 @@ def test_windows_cover_everything_overlap_by_stride_and_stop(
 @pytest.mark.parametrize("name", ["wordpiece", "slow"])
 def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, request: pytest.FixtureRequest) -> None:
     collate = DataCollatorWithPositionalEncoding(request.getfixturevalue(name))
-    with pytest.raises(ValueError, match="row 2 holds a lone surrogate") as refused:
+    with pytest.raises(ValueError, match="row 2 contains a lone surrogate") as refused:
         collate(["a", "b", text])
     assert len(str(refused.value)) < 500
-    with pytest.raises(ValueError, match="row 1 holds a lone surrogate"):
+    with pytest.raises(ValueError, match="row 1 contains a lone surrogate"):
         collate([("a", "b"), ("a", text)])
     assert collate(["a"])["input_ids"].shape[0] == 1  # and works on
 
@@ -602,12 +601,12 @@ def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, reques
 @pytest.mark.parametrize("text", ["a b c", "a b c " * 5_000])
 def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, text: str) -> None:
     collate = DataCollatorWithPositionalEncoding(wordpiece, truncation="only_second", max_length=4)
-    with pytest.raises(ValueError, match=r"(?s)the tokenizer refused this batch.*only_second"):
+    with pytest.raises(ValueError, match=r"(?s)the tokenizer raised an error for this batch.*only_second"):
         collate([text])
 
 
 def test_a_stride_that_leaves_no_room_is_refused_with_the_figures(wordpiece) -> None:
-    with pytest.raises(ValueError, match=r"(?s)2 special tokens, the stride and one new.*max_length=6, stride=4.*=7"):
+    with pytest.raises(ValueError, match=r"(?s)2 special tokens, a stride of 4.*max_length=6, stride=4.*=7"):
         DataCollatorWithPositionalEncoding(wordpiece, max_length=6, return_overflowing_tokens=True, stride=4)
 
 
@@ -629,7 +628,7 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
             stride=5,
         )
     except BaseException:
-        with pytest.raises(ValueError, match=r"stride|the tokenizer refused this batch"):
+        with pytest.raises(ValueError, match=r"stride|the tokenizer raised an error for this batch"):
             collate([(first, second)])
     else:
         assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)
@@ -637,7 +636,7 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
 
 def test_a_pair_with_no_room_for_its_special_tokens_is_told_so(wordpiece) -> None:
     with pytest.raises(ValueError, match="3 special tokens"):
-        DataCollatorWithPositionalEncoding(wordpiece, max_length=2)([("I ride bike", "a b")])
+        DataCollatorWithPositionalEncoding(wordpiece, max_length=3)([("I ride bike", "a b")])
 
 
 def test_slow_tokenizers_cannot_mask_whole_words(slow) -> None:
@@ -647,9 +646,9 @@ def test_slow_tokenizers_cannot_mask_whole_words(slow) -> None:
 
 
 def test_the_encoder_alone_gives_ragged_rows(word_level) -> None:
-    encoded = Encoder(private_copy(word_level), max_length=2).encode(["I ride bike", "a"])
-    assert encoded.input_ids.lengths.tolist() == [2, 1]
-    assert encoded.cut == 1
+    encoded = Encoder(private_copy(word_level), Limits(2)).encode(["I ride bike", "a"])
+    assert encoded.ids.lengths.tolist() == [2, 1]
+    assert encoded.truncated == 1
     assert encoded.sample.tolist() == [0, 1]
     assert encoded.token_type_ids is None
 

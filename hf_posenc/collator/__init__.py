@@ -1,7 +1,7 @@
 """The data collator: text, rows or columns in; batches or columns out.
 
-`collator` holds the class; `inputs` reads, `arrange` cuts, `rectangle` labels, packs and pads, `fitting` leaves what a
-model reads, `saving` writes.
+A call goes through `inputs`, `tokens`, `labels` and `padding` to a batch, or through `columns` to columns; `embed` adds
+embeddings, `fit` keeps what a model reads, `config` resolves the settings once, and `save` reads and writes them.
 """
 
 from .collator import DataCollatorWithPositionalEncoding

@@ -1,12 +1,11 @@
-"""The collator: text in, position-aware model inputs out, through whichever socket it is plugged into.
+"""The collator: text in, position-aware model inputs out, for every caller.
 
-Holds the settings and two halves: `Stage` makes arrays on the CPU, `Table` makes embeddings on a device.
+Holds a finished `Config`; the other modules of this room are functions of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,18 @@ from .._explain import explain, shorten
 from ..batch import Batch
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
-from ..tokenization.loading import number_of_ids, private_copy, to_files
-from . import mapping, saving
-from .arrange import Pieces
-from .fitting import below_model, fitted, limits_of
-from .inputs import empty_batch, is_columns, is_table
-from .keywords import refuses_unknown_keywords
-from .outputs import features_of, to_columns, to_mapping, to_table
-from .reading import ids_of, texts_of, tokens_of
-from .refusals import check_fit
-from .settings import Settings
-from .stage import Stage
-from .table import BROUGHT, Table, check_exchange
-from .warned import label_missing, left_out, padding_shifts, snapshot, target_missing, were_cut
+from ..tokenization.loading import number_of_ids, to_files
+from . import save
+from .columns import features_of, first_rows, is_mapped, joins_columns, removable, to_columns, to_mapping, to_table
+from .config import Config
+from .decoding import ids_of, texts_of, tokens_of
+from .embed import EMBEDDING_SETTINGS, check_exchange
+from .fit import fit_batch, padding_changes_outputs
+from .inputs import empty_batch, is_columns, is_table, read
+from .padding import pad_batch
+from .settings import Settings, refuses_unknown_keywords
+from .tokens import Tokenized, tokenize
+from .warn import Warnings, similar_target_column, truncation_warning, warn_of_columns
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -146,32 +144,13 @@ class DataCollatorWithPositionalEncoding(Settings):
                 [2, 1, 1]])
     """
 
-    _asked: dict[str, Any]
-    _table: Table
-    _stage: Stage
-    _said: set[str]
-    _notes: dict[str, str]
+    _config: Config
+    _warnings: Warnings
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        mine = private_copy(self.tokenizer, pad_token=self.pad_token)
-        spec = None if self.model is None else ModelSpec.of(self.model)
-        table = Table(self, mine)
-        if spec is not None:
-            check_fit(self, spec, mine)
-        given = {"max_length": self.max_length, "max_target_length": self.max_target_length}
-        limits, told = limits_of(given, mine, spec, table.max_length)
-        for message in told:
-            warnings.warn(message, stacklevel=4)
-        self._settle(tokenizer=mine, model=spec, **limits, **table.brought_settings())
-        asked = {name: None if given[name] is None else limit for name, limit in limits.items()}
-        self._settle(_asked={**self.settings(), **asked}, _table=table, _said=set(), _notes={})
-        self._settle(_stage=Stage(self, mine, table.rows))
-
-    def _settle(self, **values: Any) -> None:
-        """Sets fields of a frozen dataclass that is still being built."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
+        config = Config.of(Settings(**given))
+        vars(self).update(config.in_force, _config=config, _warnings=Warnings())
 
     # -- the sockets ---------------------------------------------------------------------------------------------
 
@@ -199,7 +178,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         if is_columns(given):
             return self.columns(given)
-        if mapping.is_mapped():  # one str is a row, and refused as such: map needs batched=True
+        if is_mapped():  # a single str is refused as one row: map needs batched=True
             return self.columns({self.text_column: given} if isinstance(given, str) else given)
         return self.batch(given)
 
@@ -219,13 +198,19 @@ class DataCollatorWithPositionalEncoding(Settings):
         batch = self._collate(given)
         if self.embedding is None:
             return self._fitted(batch)
-        if self._table.left_behind is not None:
-            self._warn_once("left behind", self._table.left_behind.refusal())
+        embedder = self._config.embedder
+        if embedder.missing is not None:
+            self._warnings.once("missing table", embedder.missing.message())
             return self._fitted(batch)
-        if self._table.is_training:
-            self._warn_once("snapshot", snapshot())
+        if embedder.is_training:
+            message = explain(
+                "collate(...) embeds with the present weights and without gradient",
+                got="a trainable table in training mode",
+                fix="collate.embed(batch) inside the training loop; under Trainer let the model embed input_ids",
+            )
+            self._warnings.once("snapshot", message)
         with torch.no_grad():
-            return self._fitted(self._table.embed(batch))
+            return self._fitted(embedder.embed(batch))
 
     def columns(self, given: Any) -> Any:
         r"""Tokenised columns: rows in the order they came, not padded unless `padding="max_length"`.
@@ -245,20 +230,17 @@ class DataCollatorWithPositionalEncoding(Settings):
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        rows = self._pieces(given)
-        module = None
+        made = self._tokenize(given)
+        module, embedder = None, self._config.embedder
         if self.store_embeddings:
-            module = self._table.ready()
-            self._warn_once("size", self._table.size_of_stored(len(rows.ids.values)))
-        joined = mapping.joins_columns(given)  # map adds the columns that came itself
-        columns = to_columns(self._stage.how, rows, module, carried=not joined or rows.is_split)
-        for message in self._notes.values():  # of a worker; columns cannot carry them
-            warnings.warn(message, stacklevel=3)
-        self._notes.clear()
+            module = embedder.ready()
+            self._warnings.once("size", embedder.size_of_stored(len(made.ids.values)))
+        joined = joins_columns(given)  # map adds the given columns itself
+        columns = to_columns(self._config, made, module, carried=not joined or made.has_split_texts)
         if is_table(given):
             return to_table(columns)
-        made = to_mapping(columns)
-        return mapping.removable(made) if joined and rows.is_split and rows.from_texts else made
+        result = to_mapping(columns)
+        return removable(result) if joined and made.has_split_texts and made.from_texts else result
 
     def embed(self, given: Any) -> Batch:
         r"""A batch with live embeddings: the weights of this moment, with gradient, on the table's device.
@@ -291,7 +273,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
         batch = Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given)
-        return self._fitted(self._table.embed(batch))
+        return self._fitted(self._config.embedder.embed(batch))
 
     # -- reading a batch -----------------------------------------------------------------------------------------
 
@@ -330,17 +312,17 @@ class DataCollatorWithPositionalEncoding(Settings):
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
         """
         known = dict(getattr(rows, "features", None) or {})
-        stage = self._stage
-        pieces = stage.pieces(mapping.first_rows(rows))
-        made = to_columns(stage.how, pieces, None, carried=False)
+        config = self._config
+        made = tokenize(config, read(first_rows(rows), config.settings))
+        own = to_columns(config, made, None, carried=False)
         dropped = {remove_columns} if isinstance(remove_columns, str) else set(remove_columns)
-        everything = to_mapping(to_columns(stage.how, pieces, None)).items()
-        columns = {name: column for name, column in everything if name in made or name not in dropped}
+        everything = to_mapping(to_columns(config, made, None)).items()
+        columns = {name: column for name, column in everything if name in own or name not in dropped}
         embedded = None
         if self.store_embeddings:
-            module = self._table.ready()
-            length = stage.how.limit if stage.how.padding == "max_length" else None
-            embedded = length, module.d_model, str(self._table.stored_dtype).removeprefix("torch.")
+            length = config.limits.max_length if config.padding == "max_length" else None
+            dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
+            embedded = length, config.embedder.ready().d_model, dtype
         return features_of(columns, known, embedded)
 
     @property
@@ -364,11 +346,11 @@ class DataCollatorWithPositionalEncoding(Settings):
             ValueError: for a bare table in place of an embedding whose positions are no sinusoids.
         """
         check_exchange(self.embedding, changes.get("embedding"))
-        settings = {**self._asked, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
+        settings = {**self._config.saved, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
         given = changes.get("embedding", ...)
-        brings = isinstance(given, PositionalEmbedding)
-        if brings or (given is None and settings["model"] is not None):  # its own settings, or vectors for no model
-            settings = {name: value for name, value in settings.items() if name not in BROUGHT or name in changes}
+        own = isinstance(given, PositionalEmbedding)
+        if own or (given is None and settings["model"] is not None):  # settings of positions that no longer apply
+            settings = {k: value for k, value in settings.items() if k not in EMBEDDING_SETTINGS or k in changes}
         return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
@@ -380,7 +362,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             The paths written.
         """
-        return saving.save(save_directory, self.tokenizer, (*self._state[:-1], self._table.state(numbers=False)))
+        return save.save(
+            save_directory, self.tokenizer, (*self._state[:-1], self._config.embedder.state(numbers=False))
+        )
 
     @classmethod
     def from_pretrained(
@@ -401,13 +385,11 @@ class DataCollatorWithPositionalEncoding(Settings):
             ValueError: if there is no such file, its format is newer, or a key in it is unknown.
         """
         known = [field.name for field in dataclasses.fields(cls)]
-        loaded: DataCollatorWithPositionalEncoding = saving.load(
-            cls, name, embedding=embedding, model=model, known=known
-        )
+        loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, known=known)
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return saving.rebuild, self._state
+        return save.rebuild, self._state
 
     def __copy__(self) -> DataCollatorWithPositionalEncoding:
         return self
@@ -424,94 +406,87 @@ class DataCollatorWithPositionalEncoding(Settings):
     def __repr__(self) -> str:
         lines = [
             f"tokenizer={type(self.tokenizer).__name__}({number_of_ids(self.tokenizer)} ids)",
-            f"embedding={self._table!r}",
+            f"embedding={self._config.embedder!r}",
             *(f"{name}={_shown(value)}" for name, value in self.settings().items()),
         ]
         return "\n".join([f"{type(self).__name__}(", *(f"    {line}," for line in lines), ")"])
 
-    # -- how it is done ------------------------------------------------------------------------------------------
+    # -- one call ------------------------------------------------------------------------------------------------
 
     @property
-    def _state(self) -> saving.State:
-        """What a pickle, a fingerprint and a comparison see. The table is read anew: its numbers can change."""
-        table = self._table.state(numbers=self.store_embeddings)
-        return saving.state(type(self), self.tokenizer, self._files, self._asked, table)
+    def _state(self) -> save.State:
+        """Everything that a pickle, a fingerprint and a comparison see. The weights of the table may have changed."""
+        table = self._config.embedder.state(numbers=self.store_embeddings)
+        return save.state(type(self), self.tokenizer, self._files, self._config.saved, table)
 
     @cached_property
     def _files(self) -> tuple[tuple[str, bytes], ...]:
         return tuple(sorted(to_files(self.tokenizer).items()))
 
-    def _pieces(self, given: Any) -> Pieces:
-        """Tokenises what has to be, cuts what is too long, and reports what was lost."""
-        rows = self._stage.pieces(given)
-        how = self._stage.how
-        if rows.cut and self._asked["max_length"] is None:
-            more = below_model(self.model, self.tokenizer, how.limit)
-            self._warn_once(
-                f"texts {how.limit}", were_cut("texts", rows.cut, rows.count, how.limit, how.limited_by, more)
+    def _tokenize(self, given: Any) -> Tokenized:
+        """Tokenize and truncate, and warn of lost tokens."""
+        config, settings = self._config, self._config.settings
+        made = tokenize(config, read(given, settings))
+        for what, truncated, name in (
+            ("texts", made.rows.truncated, "max_length"),
+            ("targets", made.targets_truncated, "max_target_length"),
+        ):
+            if truncated and getattr(settings, name) is None:
+                self._warnings.once(what, truncation_warning(config, what, truncated, made.count, name))
+        if similar := similar_target_column(made, settings):
+            message = explain(
+                f"column '{settings.text_target_column}' is missing, so this batch has no labels",
+                got=f"column '{similar}'",
+                fix=f"text_target_column='{similar}', if that is the target",
             )
-        if rows.targets_cut and self._asked["max_target_length"] is None:
-            whose = how.targets_limited_by
-            self._warn_once(
-                f"targets {how.target_limit}",
-                were_cut("targets", rows.targets_cut, rows.count, how.target_limit, whose),
-            )
-        if meant := self._stage.target_meant(rows):
-            self._warn_once("target", target_missing(str(self.text_target_column), meant))
-        return rows
+            self._warnings.once("target column", message)
+        return made
 
     def _collate(self, given: Any) -> Batch:
+        """Return a padded batch without embeddings."""
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
                     "a collator with an embedding cannot run in a DataLoader worker: tensors would hang or be stale",
-                    got=f"embedding={self._table!r}",
+                    got=f"embedding={self._config.embedder!r}",
                     fix="collate without embedding, then collate.embed(batch) in the training loop, or let the model "
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        rows = self._pieces(given)
-        if not rows.count:
+        made = self._tokenize(given)
+        if not made.count:
             raise ValueError(empty_batch(given))
-        arrays = self._stage.arrays(rows)
-        if left := self._stage.left_out(rows, arrays):
-            self._warn_once(f"left out {left}", left_out(left, packed=self.packing))
-        if self.model is not None and (meant := self._stage.label_meant(rows, arrays)):
-            self._warn_once("label", label_missing(self.model.name, meant))
+        arrays = pad_batch(self._config, made)
+        warn_of_columns(self._config, made, arrays, self._warnings)
         count = len(arrays["input_ids"])
-        once = arrays.pop("look_ahead_mask", None)  # (T, T)
+        look_ahead = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":
             batch = Batch(arrays, tokens_of=self._tokens_of)
-            if once is not None:
-                batch["look_ahead_mask"] = np.broadcast_to(once, (count, 1, *once.shape))  # (B, 1, T, T)
+            if look_ahead is not None:
+                shape = (count, 1, *look_ahead.shape)
+                batch["look_ahead_mask"] = np.broadcast_to(look_ahead, shape)  # (B, 1, T, T)
             return batch
         batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}, tokens_of=self._tokens_of)
-        if once is not None:
-            batch["look_ahead_mask"] = torch.from_numpy(once).expand(count, 1, *once.shape)  # (B, 1, T, T)
+        if look_ahead is not None:
+            batch["look_ahead_mask"] = torch.from_numpy(look_ahead).expand(count, 1, -1, -1)  # (B, 1, T, T)
         return batch
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Return what the model reads of a batch, or all of it if there is no model; with the warnings to send."""
-        if self.model is not None:
-            if self._stage.shifts and "attention_mask" in batch and not batch["attention_mask"].all():
-                self._warn_once("left padding", padding_shifts(self.model.name))
-            batch = fitted(batch, self.model)
-        batch.unsaid.update(self._notes)
-        self._notes.clear()
-        return batch
+        """Return the batch with the keys that the model reads."""
+        model = self.model
+        if model is None:
+            return batch
+        if padding_changes_outputs(model, self._config.side) and not batch.get("attention_mask", torch.ones(1)).all():
+            message = explain(
+                f"left padding changes the outputs of {model.name} for real tokens, because it takes no position_ids",
+                got='padding_side="left"',
+                fix='padding_side="right", or rows of one length',
+            )
+            self._warnings.once("left padding", message)
+        return fit_batch(batch, model)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         return tokens_of(self.tokenizer, list(ids))
-
-    def _warn_once(self, what: str, message: str) -> None:
-        """Warn; in a worker of a `DataLoader`, note the warning for the batch, which takes it to the main process."""
-        if what in self._said:
-            return
-        self._said.add(what)
-        if torch.utils.data.get_worker_info() is None:
-            warnings.warn(message, stacklevel=4)
-        else:
-            self._notes[what] = message
 
 
 def _shown(value: Any) -> str:

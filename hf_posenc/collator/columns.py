@@ -1,223 +1,229 @@
-"""Further columns of a batch: the tensors made of numbers, and the columns that are left out.
-
-The kind of the values decides, never the name of the column. A column of two kinds raises.
-"""
+"""Tokenized columns as results: for `datasets.map`, as Arrow tables, and their `datasets.Features`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import explain
+from ..ragged import Ragged
+from .inputs import as_list, is_arrow, is_lazy_batch
 
-# One value a row.
-Values = Sequence[Any] | NDArray[Any]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Features
 
-_EXACT = np.float64(2.0**53)  # beyond, float64 does not hold every integer
+    from ..embedding import PositionalEmbedding
+    from .config import Config
+    from .tokens import Tokenized
+
+_one_at_a_time = threading.Lock()  # the modes of modules and the number of threads are global state
+_IMPORTED_IN = os.getpid()
+_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules of `map`
+
+Column = Ragged | NDArray[Any] | Sequence[Any]
 
 
-def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return a further column as one array.
+def to_columns(
+    config: Config, made: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
+) -> dict[str, Column]:
+    r"""Return the columns of tokenized rows, by name.
 
     Args:
-        name (`str`): the column, for error messages.
-        values (sequence): one value a row.
+        config (`Config`): the configuration of the collator; columns are padded with `padding="max_length"` only.
+        made (`Tokenized`): the rows.
+        embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
+        carried (`bool`, *optional*, defaults to `True`): add the columns that came with the rows.
 
     Returns:
-        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for truth values; for floats their own dtype, which
-        is float64 for Python's and float32 for bfloat16. `None` for a column without numbers, such as texts, None in
-        every row and empty lists: the batch leaves it out.
+        `dict` for `to_mapping` or `to_table`.
 
     Raises:
-        ValueError: if numbers are missing in some rows, lists of numbers differ in length, or a number does not fit.
-        TypeError: if some rows hold numbers, and others something else.
-
-    Example:
-        >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
-        (array([3, 5]), None)
+        ValueError: if a column that came with texts has the name of one that is made.
     """
-    values = [_as_lists(value) for value in values]
-    rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
-    pairs = zip(rows, values, strict=True)
-    found = [row for row in rows if row is not None]
-    # An empty list has no kind: beside texts it is one without words, beside numbers one of another length.
-    if all(row is None or (row.size == 0 and isinstance(value, list | tuple)) for row, value in pairs):
-        return None
-    if len(found) < len(rows):
-        index = next(index for index, row in enumerate(rows) if row is None)
-        if is_missing(values[index]):
+    length = config.limits.max_length if config.padding == "max_length" else None
+    inside = made.ids.inside(length, side=config.side) if length is not None else None
+    ones = Ragged(np.ones(len(made.ids.values), dtype=np.int64), made.ids.lengths)
+    own = {"attention_mask": ones, **made.rows.columns}
+    listed = [name for name in config.names if name in own]
+    brought = [name for name in made.rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
+    columns: dict[str, Column] = {}
+    for name in (*listed, *brought):
+        column = own[name]
+        fill = config.fills[name]
+        columns[name] = column if length is None else column.pad(fill, length, side=config.side, inside=inside)
+    if made.targets is not None:
+        columns["labels"] = made.targets
+    if config.limits.overflow:
+        columns["overflow_to_sample_mapping"] = made.rows.sample
+    if embedder is not None:
+        rows = _embed_rows(config, made, embedder)
+        columns["inputs_embeds"] = rows if inside is None else _padded(rows, inside)
+    for name in made.columns:
+        if name in columns or (name == "length" and made.from_texts):
             raise ValueError(
                 explain(
-                    f"row {index} of column '{name}' is None, and other rows hold numbers",
-                    got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
-                    fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
+                    f"column '{name}' came with the texts, and tokenization makes one of that name",
+                    got=list(made.columns),
+                    fix=f"dataset.rename_column('{name}', 'my_{name}')",
                 )
             )
-        raise _mixed(name, index, values[index])
-    shapes = sorted({row.shape for row in found})
-    if len(shapes) > 1:
-        sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
-        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
-    stacked = np.stack(found)
-    if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
-        for index, row in enumerate(found):
-            _check_integers(row.ravel().tolist(), index, name, beside_floats=True)
-    return stacked
+        if carried:
+            columns[name] = _carried(made, name)
+    columns["length"] = made.ids.lengths
+    return columns
 
 
-def is_missing(value: object) -> bool:
-    """Return True for `None` and for pandas' `NA`."""
-    return value is None or type(value).__name__ == "NAType"
+def _carried(made: Tokenized, name: str) -> Column:
+    """Return a column that came with the rows; an Arrow column stays one."""
+    values: Any = made.columns[name]
+    if not is_arrow(values):
+        return made.column(name)
+    taken: Column = values.take(made.rows.sample) if made.has_split_texts else values
+    return taken
 
 
-def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return a value of a column as an array of numbers, or `None` if it holds none.
-
-    Args:
-        value (`object`): a number, an array, a tensor, or lists of numbers.
-        row (`int`), name (`str`): the row and its column, for error messages.
-
-    Returns:
-        `np.ndarray` of int64, bool or floats. Its memory can be that of `value`.
-
-    Raises:
-        ValueError: for an integer beyond int64, a tensor with gradient or without numbers in memory, or nested lists
-            of different lengths.
-        TypeError: for numbers and other things in one list.
-
-    Example:
-        >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
-        (array([1, 2]), None)
-    """
-    if isinstance(value, str | bytes):
-        return None
-    if isinstance(value, torch.Tensor):
-        narrow = value.is_floating_point() and value.itemsize < 4 and value.dtype != torch.float16
+def _embed_rows(config: Config, made: Tokenized, embedder: PositionalEmbedding) -> Ragged:
+    """Embed all rows at once without padding, on one thread: torch's other threads do not survive a fork."""
+    device = embedder.embedding.weight.device
+    ids = torch.from_numpy(made.ids.values[None]).to(device)  # (1, N)
+    positions = torch.from_numpy(made.positions(config.first_position).values[None]).to(device)
+    # A forked process has one thread; another one of its parent may have held the lock.
+    with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
+        threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
+        torch.set_num_threads(1)
         try:
-            value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
-        except (TypeError, RuntimeError) as error:
-            raise ValueError(
-                explain(
-                    f"row {row} of column '{name}' is a tensor that cannot be copied into a batch",
-                    got=error,
-                    fix="tensor.detach() for one with gradient, tensor.to_dense() for a sparse one",
-                )
-            ) from error
-    value = _as_lists(value)
-    try:
-        array = np.asarray(value)
-    except ValueError:  # nested lists of different lengths
-        array = np.empty((), dtype=object)
-    if array.dtype.kind in "iu":
-        if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
-            raise _too_large(name, row, int(array.max()))
-        return array.astype(np.int64)
-    if array.dtype.kind == "b":
-        return array
-    if array.dtype.kind == "f":
-        if isinstance(value, list | tuple) and (np.abs(array) >= _EXACT).any():
-            _check_integers(_leaves(value), row, name, beside_floats=True)
-        return array.astype(np.float64) if array.dtype.itemsize > 8 else array
-    leaves = list(_leaves(value)) if array.dtype.kind in "OU" else []
-    are_numbers = [isinstance(leaf, int | float | np.number) for leaf in leaves]
-    if not any(are_numbers):
-        return None
-    if not all(are_numbers):
-        raise _mixed(name, row, value)
-    _check_integers(leaves, row, name)
-    raise ValueError(_ragged(name, f"lists of different lengths in row {row}"))
+            with torch.no_grad():
+                flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
+        finally:
+            for module, was_training in modes:
+                module.training = was_training
+            torch.set_num_threads(threads)
+    if flat.dtype == torch.bfloat16:  # neither NumPy nor Arrow has it
+        flat = flat.float()
+    return Ragged(flat.numpy(), made.ids.lengths)
 
 
-def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
-    r"""Return floats as float32, the dtype of torch's losses and layers.
+def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
+    out = np.zeros((*inside.shape, rows.values.shape[1]), dtype=rows.values.dtype)  # (B, T, D)
+    out[inside] = rows.values
+    return out
 
-    Raises:
-        ValueError: if a finite number `(B, ...)` is beyond the largest float32.
+
+def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
+    r"""Return columns as `datasets.map` stores them fast: arrays, and lists of arrays where rows differ in length.
 
     Example:
-        >>> to_float32("score", np.array([0.5, 2]))
-        array([0.5, 2. ], dtype=float32)
+        >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
+        {'input_ids': [array([1, 2]), array([3])]}
     """
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float32)
-    lost = np.isinf(narrow) & ~np.isinf(array)
-    if lost.any():
-        row = int(np.argwhere(lost)[0, 0])
-        raise ValueError(
-            explain(
-                f"row {row} of column '{name}' holds {array[lost][0]}, which is beyond the largest float32",
-                got="labels, and columns for a model, are float32",
-                fix="scale it, or take its logarithm",
-            )
-        )
-    return narrow
+    return {name: list(column) if isinstance(column, Ragged) else as_list(column) for name, column in columns.items()}
 
 
-def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    r"""Return the value of each row's text, where one text gave several rows.
+def to_table(columns: Mapping[str, Column]) -> pa.Table:
+    r"""Return columns as an Arrow table: rows of different lengths become lists without a copy of each row.
 
     Example:
-        >>> repeated(["a", "b"], np.array([0, 0, 1]))
-        ['a', 'a', 'b']
+        >>> to_table({"input_ids": Ragged.from_rows([[1, 2], [3]])}).schema.field("input_ids").type
+        ListType(list<item: int64>)
     """
-    if isinstance(values, np.ndarray):
-        taken: NDArray[Any] = values[sample]
-        return taken
-    return [values[index] for index in sample.tolist()]
+    import pyarrow as pa
+
+    return pa.table({name: _arrow(column, pa) for name, column in columns.items()})
 
 
-def _as_lists(value: Any) -> Any:
-    """Return the lists of an array of objects, whose dtype is no kind of numbers; other values as they are."""
-    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
+def _arrow(column: Column, pa: Any) -> Any:
+    if isinstance(column, Ragged):
+        flat = column.values
+        values = pa.array(flat.reshape(-1)) if flat.ndim == 1 else _fixed_lists(flat, pa)
+        return pa.ListArray.from_arrays(pa.array(column.offsets.astype(np.int32)), values)
+    if isinstance(column, np.ndarray) and column.ndim > 1:
+        return _fixed_lists(column, pa)
+    return column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if not isinstance(value, list | tuple):
-        yield value
-        return
-    for item in value:
-        yield from _leaves(item)
+def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
+    values = pa.array(array.reshape(-1))
+    for size in reversed(array.shape[1:]):
+        values = pa.FixedSizeListArray.from_arrays(values, size)
+    return values
 
 
-def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise for an integer beyond int64, and for one that float64 does not hold where it stands beside floats."""
-    for leaf in leaves:
-        if not isinstance(leaf, int | np.integer):
-            continue
-        if not -(2**63) <= leaf < 2**63 or (beside_floats and int(float(leaf)) != leaf):
-            raise _too_large(name, row, int(leaf))
+def features_of(
+    columns: dict[str, Any], known: Mapping[str, Any], embedded: tuple[int | None, int, str] | None
+) -> Features:
+    r"""Return the `datasets.Features` of tokenised columns.
+
+    Args:
+        columns (`dict`): a few rows of them, without embeddings.
+        known (mapping from `str` to feature): features of the columns of the data set.
+        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; length `None` where it varies.
+
+    Returns:
+        `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
+    """
+    import datasets
+
+    found = dict(datasets.Dataset.from_dict(columns).features)
+    found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
+    if embedded is not None:
+        length, width, dtype = embedded
+        found["inputs_embeds"] = datasets.Array2D(shape=(length, width), dtype=dtype)
+    return datasets.Features(found)
 
 
-def _too_large(name: str, row: int, number: int) -> ValueError:
-    return ValueError(
-        explain(
-            f"row {row} of column '{name}' holds {number}, which no tensor holds",
-            got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
-            fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
-        )
-    )
+# --------------------------------------------------------------------------------------------- calls by `datasets.map`
 
 
-def _mixed(name: str, row: int, value: Any) -> TypeError:
-    kind = type(value).__name__
-    return TypeError(
-        explain(
-            f"row {row} of column '{name}' is {kind}, and the column holds numbers as well",
-            got=shorten(value),
-            fix=f"one kind of values in a column, or dataset.remove_columns('{name}')",
-        )
-    )
+def is_mapped() -> bool:
+    """Return True if `datasets.map` calls the collator; its batches of streams and tensors are plain `dict`s."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in _MAPS
 
 
-def _ragged(name: str, sizes: str) -> str:
-    return explain(
-        f"column '{name}' has {sizes}",
-        got="lists of numbers of different lengths, which make no tensor",
-        fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels go by the name 'labels'",
-    )
+def joins_columns(given: Any) -> bool:
+    """Return True if `datasets.map` adds the result of the collator to the columns of this batch."""
+    return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
+
+
+def removable(columns: Mapping[str, Any]) -> Any:
+    r"""Return a batch of which `datasets.map` drops the columns in `remove_columns`, which it does not for a `dict`.
+
+    Args:
+        columns (mapping from `str` to sequence): all columns, given ones too.
+
+    Returns:
+        `datasets.formatting.formatting.LazyBatch`.
+    """
+    import pyarrow as pa
+    from datasets.formatting.formatting import LazyBatch
+
+    batch = LazyBatch(pa.table({}), None)
+    batch.update(columns)
+    return batch
+
+
+def first_rows(rows: Any, count: int = 4) -> Any:
+    r"""Return the first rows of a data set in any format, of a stream, of columns, a table, a data frame or a sequence.
+
+    Example:
+        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
+        ({'text': ['a', 'b']}, ['a', 'b'])
+    """
+    if hasattr(rows, "with_format"):
+        rows = rows.with_format(None)
+        if not hasattr(rows, "__len__"):  # a stream
+            return list(rows.take(count))
+    if isinstance(rows, Mapping):
+        return {name: rows[name][:count] for name in rows}
+    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]

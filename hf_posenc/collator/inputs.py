@@ -1,6 +1,6 @@
-"""Reading rows, columns, tables and data frames into one form: texts or token ids, and the columns beside them.
+"""Rows, columns, tables and data frames read into one form: texts or token ids, and the columns beside them.
 
-Reading and checking only; nothing is tokenised here, and the caller's objects are never changed.
+Reading and checking only: nothing is tokenized, and the given objects are never changed.
 """
 
 from __future__ import annotations
@@ -9,33 +9,27 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._explain import explain, shorten
-from .columns import Values
+from .arrays import Values
 
-
-class TextColumns(NamedTuple):
-    """Names of the columns with texts, and True if those are lists of words."""
-
-    text: str
-    pair: str | None
-    target: str | None
-    words: bool
+if TYPE_CHECKING:
+    from .settings import Settings
 
 
 @dataclass(frozen=True)
 class Given:
-    r"""One call's input: either `texts` or an `input_ids` column, each value belonging to the row of the same index.
+    r"""The input of one call: `texts` or a column `input_ids`, and other columns, with one value per row.
 
     Args:
         count (`int`): number of rows.
         texts (`list`, *optional*): checked texts, each a `str` or a list of words.
         pairs, targets (`list`, *optional*): the second text of each pair; the texts to predict.
-        columns (`dict` from `str` to sequence): every column that arrived, the texts' own included; those of a table
-            are still Arrow's.
+        columns (`dict` from `str` to sequence): every given column, also those of texts; columns of a table are Arrow
+            columns.
     """
 
     count: int
@@ -50,13 +44,13 @@ def is_columns(given: object) -> bool:
     return isinstance(given, Mapping) or is_table(given) or is_frame(given)
 
 
-def read(given: object, names: TextColumns) -> Given:
+def read(given: object, settings: Settings) -> Given:
     r"""Read rows or columns.
 
     Args:
         given: a `str`, a sequence of texts, of pairs (tuples), of token ids or of row dicts; or columns: a mapping, a
             `pyarrow.Table` or a `pandas.DataFrame`.
-        names (`TextColumns`): where the texts stand.
+        settings (`Settings`): the names of the columns of texts.
 
     Returns:
         `Given`, with texts that are `str` (or lists of `str`) throughout.
@@ -66,42 +60,63 @@ def read(given: object, names: TextColumns) -> Given:
         ValueError: for an empty batch, a missing column, rows or columns that do not agree.
 
     Example:
-        >>> read(["I ride bike", "bike ride I"], TextColumns("text", None, None, False)).count
+        >>> from hf_posenc.collator.settings import Settings
+        >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
         2
     """
     if is_columns(given):
-        return _read_columns(_mapping(given), names)
+        return _read_columns(_mapping(given), settings)
     if isinstance(given, str):
-        return _read_texts([given], names)
+        return _read_texts([given], settings)
     rows = as_list(given)
     if not len(rows):
         raise ValueError(empty_batch(given))
     if isinstance(rows[0], Mapping):
-        return _read_row_dicts(rows, names)
-    # An empty list says nothing of its kind, so the first row that is none decides.
-    telling = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
-    if _is_row_of_ids(telling):
+        return _read_row_dicts(rows, settings)
+    # An empty list may be of texts or of ids, so the first row that is not empty decides.
+    first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
+    if _is_row_of_ids(first):
         return Given(len(rows), None, None, None, {"input_ids": rows})
-    return _read_texts(rows, names)
+    return _read_texts(rows, settings)
 
 
 def empty_batch(given: object) -> str:
     """Return the message for a batch without rows."""
-    return explain("empty batch: there is no row to collate", got=shorten(given), fix="leave empty batches out before")
+    return explain("empty batch: there is no row to collate", got=shorten(given), fix="skip empty batches")
 
 
-def _read_texts(rows: Values, names: TextColumns) -> Given:
+def _read_texts(rows: Values, settings: Settings) -> Given:
     """Read a plain sequence: texts, or pairs of texts as tuples."""
-    pairs: list[Any] | None = None
-    if isinstance(rows[0], tuple) and len(rows[0]) == 2 and not (names.words and isinstance(rows[0][0], str)):
-        rows, pairs = _split_pairs(rows, names)
-    texts = _checked(rows, names.text, names.words)
-    if pairs is not None:
-        pairs = _checked(pairs, f"{names.text} (second of the pair)", names.words)
+    texts, pairs = _texts_and_pairs(rows, None, settings)
     return Given(len(texts), texts, pairs, None, {})
 
 
-def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
+def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
+    """Return checked texts, and the second texts if they are pairs: in a column of their own, or tuples."""
+    column, words = settings.text_column, settings.is_split_into_words
+    if seconds is not None:
+        return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
+    if not len(rows) or not _is_pair(rows[0], words):
+        return _checked(rows, column, words), None
+    for index, row in enumerate(rows):
+        if not isinstance(row, tuple) or len(row) != 2:
+            raise TypeError(
+                explain(
+                    f"row {index} of column '{column}' is {type(row).__name__}, expected a pair like row 0",
+                    got=shorten(row),
+                    fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
+                )
+            )
+    first, second = [row[0] for row in rows], [row[1] for row in rows]
+    return _checked(first, column, words), _checked(second, f"{column} (second of the pair)", words)
+
+
+def _is_pair(row: Any, words: bool) -> bool:
+    """Return True for a tuple of two texts; for lists of words, for a tuple of two lists."""
+    return isinstance(row, tuple) and len(row) == 2 and not (words and isinstance(row[0], str))
+
+
+def _read_row_dicts(rows: Values, settings: Settings) -> Given:
     keys = rows[0].keys()
     # Compared before anything is read: reading a missing key of a defaultdict would add it.
     if not all(isinstance(row, Mapping) and row.keys() == keys for row in rows):
@@ -114,14 +129,16 @@ def _read_row_dicts(rows: Values, names: TextColumns) -> Given:
                 fix="give every row the same columns",
             )
         )
-    return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, names)
+    return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
 
-def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
-    for name in (names.text, "input_ids"):
+def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
+    for name in (settings.text_column, "input_ids"):
         value = columns.get(name)
         single = isinstance(value, str) or (name == "input_ids" and value is not None and _is_row_of_ids(value))
-        if single or (names.words and name == names.text and isinstance(value, list) and _are_texts(value[:1])):
+        if settings.is_split_into_words and name == settings.text_column:
+            single = single or (isinstance(value, list) and _are_texts(value[:1]))
+        if single:
             raise ValueError(
                 explain(
                     f"column '{name}' holds one row, and a mapping must hold columns: map needs batched=True",
@@ -135,50 +152,30 @@ def _read_columns(columns: Mapping[str, Any], names: TextColumns) -> Given:
         raise ValueError(
             explain("columns must have the same number of rows", got=lengths, fix="pass the columns of one table")
         )
-    return _with_texts(next(iter(lengths.values()), 0), lists, names)
+    return _with_texts(next(iter(lengths.values()), 0), lists, settings)
 
 
-def _with_texts(count: int, columns: dict[str, Values], names: TextColumns) -> Given:
-    targets = None
-    if names.target is not None and names.target in columns:
-        targets = _checked(as_list(columns[names.target]), names.target, names.words)
-    if "input_ids" in columns:  # targets that came tokenised too are in `labels`
+def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> Given:
+    targets, name = None, settings.text_target_column
+    if name is not None and name in columns:
+        targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
+    if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
-    for name in (names.text, names.pair):  # a target may be missing: nobody knows it when a model is used
+    for name in (settings.text_column, settings.text_pair_column):  # a trained model needs no targets
         if name is not None and name not in columns:
             raise ValueError(
                 explain(
                     f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
                     fix=(
-                        "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenise "
+                        "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
                         "first, dataset.map(collate, batched=True); another column: text_column='...'"
                     ),
                 )
             )
-    rows, pairs = as_list(columns[names.text]), None
-    if names.pair is not None:
-        pairs = as_list(columns[names.pair])
-    elif (
-        count and isinstance(rows[0], tuple) and len(rows[0]) == 2 and not (names.words and isinstance(rows[0][0], str))
-    ):
-        rows, pairs = _split_pairs(rows, names)
-    texts = _checked(rows, names.text, names.words)
-    if pairs is not None:
-        pairs = _checked(pairs, names.pair or f"{names.text} (second of the pair)", names.words)
+    pair = settings.text_pair_column
+    seconds = None if pair is None else as_list(columns[pair])
+    texts, pairs = _texts_and_pairs(as_list(columns[settings.text_column]), seconds, settings)
     return Given(count, texts, pairs, targets, columns)
-
-
-def _split_pairs(rows: Values, names: TextColumns) -> tuple[list[Any], list[Any]]:
-    for index, row in enumerate(rows):
-        if not isinstance(row, tuple) or len(row) != 2:
-            raise TypeError(
-                explain(
-                    f"row {index} of column '{names.text}' is {type(row).__name__}, expected a pair like row 0",
-                    got=shorten(row),
-                    fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
-                )
-            )
-    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def _checked(rows: Values, column: str, words: bool) -> list[Any]:
@@ -238,7 +235,7 @@ def _is_row_of_ids(row: Any) -> bool:
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
-    if is_lazy_batch(given):  # what map keeps is neither decoded nor changed: only texts and ids are read
+    if is_lazy_batch(given):  # columns that map keeps are not decoded: only texts and ids are read
         table, unread = given.pa_table, given.keys_to_format
         return {name: table[name] if name in unread else given[name] for name in given}
     if isinstance(given, Mapping):
@@ -257,7 +254,7 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 
 def is_lazy_batch(given: object) -> bool:
-    """Return True for a batch of `datasets.map`, which decodes a column when it is read; imports nothing."""
+    """Return True for a batch of `datasets.map`, which decodes a column when it is read. Imports nothing."""
     loaded = sys.modules.get("datasets.formatting.formatting")
     return loaded is not None and isinstance(given, loaded.LazyBatch)
 
@@ -293,7 +290,7 @@ def as_list(values: Any) -> Values:
     if isinstance(values, (bytes, set, frozenset)) or not isinstance(values, Iterable):
         raise TypeError(
             explain(
-                f"{type(values).__name__} is no batch: expected texts, rows or columns",
+                f"{type(values).__name__} is not a batch: expected texts, rows or columns",
                 got=shorten(values),
                 fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
             )

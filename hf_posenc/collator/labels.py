@@ -1,13 +1,14 @@
-"""Labels: the ones that rows bring, and the ones made from the ids for language modelling.
+"""Labels: those that rows contain, those made from the ids for language modelling, and targets.
 
-Which tokens are masked is transformers' own decision; this module chooses the random numbers for it.
+transformers decides which tokens are masked; this module passes it random numbers. NumPy, except where those are drawn.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain
-from ..ragged import Ragged
-from .columns import Values, is_missing, numbers, to_float32
+from ..ragged import PaddingSide, Ragged
+from ..rows import IGNORED, Limits, TokenRows
+from .arrays import Values, is_missing, numbers, to_float32
 from .inputs import as_list
 
 if TYPE_CHECKING:
-    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
-# What torch's and transformers' losses leave out.
-IGNORED = -100
+    from .settings import Settings
 
 LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of the label columns, without those that are None in every row.
+    r"""Return the names of the label columns that are not None in every row.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
@@ -42,17 +43,17 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     r"""Read the labels of a batch, one value a row.
 
     Args:
-        values (sequence): numbers; or lists of whole numbers, one for each token; or lists of fractions of one length
-            (several labels a text).
-        lengths (`np.ndarray` `(B,)`): how many tokens each row has.
+        values (sequence): numbers; or lists of integers, one for each token; or lists of floats of one length
+            (several labels per text).
+        lengths (`np.ndarray` `(B,)`): number of tokens of each row.
         name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
 
     Returns:
         `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several.
 
     Raises:
-        ValueError: if a row has not as many labels as tokens, or a number is beyond int64 or float32.
-        TypeError: if a label is no number.
+        ValueError: if the numbers of labels and tokens of a row differ, or a number is beyond int64 or float32.
+        TypeError: if a label is not a number.
 
     Example:
         >>> given_labels([1, 0], np.array([5, 7]))
@@ -74,15 +75,15 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     if not whole:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
-            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all fractions"))
+            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats"))
         return to_float32(name, np.stack(rows))
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:
             raise ValueError(
                 explain(
                     f"row {index}: {row.size} labels for {length} tokens",
-                    got="labels per token must be as many as token ids, special tokens counted",
-                    fix="tokenise and align the labels first, or give one number a row (fractions for several a text)",
+                    got="each token needs a label, special tokens too",
+                    fix="tokenise and align the labels first, or give one number per row (floats for several per text)",
                 )
             )
     return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")
@@ -91,7 +92,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
 def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
     r"""Return True if most tokens have a label, and each label is the id of its own token; False in `real` is padding.
 
-    Masked labels never are: few tokens have one, and most of those stand at mask tokens.
+    Masked labels never do: few tokens have one, and most of those are mask tokens.
 
     Example:
         >>> ids = Ragged.from_rows([[5, 6, 7]])
@@ -101,16 +102,6 @@ def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -
     made = labels.values != IGNORED
     tokens = len(made) if real is None else np.count_nonzero(real)
     return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
-
-
-def ragged_labels(values: Values) -> Ragged:
-    r"""Labels that are token sequences of their own, as in translation: any length a row.
-
-    Example:
-        >>> ragged_labels([[5, 6], [7]]).lengths
-        array([2, 1])
-    """
-    return Ragged.from_rows(list(values), name="labels")
 
 
 def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
@@ -126,33 +117,23 @@ def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
     return row
 
 
-class Masking:
+class MaskedLabels:
     r"""Masked language modelling through transformers' own `DataCollatorForLanguageModeling`.
 
-    With a seed the masks of a document depend on the seed and its own ids alone: the same in every evaluation, in every
-    process, at every batch size and padding side. Without one they come from torch's generator, which a `DataLoader`
-    seeds for each of its workers and `set_seed` for a whole run.
+    With a seed the masks of a document depend only on the seed and its ids: they are the same in every evaluation and
+    process, and at every batch size and padding side. Without a seed they come from torch's generator, which a
+    `DataLoader` seeds for each worker and `set_seed` for a whole run.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): knows the mask token and the special tokens, which are never masked.
-        seed (`int`, *optional*): see above.
-        mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask: as in transformers. Whole words are
-            always replaced by mask tokens.
+        tokenizer (`PreTrainedTokenizerBase`): its special tokens are never masked.
+        settings (`Settings`): `seed`, `mlm_probability`, `mask_replace_prob`, `random_replace_prob` and
+            `whole_word_mask`, as in transformers. Whole words are always replaced by mask tokens.
 
     Raises:
         ValueError: if the tokenizer has no mask token, or a probability is out of range.
     """
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        seed: int | None,
-        mlm_probability: float,
-        mask_replace_prob: float,
-        random_replace_prob: float,
-        whole_word_mask: bool,
-    ) -> None:
+    def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         if tokenizer.mask_token is None:
             raise ValueError(
                 explain(
@@ -162,75 +143,63 @@ class Masking:
                 )
             )
         shares = {
-            "mlm_probability": mlm_probability,
-            "mask_replace_prob": mask_replace_prob,
-            "random_replace_prob": random_replace_prob,
+            name: getattr(settings, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")
         }
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(explain(f"{name} must be between 0 and 1", got=share, fix=f"{name}=0.15"))
-        if mask_replace_prob + random_replace_prob > 1:
+        if settings.mask_replace_prob + settings.random_replace_prob > 1:
             raise ValueError(
                 explain(
                     "mask_replace_prob and random_replace_prob must not add up to more than 1",
-                    got=f"{mask_replace_prob} + {random_replace_prob}",
+                    got=f"{settings.mask_replace_prob} + {settings.random_replace_prob}",
                     fix="mask_replace_prob=0.8, random_replace_prob=0.1",
                 )
             )
-        self._seed = seed
-        self._whole_words = whole_word_mask
+        self._seed = settings.seed
+        self._whole_words = settings.whole_word_mask
         self._special = np.array(sorted(set(tokenizer.all_special_ids)), dtype=np.int64)
-        self._theirs = self._make_theirs(tokenizer, shares)
-
-    def _make_theirs(
-        self, tokenizer: PreTrainedTokenizerBase, shares: dict[str, float]
-    ) -> DataCollatorForLanguageModeling:
+        if self._whole_words:  # the only combination that transformers supports; it warns about every other
+            shares |= {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
         from transformers import DataCollatorForLanguageModeling
 
-        if self._whole_words:  # the one combination that transformers supports; it warns about every other
-            shares = {**shares, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
-        return DataCollatorForLanguageModeling(
+        self._masking = DataCollatorForLanguageModeling(
             tokenizer, mlm=True, whole_word_mask=self._whole_words, return_tensors="np", **shares
         )
 
-    def __call__(
-        self, ids: Ragged, words: Ragged | None, real: NDArray[np.bool_] | None, special: Ragged | None = None
-    ) -> tuple[Ragged, Ragged]:
-        r"""Masks the rows of a batch, before padding.
+    def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
+        r"""Mask the rows of a batch, before padding.
 
         Args:
-            ids (`Ragged` of int64): token ids.
-            words (`Ragged` of int64, *optional*): the word of each token, -1 at special tokens; for whole words.
-            real (`np.ndarray` `(N,)` bool, *optional*): False at padding, where rows came padded.
-            special (`Ragged` of int64, *optional*): 1 at tokens that are never masked, as `special_tokens_mask`; by
-                default the special tokens of the tokenizer.
+            rows (`TokenRows`): a column `special_tokens_mask` (1 at tokens that are never masked) replaces the special
+                tokens of the tokenizer; `word_ids` is needed for whole words.
 
         Returns:
-            The ids with masks in them, and the labels: the original id where it is to be predicted, -100 elsewhere.
+            The ids with masks in them, and the labels: the original id if it is to be predicted, else -100.
 
         Raises:
-            ValueError: if whole words are to be masked and nobody knows the words.
+            ValueError: if whole words are to be masked and there are no `word_ids`.
         """
+        words, is_token = rows.columns.get("word_ids"), rows.is_token
         if self._whole_words and words is None:
             raise ValueError(
                 explain(
                     "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
                     got="rows with input_ids, without word_ids",
-                    fix="collate texts, or tokenise with dataset.map(collate, batched=True), which makes word_ids",
+                    fix="collate texts, or tokenize with dataset.map(collate, batched=True), which makes word_ids",
                 )
             )
-        if real is not None:  # padding that came with the rows takes no part in drawing
-            words, special = (None if column is None else column.where(real) for column in (words, special))
-            masked, labels = self(ids.where(real), words, None, special)
-            new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
-            new[real], label[real] = masked.values, labels.values
-            return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
+        if is_token is not None:  # random numbers are drawn for tokens only
+            masked, labels = self(rows.without_padding())
+            new, label = rows.ids.values.copy(), np.full(len(is_token), IGNORED)
+            new[is_token], label[is_token] = masked.values, labels.values
+            return Ragged(new, rows.ids.lengths), Ragged(label, rows.ids.lengths)
+        ids, special = rows.ids, rows.columns.get("special_tokens_mask")
         never = np.isin(ids.values, self._special) if special is None else special.values.astype(np.bool_)
         if words is not None:
             never |= words.values < 0
         if self._seed is None and not self._whole_words:
-            # All rows as one: which tokens are masked depends on no neighbour.
-            new, label = self._draw(ids.values, never, None)
+            new, label = self._draw(ids.values, never, None)  # all rows at once: no token depends on its neighbours
             return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
         new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
         for start, stop in pairwise(ids.offsets.tolist()):
@@ -243,17 +212,17 @@ class Masking:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """One flat run of ids, masked with the next random numbers."""
+        """Mask one flat run of ids with the next random numbers."""
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
-            theirs = copy.copy(self._theirs)  # the generator is an attribute, and other threads draw as well
-            theirs.generator = np.random.default_rng([self._seed, *_digest(ids)])
-            new, label = theirs.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
+            masking = copy.copy(self._masking)  # the generator is an attribute, and other threads draw as well
+            masking.generator = np.random.default_rng([self._seed, *_digest(ids)])
+            new, label = masking.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
             return new[0], label[0]
         import torch
 
         tensors = torch.from_numpy(ids[None].copy()), torch.from_numpy(special[None])
-        new, label = self._theirs.torch_mask_tokens(*tensors, offsets)
+        new, label = self._masking.torch_mask_tokens(*tensors, offsets)
         return new.numpy()[0], label.numpy()[0]
 
 
@@ -263,7 +232,123 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Character offsets that say the same as word ids: transformers takes a gap between tokens for a new word."""
+    """Return character offsets with a gap before each new word, which is how transformers detects words."""
     new_word = np.diff(words, prepend=words[:1]) != 0
     ends = np.cumsum(1 + new_word) + 1
     return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
+
+
+# ---------------------------------------------------------------------------------------- labels that are made from ids
+
+
+def causal_labels(rows: TokenRows) -> tuple[Ragged, Ragged]:
+    """Return the ids, and the ids again as labels, -100 at padding: models shift them by one."""
+    ids, is_token = rows.ids, rows.is_token
+    return ids, ids if is_token is None else Ragged(np.where(is_token, ids.values, IGNORED), ids.lengths)
+
+
+# Rows in; ids, which may be changed, and labels of the same lengths out.
+LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
+
+
+@dataclass(frozen=True)
+class LabelKind:
+    r"""A value of `labels=`.
+
+    Args:
+        maker (callable): from the settings and the tokenizer to a `LabelMaker`.
+        predicts_next (`bool`): True if each label is predicted from the token before it, as in causal models. Labels at
+            the start of a document are then ignored, and a model that sees later tokens is refused.
+    """
+
+    maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
+    predicts_next: bool
+
+
+# A further kind of labels is a function and an entry here.
+LABEL_KINDS = {
+    "causal_lm": LabelKind(lambda settings, tokenizer: causal_labels, predicts_next=True),
+    "masked_lm": LabelKind(MaskedLabels, predicts_next=False),
+}
+
+
+# -------------------------------------------------------------------- targets: labels that are sequences of their own
+
+
+def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
+    r"""Truncate targets that came as ids; -100 at their ends is removed first.
+
+    Args:
+        targets (`Ragged` of int64): one row per text.
+        limits (`Limits`): the limit on a target.
+        model (`str`, *optional*): name of the model whose limit it is.
+
+    Returns:
+        The targets, and the number of targets that lost tokens.
+
+    Raises:
+        ValueError: for a target that is too long while truncation is off.
+
+    Example:
+        >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
+        >>> targets.values, lost
+        (array([5, 6, 8]), 1)
+    """
+    limit = limits.max_length
+    if limit is None or targets.longest <= limit:
+        return targets, 0
+    rows, lost = [], 0
+    for index, target in enumerate(targets):
+        row = target
+        if len(row) > limit:
+            real = np.flatnonzero(row != IGNORED)
+            row = row[real[0] : real[-1] + 1] if len(real) else row[:0]
+        if len(row) > limit and not limits.truncates:
+            raise ValueError(
+                explain(
+                    f"the target of row {index} has {len(row)} tokens, limit {limit}",
+                    got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
+                    fix="truncation=True, or drop such rows first",
+                )
+            )
+        lost += len(row) > limit
+        rows.append(row[:limit])
+    return Ragged.from_rows(rows, name="labels"), lost
+
+
+def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
+    r"""Return the inputs of a decoder that is trained on labels: the labels shifted right, after a start token.
+
+    Args:
+        labels (`np.ndarray` `(B, T)` int64): -100 at padding, and where no token is predicted.
+        start, padding (`int`): token ids.
+        side (`"left"` or `"right"`): padding side.
+
+    Returns:
+        `dict` of `decoder_input_ids` and `decoder_attention_mask`, `(B, T)` int64: 1 at the start token
+        and at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.
+
+    Example:
+        >>> made = decoder_inputs(np.array([[5, 6, 7], [8, -100, -100]]), 1, 0, "right")
+        >>> made["decoder_input_ids"], made["decoder_attention_mask"]
+        (array([[1, 5, 6],
+               [1, 0, 0]]), array([[1, 1, 1],
+               [1, 0, 0]]))
+    """
+    rows, length = labels.shape
+    real = labels != IGNORED  # (B, T)
+    edge = 0 if side == "right" else length - 1
+    found = real.any(axis=1)
+    first = np.where(found, real.argmax(axis=1), edge)
+    last = np.where(found, length - 1 - real[:, ::-1].argmax(axis=1), edge)
+    columns = np.arange(length)
+    before = np.full_like(labels, IGNORED)
+    before[:, 1:] = labels[:, :-1]
+    known = (before != IGNORED) & (columns > first[:, None]) & (columns <= last[:, None])
+    ids = np.where(known, before, padding)
+    ids[np.arange(rows), first] = start
+    known[np.arange(rows), first] = True
+    return {"decoder_input_ids": ids, "decoder_attention_mask": known.astype(np.int64)}

@@ -1,37 +1,66 @@
-"""The settings of a collator: which there are, which values they take, and which of them exclude each other.
+"""The settings of a collator: their names, the values they take, and the combinations that are refused.
 
-Checked once, at construction; what a tokenizer or a table adds to the rules is checked where those are read.
+Checked once, at construction; what depends on the tokenizer, the model or the embedding is checked in `config`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from .._explain import as_integer, explain, one_of
+from .._explain import as_integer, explain, one_of, unknown_keyword
 from ..ragged import PaddingSide
-from ..tokenization.encoded import Truncation
+from ..rows import Truncation
+from .labels import LABEL_KINDS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..embedding import PositionalEmbedding
     from ..sinusoid import Convention
-    from .table import TableLeftBehind
+    from .embed import MissingTable
 
+Class = TypeVar("Class", bound=type)
 Padding = Literal["longest", "max_length", "do_not_pad"]
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "padding_side": (None, "left", "right"),
+    "empty": ("error", "keep"),
+    "labels": (None, *LABEL_KINDS),
+    "look_ahead": (None, True, False),
+    "return_tensors": ("pt", "np"),
+}
+_BOOLS = (
+    "is_split_into_words",
+    "return_overflowing_tokens",
+    "add_special_tokens",
+    "packing",
+    "whole_word_mask",
+    "zero_padding",
+    "store_embeddings",
+)
+_INTEGERS = {  # smallest value, and one for the error message
+    "max_length": (1, 512),
+    "max_target_length": (1, 128),
+    "pad_to_multiple_of": (1, 8),
+    "stride": (0, 16),
+    "seed": (0, 0),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """The fields of `DataCollatorWithPositionalEncoding`, which says what they mean."""
+    """The arguments of `DataCollatorWithPositionalEncoding`, which documents them."""
 
     tokenizer: Any
     _: KW_ONLY
-    embedding: int | nn.Embedding | PositionalEmbedding | TableLeftBehind | None = None
+    embedding: int | nn.Embedding | PositionalEmbedding | MissingTable | None = None
     model: Any = None
     text_column: str = "text"
     text_pair_column: str | None = None
@@ -68,136 +97,155 @@ class Settings:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.integer | np.floating):  # lengths.max() is as good as a number of Python's own
+            if isinstance(value, np.integer | np.floating):  # such as lengths.max()
                 object.__setattr__(self, field.name, value.item())
-        check(self)
+        self._check_values()
+        self._check_combinations()
 
     def settings(self) -> dict[str, Any]:
-        """Every field but the tokenizer and the embedding."""
-        names = [field.name for field in dataclasses.fields(self) if field.name not in ("tokenizer", "embedding")]
+        """Return every field but the tokenizer and the embedding."""
+        names = [field.name for field in dataclasses.fields(Settings) if field.name not in ("tokenizer", "embedding")]
         return {name: getattr(self, name) for name in names}
+
+    def _check_values(self) -> None:
+        """Raise for the first setting that is wrong by itself."""
+        for name, options in _CHOICES.items():
+            if getattr(self, name) not in options:
+                raise ValueError(one_of(name, getattr(self, name), options))
+        for name in ("text_column", "text_pair_column", "text_target_column"):
+            column = getattr(self, name)
+            if not isinstance(column, str) and not (column is None and name != "text_column"):
+                raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
+        for name, (minimum, example) in _INTEGERS.items():
+            if getattr(self, name) is not None or name == "stride":
+                as_integer(getattr(self, name), name, minimum=minimum, example=example)
+        for name in _BOOLS:
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(
+                    explain(f"{name} must be True or False", got=repr(getattr(self, name)), fix=f"{name}=True")
+                )
+
+    def _check_combinations(self) -> None:
+        """Raise for the first two settings that exclude each other."""
+        padding, truncation = padding_of(self.padding), truncation_of(self.truncation)
+        if self.return_overflowing_tokens and truncation == "do_not_truncate":
+            raise ValueError(
+                explain(
+                    "return_overflowing_tokens returns the tokens that truncation removes, and truncation is off",
+                    got=f"truncation={self.truncation!r}",
+                    fix="truncation=True",
+                )
+            )
+        if self.stride and not self.return_overflowing_tokens:
+            raise ValueError(
+                explain(
+                    "stride is the overlap of the rows of a long text, and a text gives one row",
+                    got=f"stride={self.stride}",
+                    fix="return_overflowing_tokens=True",
+                )
+            )
+        if self.whole_word_mask and self.labels != "masked_lm":
+            raise ValueError(
+                explain("whole_word_mask needs masked labels", got=f"labels={self.labels!r}", fix='labels="masked_lm"')
+            )
+        if self.packing and padding == "do_not_pad":
+            raise ValueError(explain("packed rows are padded to one length", got="padding=False", fix="padding=True"))
+        if self.text_target_column is not None and self.labels is not None:
+            raise ValueError(
+                explain(
+                    "labels come either from text_target_column or from the ids themselves",
+                    got=f"text_target_column={self.text_target_column!r}, labels={self.labels!r}",
+                    fix="labels=None",
+                )
+            )
+        if self.embedding is None and self.store_embeddings:
+            raise ValueError(
+                explain(
+                    "store_embeddings needs an embedding to store",
+                    got="embedding=None",
+                    fix="embedding=model.get_input_embeddings()",
+                )
+            )
+        if self.return_tensors == "np" and self.embedding is not None:
+            raise ValueError(
+                explain(
+                    "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
+                )
+            )
 
 
 def padding_of(padding: object) -> Padding:
-    r"""`padding` as transformers spells it, in one spelling.
+    r"""Return `padding` as one of the three names of transformers.
 
     Example:
         >>> padding_of(True), padding_of("max_length"), padding_of(False)
         ('longest', 'max_length', 'do_not_pad')
     """
-    spelled: dict[object, Padding] = {True: "longest", False: "do_not_pad"}
-    for name in ("longest", "max_length", "do_not_pad"):
-        spelled[name] = name
-    found: Padding = _spelled("padding", padding, spelled)
+    names: dict[object, Padding] = {True: "longest", False: "do_not_pad"}
+    names |= {name: name for name in ("longest", "max_length", "do_not_pad")}
+    found: Padding = _look_up("padding", padding, names)
     return found
 
 
 def truncation_of(truncation: object) -> Truncation:
-    r"""`truncation` as transformers spells it, in one spelling.
+    r"""Return `truncation` as one of the four names of transformers.
 
     Example:
         >>> truncation_of(True), truncation_of(None), truncation_of("only_first")
         ('longest_first', 'do_not_truncate', 'only_first')
     """
-    spelled: dict[object, Truncation] = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
-    for name in ("longest_first", "only_first", "only_second", "do_not_truncate"):
-        spelled[name] = name
-    found: Truncation = _spelled("truncation", truncation, spelled)
+    names: dict[object, Truncation] = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
+    names |= {name: name for name in ("longest_first", "only_first", "only_second", "do_not_truncate")}
+    found: Truncation = _look_up("truncation", truncation, names)
     return found
 
 
-def _spelled(name: str, value: object, spelled: dict[object, Any]) -> Any:
+def _look_up(name: str, value: object, names: dict[Any, Any]) -> Any:
     value = getattr(value, "value", value)  # transformers' enumerations
-    if not isinstance(value, (bool, str, type(None))) or value not in spelled:
-        raise ValueError(one_of(name, value, [option for option in spelled if option is not None]))
-    return spelled[value]
+    if not isinstance(value, (bool, str, type(None))) or value not in names:
+        raise ValueError(one_of(name, value, [option for option in names if option is not None]))
+    return names[value]
 
 
-def check(settings: Settings) -> None:
-    r"""Raises for the first setting that is wrong by itself, or together with another.
+# Keywords of other libraries, and the equivalent of this one.
+_EQUIVALENTS = {
+    "d_model": "embedding=512, an int, makes a table of that width",
+    "embedding_dim": "embedding=512, an int, makes a table of that width",
+    "hidden_size": "embedding=512, an int, makes a table of that width",
+    "mlm": 'labels="masked_lm", or labels="causal_lm" for mlm=False',
+    "model_spec": "model=..., a model or a ModelSpec",
+    "spec": "model=..., a model or a ModelSpec",
+    "max_len": "max_length=512",
+    "model_max_length": "max_length=512",
+    "max_source_length": "max_length=512",
+    "max_seq_length": "max_length=512",
+    "causal": "look_ahead=True",
+    "pad_token_id": 'pad_token="[PAD]", the token itself',
+    "return_offsets_mapping": "whole_word_mask=True returns the words of tokens",
+    "label_pad_token_id": "leave it out: labels are padded with -100, which losses ignore",
+    "ignore_index": "leave it out: labels are padded with -100, which losses ignore",
+    "padding_idx": 'pad_token="[PAD]", the token itself',
+    "return_attention_mask": "leave it out: attention_mask is in every padded batch that needs one",
+    "return_token_type_ids": "leave it out: token_type_ids are there where tokenizer.model_input_names lists them",
+    "decoder_start_token_id": "model=..., which has one; without a model it is the tokenizer's bos",
+    "text_target": 'text_target_column="target"',
+    "text_pair": 'text_pair_column="text_pair"',
+    "split_into_words": "is_split_into_words=True",
+    "p": "dropout=0.1",
+}
 
-    Raises:
-        ValueError: for a value out of range or settings that exclude each other.
-        TypeError: for a value of the wrong kind.
-    """
-    choices = {
-        "padding_side": (None, "left", "right"),
-        "empty": ("error", "keep"),
-        "labels": (None, "causal_lm", "masked_lm"),
-        "look_ahead": (None, True, False),
-        "return_tensors": ("pt", "np"),
-    }
-    for name, options in choices.items():
-        if getattr(settings, name) not in options:
-            raise ValueError(one_of(name, getattr(settings, name), options))
-    for name in ("text_column", "text_pair_column", "text_target_column"):
-        column = getattr(settings, name)
-        if not isinstance(column, str) and not (column is None and name != "text_column"):
-            raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
-    for name, (least, usual) in {
-        "max_length": (1, 512),
-        "max_target_length": (1, 128),
-        "pad_to_multiple_of": (1, 8),
-        "stride": (0, 16),
-        "seed": (0, 0),
-    }.items():
-        if getattr(settings, name) is not None or name == "stride":
-            as_integer(getattr(settings, name), name, minimum=least, example=usual)
-    for name in (
-        "is_split_into_words",
-        "return_overflowing_tokens",
-        "add_special_tokens",
-        "packing",
-        "whole_word_mask",
-        "zero_padding",
-        "store_embeddings",
-    ):
-        if not isinstance(getattr(settings, name), bool):
-            raise TypeError(
-                explain(f"{name} must be True or False", got=repr(getattr(settings, name)), fix=f"{name}=True")
-            )
-    padding, truncation = padding_of(settings.padding), truncation_of(settings.truncation)
-    if settings.return_overflowing_tokens and truncation == "do_not_truncate":
-        raise ValueError(
-            explain(
-                "return_overflowing_tokens carries on what truncation cuts off, and truncation is off",
-                got=f"truncation={settings.truncation!r}",
-                fix="truncation=True",
-            )
-        )
-    if settings.stride and not settings.return_overflowing_tokens:
-        raise ValueError(
-            explain(
-                "stride is the overlap of the pieces of a long text, and there are no pieces",
-                got=f"stride={settings.stride}",
-                fix="return_overflowing_tokens=True",
-            )
-        )
-    if settings.whole_word_mask and settings.labels != "masked_lm":
-        raise ValueError(
-            explain(
-                "whole_word_mask belongs to masked labels", got=f"labels={settings.labels!r}", fix='labels="masked_lm"'
-            )
-        )
-    if settings.packing and padding == "do_not_pad":
-        raise ValueError(explain("packed rows are padded to one length", got="padding=False", fix="padding=True"))
-    if settings.text_target_column is not None and settings.labels is not None:
-        raise ValueError(
-            explain(
-                "labels come either from text_target_column or from the ids themselves",
-                got=f"text_target_column={settings.text_target_column!r}, labels={settings.labels!r}",
-                fix="labels=None",
-            )
-        )
-    if settings.embedding is None and settings.store_embeddings:
-        raise ValueError(
-            explain(
-                "store_embeddings needs an embedding to store",
-                got="embedding=None",
-                fix="embedding=model.get_input_embeddings()",
-            )
-        )
-    if settings.return_tensors == "np" and settings.embedding is not None:
-        raise ValueError(
-            explain("embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"')
-        )
+
+def refuses_unknown_keywords(cls: Class) -> Class:
+    """Decorate a class so that a wrong keyword raises with the right one; its signature stays the same."""
+    init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
+    known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in known:
+                raise TypeError(unknown_keyword(name, known, _EQUIVALENTS))
+        init(self, *args, **settings)
+
+    cls.__init__ = __init__  # type: ignore[misc]
+    return cls

@@ -174,7 +174,7 @@ def last_change(settings: Settings) -> int:
 
 @functools.lru_cache(maxsize=2)
 def _random_table(d_model: int, rows: int) -> nn.Embedding:
-    from ..collator.table import table_of_width
+    from ..collator.embed import table_of_width
 
     return table_of_width(d_model, rows, 0, None)
 

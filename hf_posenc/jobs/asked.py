@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from .._explain import as_integer, explain, one_of
+from ..rows import Limits
 from ..tokenization.loading import number_of_ids, private_copy, stated_limit
 from ..tokenization.serialized import SerializedTokenizer
 from .job import OnBadRow, TooLong
@@ -98,7 +99,8 @@ def asked_for(
     limit, told = _limit(max_length, limits)
     adds = given.get("add_special_tokens", True) if add_special_tokens is None else add_special_tokens
     pair = text_pair_column or given.get("text_pair_column")
-    _check_room(limit, stride, mine, adds=adds, pair=pair is not None)
+    special = int(mine.num_special_tokens_to_add(pair=pair is not None)) if adds else 0
+    Limits(limit, overflow=too_long == "split", stride=stride).check_special_tokens(special)
     _check_ids(mine)
     return Asked(
         tokenizer=mine,
@@ -159,21 +161,6 @@ def _limit(asked: int | None, limits: dict[str, int | None]) -> tuple[int | None
     return min((one for one in (asked, *limits.values()) if one is not None), default=None), tuple(told)
 
 
-def _check_room(limit: int | None, stride: int, tokenizer: PreTrainedTokenizerBase, *, adds: bool, pair: bool) -> None:
-    """A row holds its special tokens, what it shares with its neighbour, and a token of its own."""
-    special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if adds else 0
-    needed = special + stride + 1
-    if limit is not None and limit < needed:
-        shared = f", {stride} shared with its neighbour" * bool(stride)
-        raise ValueError(
-            explain(
-                f"a row must hold {special} special tokens{shared} and one more",
-                got=f"max_length={limit}",
-                fix=f"max_length={needed} or more" + f", or stride={max(limit - special - 1, 0)}" * bool(stride),
-            )
-        )
-
-
 def _check_ids(tokenizer: PreTrainedTokenizerBase) -> None:
     if (ids := number_of_ids(tokenizer)) > _MOST_IDS:
         raise ValueError(
@@ -218,7 +205,7 @@ def _of_collator(collate: Any) -> dict[str, Any]:
             )
     if collate.labels == "masked_lm":
         raise ValueError(_drawn_anew())
-    from ..collator.fitting import numbering
+    from ..collator.fit import numbering
     from ..sinusoid import resolve_convention
 
     first, _ = numbering(collate.model, resolve_convention(collate.convention), embeds=collate.embedding is not None)

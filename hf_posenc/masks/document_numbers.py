@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from .._explain import explain, one_of, shorten
-from ..positions import PaddingSide, documents_by_positions, lengths_as_array, row_length
+from ..packing.documents import documents_by_positions
+from ..positions import PaddingSide, lengths_as_array, row_length
 from .functions import as_integer_tensor, padding_mask
 from .structure import rank_in_document
 

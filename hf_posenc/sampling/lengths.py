@@ -56,7 +56,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
                 fix="pack_dataset(dataset, capacity) packs a stream through a window",
             )
         )
-    if is_arrow(dataset):
+    if is_dataset(dataset):
         return _of_arrow(dataset, column)
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(dataset, pandas.DataFrame):
@@ -64,11 +64,11 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     return np.fromiter(_one_by_one(dataset, column), dtype=np.int64, count=len(dataset))
 
 
-def is_arrow(dataset: Any) -> bool:
+def is_dataset(dataset: Any) -> bool:
     r"""Whether this is a `datasets.Dataset`. Where nobody has loaded `datasets`, there is none.
 
     Example:
-        >>> is_arrow([{"input_ids": [5]}])
+        >>> is_dataset([{"input_ids": [5]}])
         False
     """
     library = sys.modules.get("datasets")

@@ -1,19 +1,26 @@
-"""A tokenised data set as rows of several documents each, ready for Trainer; a stream through a window.
+"""Packed data sets: the documents of a tokenized data set as rows of several documents each, or of a stream.
 
-Documents keep their tokens' order and no others' company: which share a row is `pack`'s affair.
+`pack_rows` puts documents into rows; this module reads and writes Arrow lists and calls `datasets.map`.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._explain import as_integer, explain, one_of
-from .lengths import is_arrow, lengths_of
-from .window import COLUMNS, TooLong, packed_window, tell_long
+from ..ragged import Ragged
+from ..rows import IGNORED, Limits, TokenRows, ignore_document_starts, pack_rows
+from .lengths import is_dataset, lengths_of, list_lengths
 
-_FORMAT = 2  # of the rows; a part of what `datasets` caches by, which does not look into installed packages
+TooLong = Literal["error", "truncate", "split"]
+
+_FORMAT = 2  # of the rows; part of the fingerprint of `datasets`, which does not hash installed packages
+_COLUMNS = ("input_ids", "token_type_ids", "position_ids", "document_ids", "labels")
 
 
 def pack_dataset(
@@ -30,41 +37,41 @@ def pack_dataset(
     seed: int = 0,
     num_proc: int | None = None,
 ) -> Any:
-    r"""Packs the documents of a tokenised data set into rows of exactly `capacity` tokens.
+    r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
-    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`; no `attention_mask`. That
-    is what Trainer takes as it is, with its own collator and its removal of columns. Documents are kept apart by the
-    restarts in models that read them so when there is neither a mask nor a cache: GPT-2, Llama, Mistral, Qwen and
-    others of their kind. A mask of nothing but ones would switch that off without a word, and a tokenizer given to
-    Trainer adds one: give `data_collator=transformers.default_data_collator` then. For other models pack with
+    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`, but no `attention_mask`.
+    Trainer takes them as they are, with its own collator and its removal of columns. GPT-2, Llama, Mistral, Qwen and
+    similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones switches
+    that off silently, and Trainer adds one if it is given a tokenizer: then pass
+    `data_collator=transformers.default_data_collator`. For other models pack with
     `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
 
     Args:
-        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one document a row, tokenised; or several, with
-            `document_ids` or with `position_ids` that restart. Padding inside (0 in `attention_mask`) takes no room,
-            and neither does a row without tokens.
+        dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row; or several, with
+            `document_ids` or with `position_ids` that restart. Padding (0 in `attention_mask`) and rows without tokens
+            are left out.
         capacity (`int`): tokens of a row.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column that holds the tokens.
-        too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): a document longer than
-            `capacity` is refused; or loses its end, with a warning that counts; or becomes several documents.
-        labels (`"causal_lm"`, *optional*): the tokens themselves, or the `labels` of the data set, without the first
-            of every document: models shift labels by one, and it would be learnt from another document's end. With
-            `None`, the `labels` of the data set as they are, if there are any.
-        document_ids (`bool`, *optional*, defaults to `False`): a column with the number of each token's document in its
-            row, -1 at padding, for models that name it.
-        pad_token_id (`int`, *optional*, defaults to 0): what fills the few places that stay empty, after the documents;
-            with the label -100.
-        first_position (`int`, *optional*, defaults to 0): the position of a document's first token, and of padding.
-        window (`int`, *optional*, defaults to 10,000): how many documents are packed together. Of a stream so many are
-            read before the first row.
-        seed (`int`, *optional*, defaults to 0): of the order of the rows within a window.
-        num_proc (`int`, *optional*): processes for `datasets.map`.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
+        too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
+            longer than `capacity`: raise; truncate, with a warning; or split into several documents.
+        labels (`"causal_lm"`, *optional*): the tokens themselves, or the `labels` of the data set, with -100 at the
+            first token of every document: models shift labels by one, and the first token of a document would be
+            predicted from another document. With `None`, the `labels` of the data set as they are, if there are any.
+        document_ids (`bool`, *optional*, defaults to `False`): add a column with the number of each token's document in
+            its row, -1 at padding, for models with such an argument.
+        pad_token_id (`int`, *optional*, defaults to 0): fills the remaining places at the end of a row, with the label
+            -100.
+        first_position (`int`, *optional*, defaults to 0): position of a document's first token, and of padding.
+        window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. Of a stream, as
+            many are read before the first row.
+        seed (`int`, *optional*, defaults to 0): for the order of the rows within a window.
+        num_proc (`int`, *optional*): processes of `datasets.map`.
 
     Returns:
-        A data set of the same kind, with int32 columns; `token_type_ids` are kept, and all other columns dropped.
+        A data set of the same class, with int32 columns. `token_type_ids` are kept, all other columns dropped.
 
     Raises:
-        ValueError: for a document that is too long, a missing column, or one label a row.
+        ValueError: for a document that is too long, a missing column, or one label per row.
         TypeError: for anything but a data set of `datasets`.
 
     Example:
@@ -96,15 +103,15 @@ def pack_dataset(
         "format_version": _FORMAT,
     }
     more: dict[str, Any] = {}
-    if is_arrow(dataset):
+    if is_dataset(dataset):
         if not {"document_ids", "position_ids"} & set(names):  # else rows may hold several documents
-            _check_lengths(dataset, names, settings)
+            _check_lengths(dataset, names, column, capacity, too_long)
             settings["known"] = True
-        more["remove_columns"] = names  # a stream takes the rows that are made in place of those that came
+        more["remove_columns"] = names  # a stream replaces its rows by the returned ones
     if num_proc is not None:
         more["num_proc"] = num_proc
     packed = dataset.with_format("arrow").map(
-        packed_window,
+        _pack_window,
         batched=True,
         batch_size=window,
         with_indices=True,
@@ -115,18 +122,106 @@ def pack_dataset(
     return packed.with_format(None)
 
 
+def _pack_window(
+    table: Any,
+    indices: Sequence[int],
+    *,
+    capacity: int,
+    column: str,
+    too_long: TooLong,
+    shifted: bool,
+    document_ids: bool,
+    pad_token_id: int,
+    first_position: int,
+    seed: int,
+    format_version: int,
+    known: bool = False,
+) -> Any:
+    """Return the rows of one window of documents as a `pyarrow.Table`; `known` lengths have been checked before.
+
+    `datasets.map` calls it in forked workers. It computes with NumPy alone.
+    """
+    rows = _read_documents(table, column, indices, with_labels=shifted)
+    if not known and rows.ids.longest > capacity:
+        numbers = [indices[row] for row in rows.sample.tolist()]
+        _report_long(rows.ids.lengths, capacity, too_long, numbers, counted=False)
+    rows = rows.truncate(Limits(capacity, overflow=too_long == "split"))
+    if shifted:
+        rows = rows.with_columns(labels=ignore_document_starts(rows.columns["labels"]))
+    columns = {name: values for name, values in rows.columns.items() if name != "position_ids"}
+    packed = pack_rows(columns, capacity, seed=seed, first_position=first_position)
+    if not document_ids:
+        del packed["document_ids"]
+    fills = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": first_position, "document_ids": -1}
+    return _to_arrow(packed, fills, capacity)
+
+
+def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
+    """Return one row per document, without padding; `sample` is the row of the table."""
+    lengths = list_lengths(table.column(column), column, indices)
+    columns = {"input_ids": Ragged(_flat(table, column), lengths)}
+    for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
+        if name not in table.column_names:
+            continue
+        if name == "labels":
+            _check_labels(table)
+        theirs = list_lengths(table.column(name), name, indices)
+        if not np.array_equal(theirs, lengths):
+            wrong = int(np.flatnonzero(theirs != lengths)[0])
+            raise ValueError(
+                explain(
+                    f"row {indices[wrong]}: {theirs[wrong]} values in '{name}' for {lengths[wrong]} tokens",
+                    got=f"{int((theirs != lengths).sum())} such rows of {len(lengths)}",
+                    fix=f"one value per token, or dataset.remove_columns('{name}')",
+                )
+            )
+        columns[name] = Ragged(_flat(table, name), lengths)
+    if with_labels:
+        columns.setdefault("labels", columns["input_ids"])
+    real = np.ones(1, dtype=np.bool_)
+    if "attention_mask" in columns:
+        real = columns.pop("attention_mask").values != 0
+    if "document_ids" in columns:
+        real = real & (columns["document_ids"].values >= 0)
+    if not real.all():
+        columns["attention_mask"] = Ragged(real.astype(np.int64), lengths)
+    return TokenRows(columns, np.arange(len(lengths))).split_documents()
+
+
+def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
+    """Return rows as Arrow lists of `capacity` values, filled at their ends."""
+    import pyarrow as pa
+
+    count = len(rows["input_ids"])
+    if count * capacity > np.iinfo(np.int32).max:  # of Arrow's offsets
+        raise ValueError(
+            explain(
+                f"a window of {count} rows of {capacity} tokens is more than Arrow's lists hold",
+                got=f"{count * capacity} values",
+                fix="a smaller window=10_000",
+            )
+        )
+    offsets = np.arange(count + 1, dtype=np.int32) * capacity
+    arrays = {}
+    for name in _COLUMNS:
+        if name in rows:
+            narrow = Ragged(rows[name].values.astype(np.int32), rows[name].lengths)
+            arrays[name] = pa.ListArray.from_arrays(offsets, narrow.pad(fills.get(name, 0), capacity).ravel())
+    return pa.table(arrays)
+
+
 def _features(names: list[str], settings: dict[str, Any]) -> Any:
-    """The columns of the rows, for a stream to know them before it is read."""
+    """Return the features of the rows, which a stream needs before it is read."""
     import datasets
 
     made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
     made |= {"labels"} if settings["shifted"] else set()
     made |= {"document_ids"} if settings["document_ids"] else set()
-    return datasets.Features({name: datasets.List(datasets.Value("int32")) for name in COLUMNS if name in made})
+    return datasets.Features({name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made})
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
-    """The columns of a data set of `datasets`; of a stream that does not know them, those of its first row."""
+    """Return the columns of a data set; of a stream without this information, those of its first row."""
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise TypeError(
             explain(
@@ -139,7 +234,7 @@ def _column_names(dataset: Any, column: str) -> list[str]:
     if isinstance(names, dict):
         raise TypeError(
             explain(
-                "one data set is packed, and here are several",
+                "pack_dataset packs one data set at a time",
                 got=f"{type(dataset).__name__} of {list(names)}",
                 fix=f"pack_dataset(dataset[{next(iter(names), 'train')!r}], capacity)",
             )
@@ -149,21 +244,20 @@ def _column_names(dataset: Any, column: str) -> list[str]:
     if column not in names:
         raise ValueError(
             explain(
-                f"column '{column}' is missing, and documents are its rows",
+                f"column '{column}' is missing, and it must hold the tokens of the documents",
                 got=f"columns {names}",
-                fix="tokenise first: dataset.map(collate, batched=True), or name the column that holds the tokens",
+                fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
             )
         )
     return list(names)
 
 
-def _check_lengths(dataset: Any, names: list[str], settings: dict[str, Any]) -> None:
-    """Looks at all lengths before anything is packed, where they can be had for nothing."""
-    lengths = lengths_of(dataset, settings["column"])
-    capacity = settings["capacity"]
+def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
+    """Check all lengths before anything is packed; Arrow's offsets give them without reading a row."""
+    lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
-    if "attention_mask" in names:  # rows that came padded are shorter than they look
+    if "attention_mask" in names:  # padded rows have fewer tokens than values
         import pyarrow.compute as pc
 
         mask = dataset.with_format("arrow")[:]["attention_mask"]
@@ -171,4 +265,55 @@ def _check_lengths(dataset: Any, names: list[str], settings: dict[str, Any]) -> 
         before = np.concatenate([[0], np.cumsum(pc.list_flatten(mask).to_numpy() != 0)])
         lengths = before[ends] - before[ends - lengths]
     if int(lengths.max(initial=0)) > capacity:
-        tell_long(lengths, capacity, settings["too_long"], range(len(lengths)), counted=True)
+        _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
+
+
+def _report_long(
+    lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
+) -> None:
+    """Raise for documents that are too long, or warn that they are truncated; a stream warns without a count."""
+    beyond = int((lengths > capacity).sum())
+    if too_long == "error":
+        longest = int(lengths.argmax())
+        raise ValueError(
+            explain(
+                f"document {numbers[longest]} has {lengths[longest]} tokens, a row holds {capacity}",
+                got=f"{beyond} of {len(lengths)} documents longer than the capacity",
+                fix='too_long="split" or too_long="truncate"',
+            )
+        )
+    if too_long == "truncate":
+        some = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
+        warnings.warn(f"{some} truncated to {capacity} tokens", stacklevel=4)
+
+
+def _flat(table: Any, name: str) -> NDArray[Any]:
+    """Return the values of a column of lists, one row after the other."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat = pc.list_flatten(table.column(name))
+    if len(flat) and (flat.null_count or not (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))):
+        raise TypeError(
+            explain(
+                f"column '{name}' must hold lists of integers",
+                got=f"{flat.null_count} of {len(flat)} values are None" if flat.null_count else f"lists of {flat.type}",
+                fix="tokenize first: dataset.map(collate, batched=True)",
+            )
+        )
+    values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
+    return values
+
+
+def _check_labels(table: Any) -> None:
+    import pyarrow as pa
+
+    dtype = table.column("labels").type
+    if not (pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)):
+        raise ValueError(
+            explain(
+                "packed rows hold several documents, so one label per row does not fit them",
+                got=f"column 'labels' of type {dtype}, {len(table)} documents",
+                fix="one label per token, or dataset.remove_columns('labels')",
+            )
+        )

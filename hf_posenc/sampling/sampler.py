@@ -21,7 +21,7 @@ from .._explain import as_integer, explain, shorten
 from ..packing import BatchPlan, plan_batches
 from ..packing.checks import checked_lengths
 from ..packing.shapes import Cost, padded, row_costs
-from .lengths import is_arrow, lengths_of
+from .lengths import is_dataset, lengths_of
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -266,7 +266,7 @@ def _holds_numbers(source: Any) -> bool:
     """Return whether these are lengths already, in any kind of sequence or array; an empty sequence counts as such."""
     if isinstance(source, np.ndarray | torch.Tensor):
         return True
-    if is_arrow(source):
+    if is_dataset(source):
         return False
     if isinstance(source, Sequence):
         return not len(source) or isinstance(source[0], numbers.Number)

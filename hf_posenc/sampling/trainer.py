@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader
 
 from .._explain import explain, unknown_keyword
 from .._huggingface import opened
-from .lengths import is_arrow
+from ..rows import IGNORED
+from .lengths import is_dataset
 from .sampler import TokenBudgetBatchSampler
 from .widths import PadToShapes, padding_to
-from .window import IGNORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ class TokenBudgetMixin:
             self.train_dataset, **settings, world_size=int(self.accelerator.num_processes)
         )
         dataset, collator = self.train_dataset, self._padding(self.data_collator, sampler)
-        if is_arrow(dataset):
+        if is_dataset(dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
             collator = self._get_collator_with_removed_columns(collator, description="training")

@@ -62,10 +62,10 @@ class SerializedTokenizer:
 
     Example:
         >>> from tokenizers import Tokenizer, models
-        >>> from hf_posenc.tokenization.encoding import Encoder
+        >>> from hf_posenc.rows import Encoder
         >>> from hf_posenc.tokenization.loading import private_copy
         >>> mine = private_copy(Tokenizer(models.WordLevel({"<unk>": 0, "hi": 1}, unk_token="<unk>")))
-        >>> Encoder(SerializedTokenizer.of(mine).load()).encode(["hi hi", "hi"]).input_ids.lengths
+        >>> Encoder(SerializedTokenizer.of(mine).load()).encode(["hi hi", "hi"]).ids.lengths
         array([1, 1])
     """
 

@@ -126,11 +126,11 @@ class Documents:
         counted: Counted,
     ) -> Block:
         texts, *pairs = [[text or "" for text in table.column(name).to_pylist()] for name in self._names]
-        tokenised = self._tokens.of(texts, pairs[0] if pairs else None)
-        encoded, bad = tokenised.encoded, {**tokenised.bad, **bad}
-        ids, types, sample = encoded.input_ids, encoded.token_type_ids if pairs else None, encoded.sample
+        encoded, refused = self._tokens.encode(texts, pairs[0] if pairs else None)
+        bad = {**refused, **bad}
+        ids, types, sample = encoded.ids, encoded.token_type_ids if pairs else None, encoded.sample
         counted.documents += len(table)
-        counted.cut += encoded.cut
+        counted.cut += encoded.truncated
         if bad:
             counted.rejected += self._rejected(part, numbers, bad, {row: texts[row] or raw.get(row, "") for row in bad})
             if self._job.on_bad_row == "skip":

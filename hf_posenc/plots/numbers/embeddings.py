@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..._explain import explain, shorten
-from ...collator.reading import tokens_of
+from ...collator.decoding import tokens_of
 from ...embedding import PositionalEmbedding
 from ...sinusoid import Convention
 from ...tokenization.loading import private_copy

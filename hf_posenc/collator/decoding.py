@@ -1,7 +1,4 @@
-"""Reading ids back: from a batch, from labels, from what `generate` returns.
-
-Words only where a tokenizer has them: what losses take no notice of (-100) is no token.
-"""
+"""Ids to tokens and texts: of a batch, of labels, or of the result of `generate`. -100 is not a token."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def ids_of(given: Any) -> list[list[int]]:
-    r"""Token ids, one list a row.
+    r"""Return token ids, one list per row.
 
     Args:
         given: a batch with `input_ids` (B, T), or ids themselves: a tensor, an array, lists.
 
     Raises:
-        ValueError: for a batch without ids, or ids that are not rows of whole numbers.
+        ValueError: for a batch without ids, or ids that are not rows of integers.
 
     Example:
         >>> ids_of({"input_ids": [[5, 6], [7, 0]]})
@@ -51,13 +48,13 @@ def ids_of(given: Any) -> list[list[int]]:
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
-    """The token of every id; a number below 0, which is none, as it is."""
+    """Return the token of every id; a negative number, which is not an id, as it is."""
     tokens = tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])
     return [str(token) if number >= 0 else str(number) for token, number in zip(tokens, ids, strict=True)]
 
 
 def texts_of(tokenizer: PreTrainedTokenizerBase, given: Any, *, skip_special_tokens: bool) -> list[str]:
-    """The text of every row, without padding that a mask tells of, and without numbers below 0."""
+    """Return the text of every row, without padding according to its mask, and without negative numbers."""
     ids = ids_of(given)
     known = real_tokens(given) if isinstance(given, Mapping) else None
     keep = [[True] * len(row) for row in ids] if known is None else known.tolist()

@@ -1,6 +1,6 @@
-"""A collator as plain values and back: for pickles, for `datasets` fingerprints, and for a folder on disk.
+"""Collators as plain values: for pickles, for the fingerprints of `datasets`, and for folders.
 
-Settings, tokenizer files and the digest of a table; never code, and weights only with `store_embeddings=True`.
+The values are settings, tokenizer files and the digest of a table, and its weights with `store_embeddings=True` only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.serialized import calls_only_rust
-from .table import TableLeftBehind, check_exchange, from_state
+from .embed import MissingTable, check_exchange, from_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Part of every fingerprint: raise it whenever the same input gives another output, or the file another meaning.
+# Part of every fingerprint: raise it if the same input gives another output, or if the file changes its meaning.
 FORMAT_VERSION = 3
-# Version 1 had no model, version 2 no record of the tokenizer's files; what they have means the same.
+# Version 1 had no model, version 2 no record of the tokenizer's files; their other keys mean the same.
 _READS = (1, 2, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
 
@@ -37,14 +37,14 @@ State = tuple[int, type, type, Files, str, Any]
 def state(
     cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
 ) -> State:
-    r"""Everything that decides the output of a collator, as values that pickle to the same bytes in every process.
+    r"""Return everything that the output of a collator depends on; it pickles to the same bytes in every process.
 
     Args:
         cls (`type`): the collator's class.
-        tokenizer (`PreTrainedTokenizerBase`): its private copy, and
-        files (`tuple` of name and content): what that writes.
-        settings (mapping): every argument but tokenizer and embedding, as it was asked for.
-        table (`object`): what `Table.state` says.
+        tokenizer (`PreTrainedTokenizerBase`): its private copy.
+        files (`tuple` of name and content): the files of the tokenizer.
+        settings (mapping): every argument but tokenizer and embedding, as it was given.
+        table (`object`): result of `Embedder.state`.
 
     Returns:
         `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, table.
@@ -53,7 +53,7 @@ def state(
 
 
 def rebuild(*state: Any) -> Any:
-    """Return the collator of a `state`: what unpickling calls."""
+    """Return the collator of a `state`; unpickling calls it."""
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, settings, table = rest
@@ -82,7 +82,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
-    kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None: its Rust part says it all
+    kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None: its Rust part is enough
     record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
     saved = {"format_version": version, "tokenizer": record, **json.loads(settings), "embedding": table}
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
@@ -107,15 +107,15 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
     if unknown:
         raise ValueError(
             explain(
-                f"{FILE_NAME} holds settings that this version does not know: {unknown}",
+                f"{FILE_NAME} contains settings that this version does not have: {unknown}",
                 got=str(name),
-                fix="pip install --upgrade hf-posenc, or take them out of the file",
+                fix="pip install --upgrade hf-posenc, or remove them from the file",
             )
         )
     record, state = saved.pop("tokenizer", None), saved.pop("embedding", None)
     if model is not None:
         saved["model"] = None
-    table = _read("embedding", state, path, _left_behind)
+    table = _read("embedding", state, path, _missing_table)
     settings = {key: _read(key, value, path, _READERS.get(key)) for key, value in saved.items()}
     check_exchange(table, embedding)
     if model is not None:
@@ -123,19 +123,19 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
     tokenizer = _saved_tokenizer(name, record, path)
     try:
         return _made(cls, tokenizer, table if embedding is None else embedding, settings)
-    except (TypeError, ValueError) as error:  # our words for the setting; they lack the place where it stands
+    except (TypeError, ValueError) as error:  # add the file to the message
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{error}\n  in:  {path}") from error
 
 
-# Settings and templates, which people edit; what is missing in them is noticed when they are read.
+# Settings and templates may be edited; errors in them are found when they are read.
 _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of a tokenizer's file; padding and truncation, which a call may leave behind, do not count."""
+    """Return the SHA-256 of a tokenizer's file without padding and truncation, which a call may have set."""
     if name == TOKENIZER:
-        with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged one has another digest as it is
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file has another digest anyway
             content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()
 
@@ -143,11 +143,11 @@ def _digest(name: str, content: bytes) -> str:
 def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer that lies beside `path`; raise where it is not the one in the record."""
     kind, number, digests = None, None, {}
-    if record is not None:  # older folders have none
+    if record is not None:  # older folders have no record
         kind, number, digests = _read(
             "tokenizer", record, path, lambda it: (it["class"], it["number_of_ids"], dict(it["sha256"]))
         )
-    again = f"collate.save_pretrained(folder) once more; or take 'tokenizer' out of {FILE_NAME}, to use what is there"
+    again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
         found = saved_file(name, file)
         if found is None:
@@ -159,7 +159,7 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
         raise ValueError(explain(problem, got=str(name), fix=again))
     try:
         tokenizer = load_saved(name)
-    except Exception as error:  # transformers has its own for every file that is not as it should be
+    except Exception as error:  # each damaged file raises another error
         raise ValueError(
             explain(
                 f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
@@ -172,7 +172,7 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
     if kind not in (None, found_kind := type(tokenizer).__name__):
         raise ValueError(
             explain(
-                f"the tokenizer saved with this collator was a {kind}, which splits texts in a way of its own",
+                f"the tokenizer saved with this collator was a {kind}, whose class splits texts differently",
                 got=f"a {found_kind}, since transformers has no class of that name",
                 fix=f"DataCollatorWithPositionalEncoding({kind}.from_pretrained({str(name)!r}), ...)",
             )
@@ -214,7 +214,7 @@ def _check_version(version: object, where: str) -> None:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON holds them."""
+    """Return settings as JSON values."""
     plain = dict(settings)
     if isinstance(plain["convention"], Convention):
         plain["convention"] = plain["convention"].to_dict()
@@ -246,14 +246,14 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
         ) from error
 
 
-def _left_behind(table: Any) -> Any:
-    """Return the `embedding=` of a folder: a width, or what is known of a table, whose numbers are never in it."""
+def _missing_table(table: Any) -> Any:
+    """Return the `embedding=` of a folder: a width, or the record of a table, which is never saved itself."""
     if table is None or (isinstance(table, int) and not isinstance(table, bool)):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:
         raise ValueError(explain("expected a width, or a list that begins with 'left behind'"))
-    names = [field.name for field in dataclasses.fields(TableLeftBehind)]
-    return TableLeftBehind(**_typed(TableLeftBehind, dict(zip(names, table[1:], strict=False))))
+    names = [field.name for field in dataclasses.fields(MissingTable)]
+    return MissingTable(**_typed(MissingTable, dict(zip(names, table[1:], strict=False))))
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -272,7 +272,7 @@ def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-# Settings that are no plain values, by name.
+# Settings that are not plain values, by name.
 _READERS: dict[str, Callable[[Any], Any]] = {
     "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
     "model": lambda value: None if value is None else ModelSpec.from_dict(_typed(ModelSpec, value)),

@@ -1,0 +1,223 @@
+"""Columns of numbers as arrays.
+
+The values decide, not the name of the column: texts give no array, and a mixture raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._explain import explain, shorten
+
+# One value a row.
+Values = Sequence[Any] | NDArray[Any]
+
+_EXACT = np.float64(2.0**53)  # beyond, float64 does not hold every integer
+
+
+def as_array(name: str, values: Values) -> NDArray[Any] | None:
+    r"""Return a column as one array.
+
+    Args:
+        name (`str`): the column, for error messages.
+        values (sequence): one value a row.
+
+    Returns:
+        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for bools; for floats their own dtype, which
+        is float64 for Python's and float32 for bfloat16. `None` for a column without numbers, such as texts, None in
+        every row and empty lists: the batch leaves it out.
+
+    Raises:
+        ValueError: if numbers are missing in some rows, lists of numbers differ in length, or a number does not fit.
+        TypeError: if some rows hold numbers, and others something else.
+
+    Example:
+        >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
+        (array([3, 5]), None)
+    """
+    values = [_as_lists(value) for value in values]
+    rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
+    pairs = zip(rows, values, strict=True)
+    found = [row for row in rows if row is not None]
+    # An empty list has no type: beside texts it is a text without words, beside numbers a list of another length.
+    if all(row is None or (row.size == 0 and isinstance(value, list | tuple)) for row, value in pairs):
+        return None
+    if len(found) < len(rows):
+        index = next(index for index, row in enumerate(rows) if row is None)
+        if is_missing(values[index]):
+            raise ValueError(
+                explain(
+                    f"row {index} of column '{name}' is None, and other rows hold numbers",
+                    got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
+                    fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
+                )
+            )
+        raise _mixed(name, index, values[index])
+    shapes = sorted({row.shape for row in found})
+    if len(shapes) > 1:
+        sizes = [shape[0] if len(shape) == 1 else shape or "(one number)" for shape in shapes]
+        raise ValueError(_ragged(name, f"lengths {sizes[0]} and {sizes[-1]}"))
+    stacked = np.stack(found)
+    if stacked.dtype.kind == "f" and (np.abs(stacked) >= _EXACT).any():
+        for index, row in enumerate(found):
+            _check_integers(row.ravel().tolist(), index, name, beside_floats=True)
+    return stacked
+
+
+def is_missing(value: object) -> bool:
+    """Return True for `None` and for pandas' `NA`."""
+    return value is None or type(value).__name__ == "NAType"
+
+
+def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
+    r"""Return a value of a column as an array of numbers, or `None` if it holds none.
+
+    Args:
+        value (`object`): a number, an array, a tensor, or lists of numbers.
+        row (`int`), name (`str`): the row and its column, for error messages.
+
+    Returns:
+        `np.ndarray` of int64, bool or floats. Its memory can be that of `value`.
+
+    Raises:
+        ValueError: for an integer beyond int64, a tensor with gradient or without numbers in memory, or nested lists
+            of different lengths.
+        TypeError: for numbers and other things in one list.
+
+    Example:
+        >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
+        (array([1, 2]), None)
+    """
+    if isinstance(value, str | bytes):
+        return None
+    if isinstance(value, torch.Tensor):
+        narrow = value.is_floating_point() and value.itemsize < 4 and value.dtype != torch.float16
+        try:
+            value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
+        except (TypeError, RuntimeError) as error:
+            raise ValueError(
+                explain(
+                    f"row {row} of column '{name}' is a tensor that cannot be copied into a batch",
+                    got=error,
+                    fix="tensor.detach() for one with gradient, tensor.to_dense() for a sparse one",
+                )
+            ) from error
+    value = _as_lists(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # nested lists of different lengths
+        array = np.empty((), dtype=object)
+    if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
+            raise _too_large(name, row, int(array.max()))
+        return array.astype(np.int64)
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind == "f":
+        if isinstance(value, list | tuple) and (np.abs(array) >= _EXACT).any():
+            _check_integers(_leaves(value), row, name, beside_floats=True)
+        return array.astype(np.float64) if array.dtype.itemsize > 8 else array
+    leaves = list(_leaves(value)) if array.dtype.kind in "OU" else []
+    are_numbers = [isinstance(leaf, int | float | np.number) for leaf in leaves]
+    if not any(are_numbers):
+        return None
+    if not all(are_numbers):
+        raise _mixed(name, row, value)
+    _check_integers(leaves, row, name)
+    raise ValueError(_ragged(name, f"lists of different lengths in row {row}"))
+
+
+def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+    r"""Return floats as float32, the dtype of torch's losses and layers.
+
+    Raises:
+        ValueError: if a finite number `(B, ...)` is beyond the largest float32.
+
+    Example:
+        >>> to_float32("score", np.array([0.5, 2]))
+        array([0.5, 2. ], dtype=float32)
+    """
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    lost = np.isinf(narrow) & ~np.isinf(array)
+    if lost.any():
+        row = int(np.argwhere(lost)[0, 0])
+        raise ValueError(
+            explain(
+                f"row {row} of column '{name}' holds {array[lost][0]}, which is beyond the largest float32",
+                got="labels, and columns for a model, are float32",
+                fix="scale it, or take its logarithm",
+            )
+        )
+    return narrow
+
+
+def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
+    r"""Return the value of each row's text, where one text gave several rows.
+
+    Example:
+        >>> repeated(["a", "b"], np.array([0, 0, 1]))
+        ['a', 'a', 'b']
+    """
+    if isinstance(values, np.ndarray):
+        taken: NDArray[Any] = values[sample]
+        return taken
+    return [values[index] for index in sample.tolist()]
+
+
+def _as_lists(value: Any) -> Any:
+    """Return the lists of an array of objects, which has no numeric dtype; other values as they are."""
+    return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        yield value
+        return
+    for item in value:
+        yield from _leaves(item)
+
+
+def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
+    """Raise for an integer beyond int64, and for one that float64 does not hold where it stands beside floats."""
+    for leaf in leaves:
+        if not isinstance(leaf, int | np.integer):
+            continue
+        if not -(2**63) <= leaf < 2**63 or (beside_floats and int(float(leaf)) != leaf):
+            raise _too_large(name, row, int(leaf))
+
+
+def _too_large(name: str, row: int, number: int) -> ValueError:
+    return ValueError(
+        explain(
+            f"row {row} of column '{name}' holds {number}, which fits no tensor",
+            got="integers are int64, below 2**63; beside floats they are float64, exact up to 2**53",
+            fix=f"map it to smaller numbers or texts first, or dataset.remove_columns('{name}')",
+        )
+    )
+
+
+def _mixed(name: str, row: int, value: Any) -> TypeError:
+    kind = type(value).__name__
+    return TypeError(
+        explain(
+            f"row {row} of column '{name}' is {kind}, and the column holds numbers as well",
+            got=shorten(value),
+            fix=f"values of one type in a column, or dataset.remove_columns('{name}')",
+        )
+    )
+
+
+def _ragged(name: str, sizes: str) -> str:
+    return explain(
+        f"column '{name}' has {sizes}",
+        got="lists of numbers of different lengths, which cannot be stacked",
+        fix=f"dataset.remove_columns('{name}'), or pad it first; per-token labels belong into a column 'labels'",
+    )

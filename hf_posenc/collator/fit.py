@@ -1,0 +1,298 @@
+"""A model's part in a collator: what it can be fed, how it counts positions, and the keys of its batches.
+
+All of it is read from a `ModelSpec`. Without a model nothing here applies, except the numbering of positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .._explain import explain
+from ..batch import Batch
+from ..masks import AttentionMask
+from ..model_spec import ModelSpec
+from ..ragged import PaddingSide
+from ..sinusoid import CONVENTIONS, USUAL_BASE
+from ..tokenization.loading import number_of_ids
+from .embed import too_few_rows
+from .labels import LABEL_KINDS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ..sinusoid import Convention
+    from .settings import Settings
+
+
+def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -> tuple[int, int]:
+    r"""Return the position of a row's first token, and that of padding.
+
+    A model that has positions numbers them; otherwise the convention does. Where neither has a number for padding, it
+    has that of the first token.
+
+    Example:
+        >>> from ..sinusoid import resolve_convention
+        >>> roberta = ModelSpec(positions=("learned",), first_position=2, padding_position=1)
+        >>> numbering(roberta, resolve_convention("vaswani"), embeds=False)
+        (2, 1)
+        >>> numbering(None, resolve_convention("fairseq"), embeds=False)
+        (2, 1)
+    """
+    by_model = spec is not None and not embeds and (spec.positions or spec.first_position)
+    counts = spec if spec is not None and by_model else convention
+    padding = counts.padding_position
+    return counts.first_position, counts.first_position if padding is None else padding
+
+
+def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the first of `decoder_input_ids`; `None` if the model shifts `labels` itself, or reads no such ids."""
+    if spec is not None:
+        shifts = spec.shifts_labels and "labels" in spec.accepts
+        if shifts or "decoder_input_ids" not in spec.accepts:
+            return None
+        if spec.decoder_start_token_id is not None:
+            return spec.decoder_start_token_id
+    known = (tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return next((int(token) for token in known if token is not None), 0)
+
+
+def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
+    """Return True if padding on this side changes the outputs for real tokens, and no `position_ids` prevent it."""
+    # With relative positions only, shifting all tokens changes nothing.
+    by_distance = bool(spec.positions) and not spec.counts_tokens
+    return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
+
+
+def was_examined(spec: ModelSpec) -> bool:
+    """Return True if the spec holds more than the names of the forward: a custom module may be causal, or not."""
+    return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
+
+
+def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    r"""Raise for the first setting that the model cannot use, or would silently ignore.
+
+    Args:
+        settings (`Settings`): checked ones.
+        spec (`ModelSpec`): the model.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of its ids.
+
+    Raises:
+        ValueError: with the arguments of the model's forward, and a way out.
+    """
+    _check_reads_text(spec)
+    if settings.embedding is not None:
+        _check_embedding(spec)
+    else:
+        _check_no_embedding(settings, spec)
+    if settings.embedding is None and "input_ids" in spec.accepts and spec.num_embeddings is not None:
+        needed = number_of_ids(tokenizer)
+        if spec.num_embeddings < needed:
+            raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
+    if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
+        raise ValueError(_look_ahead(spec))
+    if settings.packing and "document_ids" not in spec.accepts:
+        _check_packing(spec)
+    if settings.labels is not None:
+        _check_labels(settings.labels, spec)
+    if settings.text_target_column is not None:
+        _check_targets(settings, spec, tokenizer)
+
+
+def _forward(spec: ModelSpec) -> str:
+    return f"forward({', '.join(spec.accepts)})"
+
+
+def _check_reads_text(spec: ModelSpec) -> None:
+    if not {"input_ids", "inputs_embeds"} & set(spec.accepts):
+        raise ValueError(
+            explain(
+                f"the forward of {spec.name} has no argument input_ids or inputs_embeds, so it cannot read text",
+                got=_forward(spec),
+                fix="def forward(self, input_ids, attention_mask=None, ...): *args and **kwargs do not count",
+            )
+        )
+
+
+def _check_embedding(spec: ModelSpec) -> None:
+    if spec.positions:
+        inside = (
+            "leave embedding= out and call use_sinusoidal_positions(model) for sinusoids inside the model"
+            if "learned" in spec.positions
+            else "leave embedding= out, since the model has positions"
+        )
+        if "unknown" in spec.positions:
+            inside += ", or, if it has none, model=dataclasses.replace(ModelSpec.of(model), positions=())"
+        raise ValueError(
+            explain(
+                f"{spec.name} adds its own positions: with embedding= it would have them twice",
+                got=f"positions: {', '.join(spec.positions)}",
+                fix=f"{inside}; or leave model= out, if another module reads the embeddings",
+            )
+        )
+    if "inputs_embeds" not in spec.accepts:
+        raise ValueError(
+            explain(
+                f"embedding= makes inputs_embeds, and the forward of {spec.name} has no such argument",
+                got=_forward(spec),
+                fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
+            )
+        )
+
+
+def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
+    """Raise for settings of embeddings without `embedding=`; a model without positions may use a convention."""
+    usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
+    if spec.positions:
+        usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
+    for name, values in usual.items():
+        value = getattr(settings, name)
+        if value in values:
+            continue
+        if "learned" in spec.positions:
+            asked = f"{name}={value!r}" if name in ("base", "convention") else "base=..."
+            fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {asked})"
+        else:
+            fix = f"leave {name}= out" + ("" if spec.positions else ", or embedding=model.get_input_embeddings()")
+        raise ValueError(
+            explain(
+                f"{name}= applies to the embeddings of embedding=, and {spec.name} gets none",
+                got=f"{name}={value!r}, embedding=None",
+                fix=fix,
+            )
+        )
+
+
+def _look_ahead(spec: ModelSpec) -> str:
+    if spec.is_causal:
+        fix = f"leave look_ahead out: {spec.name} masks later tokens itself"
+    elif spec.takes_4d_mask:
+        fix = "look_ahead=None, and as attention_mask AttentionMask.from_batch(batch, look_ahead=True).for_hf(model)"
+    else:
+        fix = "a forward that names look_ahead_mask, or a model that is causal (config.is_decoder=True)"
+    return explain(
+        f"{spec.name} ignores look_ahead_mask: its forward() has no such argument",
+        got=_forward(spec),
+        fix=fix,
+    )
+
+
+def _check_packing(spec: ModelSpec) -> None:
+    why = None
+    if spec.is_encoder_decoder:
+        why = "it reads two sequences"
+    elif "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
+        why = "it takes neither attention_mask (B, 1, T, T) nor document_ids"
+    elif spec.counts_tokens and "position_ids" not in spec.accepts:
+        why = "it takes no position_ids, so positions would not restart with each document"
+    if why is not None:
+        raise ValueError(
+            explain(
+                f"packing=True puts several documents in a row, and {spec.name} cannot isolate them",
+                got=why,
+                fix="packing=False, or a model of your own whose forward names document_ids",
+            )
+        )
+
+
+def _check_labels(labels: str, spec: ModelSpec) -> None:
+    if "labels" not in spec.accepts:
+        raise ValueError(
+            explain(
+                f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
+                got=_forward(spec),
+                fix="a model with a language modelling head; where the loss is made outside the model, "
+                'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"))',
+            )
+        )
+    sees_all = was_examined(spec) and not spec.is_causal and not spec.is_encoder_decoder
+    if LABEL_KINDS[labels].predicts_next and sees_all:
+        raise ValueError(
+            explain(
+                f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
+                got="outputs that depend on later tokens",
+                fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
+            )
+        )
+
+
+def _check_targets(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    reads = decoder_start(spec, tokenizer) is not None
+    alone = was_examined(spec) and not spec.is_encoder_decoder
+    if not reads and (alone or "labels" not in spec.accepts):
+        raise ValueError(
+            explain(
+                f"text_target_column makes a second sequence, and {spec.name} reads one",
+                got=_forward(spec),
+                fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
+            )
+        )
+
+
+def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
+    r"""Remove the keys that are not arguments of the model's forward, and never leave both ids and embeddings.
+
+    Args:
+        batch (`Batch`): changed in place. If packed rows have `document_ids` and no `attention_mask`, a mask that
+            isolates documents is added.
+        spec (`ModelSpec`): the model.
+
+    Returns:
+        The same `Batch`; `input_ids`, or else `inputs_embeds`, first.
+
+    Raises:
+        ValueError: if the model reads embeddings and there are none, or would add positions to them again.
+
+    Example:
+        >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
+        >>> list(fit_batch(Batch({"input_ids": 1, "attention_mask": 2, "position_ids": 3}), spec))
+        ['input_ids', 'attention_mask']
+    """
+    if "document_ids" in batch and "attention_mask" not in batch and "document_ids" not in spec.accepts:
+        batch["attention_mask"] = _isolating(batch["document_ids"], spec)
+    labels = batch.get("labels")
+    if labels is not None and labels.ndim == 2 and "decoder_input_ids" not in batch:
+        # As in DataCollatorForSeq2Seq: label smoothing computes the loss outside of the model, and needs them.
+        made = spec.decoder_input_ids(torch.as_tensor(labels))
+        if made is not None:
+            batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
+    for name in [name for name in batch if name not in spec.accepts]:
+        del batch[name]
+    if "inputs_embeds" in batch:
+        if spec.positions:
+            raise ValueError(
+                explain(
+                    f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows bring "
+                    "inputs_embeds, which hold positions where store_embeddings made them",
+                    fix='dataset.remove_columns("inputs_embeds"), or, for vectors without positions, '
+                    "collate.replace(model=dataclasses.replace(collate.model, positions=()))",
+                )
+            )
+        rest = {name: value for name, value in batch.items() if name != "input_ids"}
+        batch.clear()
+        batch.update({"inputs_embeds": rest.pop("inputs_embeds"), **rest})
+    elif "input_ids" not in batch:
+        raise ValueError(
+            explain(
+                f"{spec.name} reads inputs_embeds, and this collator makes none",
+                got="no table, and rows without a column 'inputs_embeds'",
+                fix="embedding=table; in a worker collate without model=, and collate.embed(batch) in the loop",
+            )
+        )
+    return batch
+
+
+def _isolating(documents: Any, spec: ModelSpec) -> Any:
+    """Return the additive mask (B, 1, T, T) in the model's dtype, or a dict of one for each kind of layer."""
+    mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
+    if not isinstance(documents, np.ndarray):
+        return mask
+    if isinstance(mask, dict):
+        return {kind: _array(each) for kind, each in mask.items()}
+    return _array(mask)
+
+
+def _array(mask: torch.Tensor) -> Any:
+    return (mask.float() if mask.dtype == torch.bfloat16 else mask).numpy()  # NumPy has no bf16

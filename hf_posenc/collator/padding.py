@@ -1,0 +1,256 @@
+"""Padded batches: labels, packing, padding, masks and position ids of tokenized rows.
+
+NumPy only: a forked worker may run it. Tensors and embeddings are made from these arrays by the collator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain
+from ..positions import position_ids_from_mask
+from ..ragged import Ragged, round_up
+from ..rows import IGNORED, ignore_document_starts, pack_rows
+from .arrays import as_array, numbers, to_float32
+from .labels import LABEL_COLUMNS, copies, decoder_inputs, given_labels, label_names
+from .tokens import Tokenized
+
+if TYPE_CHECKING:
+    from .config import Config
+
+Arrays = dict[str, NDArray[Any]]
+Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or none
+
+# Columns that are read elsewhere, or that no model reads.
+NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
+
+
+def pad_batch(config: Config, made: Tokenized) -> Arrays:
+    r"""Return the arrays of a padded batch.
+
+    Args:
+        config (`Config`): the configuration of the collator.
+        made (`Tokenized`): the rows.
+
+    Returns:
+        `dict` of `np.ndarray`, `input_ids` first; dimension 0 is the batch, except in `look_ahead_mask` `(T, T)`.
+
+    Raises:
+        ValueError: for labels or other columns that make no tensor, or rows of several lengths without padding.
+    """
+    ids, labels = _make_labels(config, made)
+    out = _packed(config, made, ids, labels) if config.settings.packing else _padded(config, made, ids, labels)
+    decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
+    if config.has_look_ahead and decoder_reads in out:
+        out["look_ahead_mask"] = _look_ahead(out[decoder_reads].shape[1])
+    return out
+
+
+def _padded(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arrays:
+    width, side, fills = _width(config, ids), config.side, config.fills
+    columns, documents = made.rows.columns, made.rows.documents
+    inside = ids.inside(width, side=side)
+
+    def pad(column: Ragged, fill: int) -> NDArray[Any]:
+        return column.pad(fill, width, side=side, inside=inside)
+
+    out = {"input_ids": pad(ids, fills["input_ids"])}
+    mask = columns.get("attention_mask")
+    out["attention_mask"] = inside.astype(np.int64) if mask is None else pad(mask, 0)
+    if "token_type_ids" in columns and "token_type_ids" in config.names:
+        out["token_type_ids"] = pad(columns["token_type_ids"], fills["token_type_ids"])
+    fill = fills["position_ids"]
+    if "position_ids" in columns or documents is not None:
+        out["position_ids"] = pad(made.positions(config.first_position, fill), fill)
+    elif mask is None:
+        out["position_ids"] = _counted(config, ids.lengths, out["attention_mask"])
+    else:
+        out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=config.first_position)
+        if fill != config.first_position:
+            out["position_ids"][out["attention_mask"] == 0] = fill
+    numbered = columns.get("document_ids", documents)
+    if numbered is not None:
+        out["document_ids"] = pad(numbered, fills["document_ids"])
+    if documents is not None:  # in packed rows, a mask of ones would let documents attend to each other
+        del out["attention_mask"]
+        if isinstance(labels, Ragged) and _predicts_next(config, ids, labels):
+            labels = ignore_document_starts(labels, documents)
+    if made.targets is not None:
+        out |= _pad_targets(config, made.targets)
+    elif isinstance(labels, Ragged):
+        out["labels"] = pad(labels, IGNORED)
+    elif labels is not None:
+        out["labels"] = labels
+    if config.limits.overflow:
+        out["overflow_to_sample_mapping"] = made.rows.sample
+    return out | _other_columns(config, made, out, inside)
+
+
+def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
+    """Return the other columns of numbers that a batch may have."""
+    accepts, more = config.accepts, {}
+    for name in made.columns:
+        if name in NOT_COPIED:
+            continue
+        if name in out:
+            if made.from_texts:
+                raise ValueError(
+                    explain(
+                        f"column '{name}' came with the texts, and tokenization makes one of that name",
+                        got=list(made.columns),
+                        fix=f"dataset.rename_column('{name}', 'my_{name}')",
+                    )
+                )
+        elif name == "inputs_embeds":  # stored embeddings; a collator with a table makes them again
+            if not config.embeds:
+                more[name] = _stored_embeddings(made, inside)
+        elif accepts is None or name in accepts:
+            array = as_array(name, made.column(name))
+            if array is not None:
+                more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
+    return more
+
+
+def _pad_targets(config: Config, targets: Ragged) -> Arrays:
+    """Return labels, and the inputs of the decoder unless the model makes them."""
+    limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
+    longest = limit if config.padding == "max_length" else None
+    width = max(round_up(longest or targets.longest, multiple), 1)
+    model = config.limited_by("max_target_length")
+    if model is not None and limit is not None and width > limit:
+        raise ValueError(
+            explain(
+                f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
+                got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
+                fix=f"max_target_length={width - (multiple or 0)}",
+            )
+        )
+    labels = targets.pad(IGNORED, width, side=config.side)
+    if config.decoder_start is None:
+        return {"labels": labels}
+    return {**decoder_inputs(labels, config.decoder_start, config.fills["input_ids"], config.side), "labels": labels}
+
+
+def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
+    """Return True if each label is predicted from the token before it, as in a causal language model."""
+    if config.label_kind is not None:
+        return config.label_kind.predicts_next
+    if config.shifts_labels is not None:
+        return config.shifts_labels
+    return config.settings.packing and copies(labels, ids)
+
+
+def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return stored embeddings `(B, T, D)`, zero at padding."""
+    rows: list[NDArray[Any]] = []
+    for index, (value, length) in enumerate(zip(made.column("inputs_embeds"), made.ids.lengths, strict=True)):
+        row = numbers(value, index, "inputs_embeds")
+        if row is None or row.ndim != 2 or len(row) != length:
+            raise ValueError(
+                explain(
+                    f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
+                    fix="one vector per token, or dataset.remove_columns('inputs_embeds')",
+                )
+            )
+        rows.append(row)
+    flat = np.concatenate(rows)
+    flat = flat if flat.dtype == np.float16 else flat.astype(np.float32)
+    out = np.zeros((*inside.shape, flat.shape[1]), dtype=flat.dtype)
+    out[inside] = flat
+    return out
+
+
+def _packed(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arrays:
+    """Return rows of several documents: positions restart, and no label crosses a boundary."""
+    assert config.limits.max_length is not None
+    if labels is not None and not isinstance(labels, Ragged):
+        raise ValueError(
+            explain(
+                "packed rows hold several documents, so one label per row does not fit them",
+                got=f"labels of shape {labels.shape}",
+                fix="packing=False, or one label per token",
+            )
+        )
+    rows = made.rows.with_columns(input_ids=ids)
+    if labels is not None:
+        rows = rows.with_columns(labels=labels)
+    kept = {"input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))}
+    documents = {name: column for name, column in rows.split_documents().columns.items() if name in kept}
+    if labels is not None and _predicts_next(config, documents["input_ids"], documents["labels"]):
+        documents["labels"] = ignore_document_starts(documents["labels"])
+    if made.from_0 and "position_ids" in documents:
+        given = documents["position_ids"]
+        documents["position_ids"] = Ragged(given.values + config.first_position, given.lengths)
+    packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
+    width = _width(config, packed["input_ids"])
+    return {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
+
+
+def _make_labels(config: Config, made: Tokenized) -> tuple[Ragged, Labels]:
+    """Return the ids, which masking changes, and the labels: made from them, or given."""
+    names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in made.rows.columns)]
+    if len(names) > 1:
+        raise ValueError(
+            explain("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
+        )
+    labels: Labels = None
+    if names and made.targets is None:
+        given = made.rows.columns.get(names[0])
+        labels = given_labels(made.column(names[0]), made.ids.lengths, name=names[0]) if given is None else given
+    causal = isinstance(labels, Ragged) and copies(labels, made.ids, made.rows.is_token)
+    if names and config.label_maker is not None:
+        raise ValueError(
+            explain(
+                f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
+                got=f"column '{names[0]}'" + (", the tokens themselves: labels for causal models" if causal else ""),
+                fix=f"dataset.remove_columns('{names[0]}')"
+                + (", or pack_dataset(..., labels=None)" if causal else ", or labels=None to use them"),
+            )
+        )
+    if causal and config.shifts_labels is False:
+        raise ValueError(
+            explain(
+                "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
+                got=f"column '{names[0]}' for a model that does not predict the next token",
+                fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
+            )
+        )
+    return (made.ids, labels) if config.label_maker is None else config.label_maker(made.rows)
+
+
+def _width(config: Config, ids: Ragged) -> int:
+    longest = ids.longest
+    if config.padding == "do_not_pad":
+        if ids.shortest != longest:
+            raise ValueError(
+                explain(
+                    f"without padding all rows must have one length, these have {ids.shortest} to {longest} tokens",
+                    got="padding=False",
+                    fix="padding=True",
+                )
+            )
+        return longest
+    if config.padding == "max_length" and config.limits.max_length is not None:
+        longest = config.limits.max_length
+    # A batch of empty rows still has one column, of padding.
+    return max(round_up(longest, config.settings.pad_to_multiple_of), 1)
+
+
+def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return position ids of rows without gaps: faster than counting along the mask."""
+    padding = config.fills["position_ids"]
+    columns = np.arange(mask.shape[1]) + (config.first_position - padding)
+    first = 0 if config.side == "right" else len(columns) - lengths[:, None]
+    positions: NDArray[np.int64] = (columns - first) * mask
+    return positions + padding if padding else positions
+
+
+def _look_ahead(length: int) -> NDArray[np.bool_]:
+    """Return `(T, T)`, True where column j <= row i, as a copy of shifted views of one run of True and False."""
+    run = np.zeros(2 * length, dtype=np.bool_)
+    run[:length] = True
+    shifted = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1))
+    return shifted.copy()

@@ -1,0 +1,129 @@
+"""Warnings of a collator, each given once: truncated texts, columns that are left out, labels under another name."""
+
+from __future__ import annotations
+
+import difflib
+import mmap
+import os
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from .._explain import explain
+from ..tokenization.loading import stated_limit
+from .arrays import is_missing, numbers
+from .inputs import as_list
+from .labels import LABEL_COLUMNS, label_names
+from .padding import NOT_COPIED, Arrays
+from .tokens import Tokenized
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .settings import Settings
+
+_KINDS = ("texts", "targets", "target column", "columns", "label", "left padding", "snapshot", "missing table", "size")
+# Names of columns that number the rows.
+_NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
+
+
+class Warnings:
+    """The kinds of warnings that a collator has given, in memory shared with forked workers."""
+
+    def __init__(self) -> None:
+        self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
+        self._process = os.getpid()
+
+    def once(self, kind: str, message: str) -> None:
+        """Warn, unless the collator gave a warning of this kind before; of spawned workers only the first warns."""
+        position, worker = _KINDS.index(kind), torch.utils.data.get_worker_info()
+        if self._given[position]:
+            return
+        self._given[position] = 1
+        if worker is None or worker.id == 0 or self._process != os.getpid():
+            warnings.warn(message, stacklevel=5)
+
+
+def truncation_warning(config: Config, what: str, truncated: int, count: int, name: str) -> str:
+    """Return the warning for texts or targets that lost tokens to a limit of the tokenizer or the model."""
+    limits = config.limits if name == "max_length" else config.target_limits
+    limit, model = limits.max_length, config.limited_by(name)
+    larger = None if config.model is None or name != "max_length" else config.model.max_length
+    if larger is not None and not (limit is not None and limit < larger and limit == stated_limit(config.tokenizer)):
+        larger = None  # the limit is not the tokenizer's own
+    by_tokenizer = f", tokenizer.model_max_length, and the model takes {larger}" if larger else ""
+    return explain(
+        f"{truncated} of {count} {what} were truncated to {limit} tokens"
+        + (f", the limit of {model}" if model else by_tokenizer),
+        got="no such limit was set; this warning is given once",
+        fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
+        + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead; "
+        + f"{name}={limit} sets the limit",
+    )
+
+
+def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
+    """Return the column with nearly the name of a missing `text_target_column`, if rows have no targets."""
+    wanted = settings.text_target_column
+    if wanted is None or made.targets is not None or wanted in made.columns or label_names(made.columns):
+        return None
+    texts = (settings.text_column, settings.text_pair_column)
+    others = {name.lower(): name for name in made.columns if name not in texts}
+    near = difflib.get_close_matches(wanted.lower(), others, n=1)
+    return others[near[0]] if near else None
+
+
+def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
+    """Warn of columns that are not in the batch, and of labels under another name."""
+    if not made.columns:
+        return
+    settings = config.settings
+    texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
+    read = {*texts, *NOT_COPIED, "inputs_embeds"}
+    accepts = made.columns if config.accepts is None else config.accepts
+    left_out = [name for name in made.columns if name in accepts and name not in read and name not in arrays]
+    if left_out:
+        message = explain(
+            f"columns {left_out} are not in the batch",
+            got="packed rows hold several documents, so only columns with one value per token are kept"
+            if settings.packing
+            else "texts, empty lists, or None in every row, which no tensor can hold",
+            fix=f"dataset.remove_columns({left_out}), or map them to numbers first",
+        )
+        given.once("columns", message)
+    if config.model is None or "labels" not in config.model.accepts or "labels" in arrays:
+        return
+    if any(name in made.columns for name in LABEL_COLUMNS):
+        return
+    known = {*config.model.accepts, *read, "overflow_to_sample_mapping"}
+    candidates = [
+        name
+        for name in made.columns
+        if name not in known
+        and ("label" in name.lower() or not _NUMBERS_ROWS.fullmatch(name))
+        and _holds_numbers(made, name)
+    ]
+    if candidates:
+        likely = max(candidates, key=_likeness)
+        message = explain(
+            f"{config.model.name} takes labels and these rows have none: column '{likely}' is not in the batch",
+            got="no column 'label', 'label_ids' or 'labels'",
+            fix=f"dataset.rename_column('{likely}', 'labels') if it holds them, "
+            f"else dataset.remove_columns('{likely}')",
+        )
+        given.once("label", message)
+
+
+def _likeness(name: str) -> float:
+    return max(difflib.SequenceMatcher(None, name.lower(), word).ratio() for word in ("labels", "target"))
+
+
+def _holds_numbers(made: Tokenized, name: str) -> bool:
+    """Return True if the first value of a column that is not None is a number, or a list of numbers."""
+    value = next((value for value in as_list(made.columns[name]) if not is_missing(value)), None)
+    try:
+        array = None if value is None else numbers(value, 0, name)
+    except (TypeError, ValueError):
+        return False
+    return array is not None and array.ndim < 2

@@ -1,0 +1,20 @@
+"""The one path from texts to rows of token ids, for the collator, corpora and packed data sets.
+
+`Limits` and a tokenizer make an `Encoder`; it returns `TokenRows`, which `pack_rows` puts several to a row. NumPy only.
+"""
+
+from .encoder import Encoder
+from .limits import Limits, Truncation, window_offsets
+from .packer import IGNORED, ignore_document_starts, pack_rows
+from .token_rows import TokenRows
+
+__all__ = [
+    "IGNORED",
+    "Encoder",
+    "Limits",
+    "TokenRows",
+    "Truncation",
+    "ignore_document_starts",
+    "pack_rows",
+    "window_offsets",
+]

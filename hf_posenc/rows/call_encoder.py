@@ -1,0 +1,153 @@
+"""Texts to rows of token ids by calling the tokenizer, one text at a time: the slow path.
+
+For slow tokenizers, and for fast ones whose classes add steps of their own. transformers returns no overflowing tokens
+for a slow tokenizer, so its long texts are split here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._explain import explain, shorten
+from .limits import Limits, window_offsets
+from .token_rows import TokenRows, ragged_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Text = str | Sequence[str]
+
+
+class CallEncoder:
+    r"""A tokenizer that is called for every text; see `Encoder` for the meaning of the settings.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): a private copy.
+        limits (`Limits`): the limit on a row.
+        special (`int`): number of special tokens added to a single text.
+        add_special_tokens, is_split_into_words, targets (`bool`): as in `Encoder`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: Limits,
+        special: int,
+        add_special_tokens: bool,
+        is_split_into_words: bool,
+        targets: bool,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.limits = limits
+        self.special = special
+        self.add_special_tokens = add_special_tokens
+        self.is_split_into_words = is_split_into_words
+        self.targets = targets
+        self._has_types = "token_type_ids" in tokenizer.model_input_names
+        self._lock = threading.Lock()  # a call sets attributes of the tokenizer
+
+    def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
+        """Encode a batch, one call at a time."""
+        ids: list[list[int]] = []
+        types: list[list[int]] = []
+        sample: list[int] = []
+        truncated = 0
+        with self._lock:
+            for index, text in enumerate(texts):
+                pair = None if pairs is None else pairs[index]
+                check_surrogates(index, (text, pair))
+                rows = [self._call(text, pair, truncation="do_not_truncate", max_length=None)]
+                limit = self.limits.max_length
+                if limit is not None and self.limits.truncates and len(rows[0]["input_ids"]) > limit:
+                    if not self.limits.overflow:
+                        rows = [self._call(text, pair, truncation=self.limits.truncation, max_length=limit)]
+                        truncated += 1
+                    elif self.tokenizer.is_fast:
+                        rows = self._overflowing_rows(text, pair)
+                    else:
+                        rows = self._windows(index, text, pair, limit - self.special)
+                for row in rows:
+                    ids.append(list(row["input_ids"]))
+                    types.append(list(row.get("token_type_ids") or [0] * len(row["input_ids"])))
+                    sample.append(index)
+        columns = {"input_ids": ragged_ids(ids)}
+        if self._has_types:
+            columns["token_type_ids"] = ragged_ids(types)
+        return TokenRows(columns, np.asarray(sample, dtype=np.int64), truncated)
+
+    def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
+        given = [one if one is None or not self.is_split_into_words else list(one) for one in (text, pair)]
+        names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
+        row = self.tokenizer(
+            **dict(zip(names, given, strict=True)),
+            add_special_tokens=self.add_special_tokens,
+            is_split_into_words=self.is_split_into_words,
+            return_attention_mask=False,
+            return_token_type_ids=self._has_types,
+            verbose=False,
+            **settings,
+        )
+        return dict(row)
+
+    def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
+        """Return the rows of a long text from a fast tokenizer whose class adds steps of its own."""
+        limits = self.limits
+        several = self._call(
+            text,
+            pair,
+            truncation=limits.truncation,
+            max_length=limits.max_length,
+            stride=limits.stride,
+            return_overflowing_tokens=True,
+        )
+        names = [name for name in ("input_ids", "token_type_ids") if name in several]
+        return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
+
+    def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
+        """Return the rows of a long text from a slow tokenizer, split as the Rust tokenizers split it."""
+        if pair is not None:
+            raise ValueError(
+                explain(
+                    f"return_overflowing_tokens with text pairs needs a fast tokenizer; row {index} is too long",
+                    got=type(self.tokenizer).__name__,
+                    fix="return_overflowing_tokens=False, or load the fast version of the tokenizer",
+                )
+            )
+        bare = self.tokenizer(
+            list(text) if self.is_split_into_words else text,
+            add_special_tokens=False,
+            is_split_into_words=self.is_split_into_words,
+            verbose=False,
+        )["input_ids"]
+        rows = []
+        for start, stop in window_offsets(len(bare), window, self.limits.stride, self.tokenizer.truncation_side):
+            row = {"input_ids": bare[start:stop]}
+            if self.add_special_tokens:
+                row = {
+                    "input_ids": self.tokenizer.build_inputs_with_special_tokens(bare[start:stop]),
+                    "token_type_ids": self.tokenizer.create_token_type_ids_from_sequences(bare[start:stop]),
+                }
+            rows.append(row)
+        return rows
+
+
+def check_surrogates(index: int, given: object) -> None:
+    """Raise if a text of row `index`, or of a pair or list in it, contains a lone surrogate."""
+    for text in given if isinstance(given, (tuple, list)) else [given]:
+        if isinstance(text, (tuple, list)):
+            check_surrogates(index, text)
+        elif isinstance(text, str):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    explain(
+                        f"row {index} contains a lone surrogate, which is not valid Unicode",
+                        got=f"{shorten(text)}, character {error.start}",
+                        fix="text.encode('utf-8', 'replace').decode('utf-8')",
+                    )
+                ) from error

@@ -1,0 +1,153 @@
+"""Rows of tokens before padding: ids, and further columns with one value per token.
+
+NumPy only: a forked worker may run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..packing.documents import documents_by_positions, order_by_document
+from ..ragged import Ragged
+from .limits import Limits, window_offsets
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRows:
+    r"""Rows of tokens, with a column for each kind of value that tokens have.
+
+    Args:
+        columns (`dict` from `str` to `Ragged`): `"input_ids"`, and others of the same lengths. `"attention_mask"` is
+            there only if the rows hold padding (0); `"document_ids"` is -1 at padding.
+        sample (`np.ndarray` `(R,)` int64): index of the text of each row; a long text may give several rows.
+        truncated (`int`, *optional*): number of texts that lost tokens.
+
+    Example:
+        >>> rows = TokenRows({"input_ids": Ragged.from_rows([[7, 8, 9], [5]])}, np.arange(2))
+        >>> rows.truncate(Limits(2)).ids.values
+        array([7, 8, 5])
+    """
+
+    columns: dict[str, Ragged]
+    sample: NDArray[np.int64]
+    truncated: int = 0
+
+    @property
+    def ids(self) -> Ragged:
+        """Token ids, int64."""
+        return self.columns["input_ids"]
+
+    @property
+    def token_type_ids(self) -> Ragged | None:
+        """Token types, int64; `None` if the tokenizer has none."""
+        return self.columns.get("token_type_ids")
+
+    @property
+    def is_token(self) -> NDArray[np.bool_] | None:
+        """True at tokens and False at padding, `(N,)`; `None` if there is no padding."""
+        mask = self.columns.get("attention_mask")
+        return None if mask is None else mask.values.astype(bool)
+
+    @cached_property
+    def documents(self) -> Ragged | None:
+        """Number of each token's document in its row, -1 at padding; `None` if every row is one document."""
+        numbers, positions = self.columns.get("document_ids"), self.columns.get("position_ids")
+        if numbers is not None:
+            tokens = numbers.where(numbers.values >= 0)
+            several = len(order_by_document(tokens.values, tokens.lengths)[1]) > np.count_nonzero(tokens.lengths)
+            return numbers if several else None
+        if positions is None:
+            return None
+        real = np.ones(len(self.ids.values), dtype=np.bool_) if self.is_token is None else self.is_token
+        tokens = positions.where(real)
+        found = documents_by_positions(tokens.values, tokens.lengths)
+        if found is None:
+            return None
+        documents = np.full(len(real), -1)
+        documents[real] = found
+        return Ragged(documents, positions.lengths)
+
+    def document_counters(self, start: int) -> NDArray[np.int64]:
+        """Return the place of each token in its document, counted from `start`, `(N,)`."""
+        if self.documents is None:
+            return self.ids.counters(start).values
+        order, lengths, _ = order_by_document(self.documents.values, self.documents.lengths)
+        values = np.empty_like(order)
+        values[order] = Ragged(order, lengths).counters(start).values
+        return values
+
+    def with_columns(self, **columns: Ragged) -> TokenRows:
+        """Return the rows with further columns, or others in their place."""
+        return replace(self, columns={**self.columns, **columns})
+
+    def where(self, keep: NDArray[np.bool_]) -> TokenRows:
+        """Return the rows without the tokens at which `keep` `(N,)` is False."""
+        return replace(self, columns={name: column.where(keep) for name, column in self.columns.items()})
+
+    def without_padding(self) -> TokenRows:
+        """Return the rows without padding, and without `attention_mask`."""
+        if self.is_token is None:
+            return self
+        rows = self.where(self.is_token)
+        return replace(rows, columns={name: c for name, c in rows.columns.items() if name != "attention_mask"})
+
+    def trim(self) -> TokenRows:
+        """Return the rows without padding at their ends; padding between tokens stays."""
+        mask = self.columns.get("attention_mask")
+        if mask is None:
+            return self
+        keep = np.zeros(len(mask.values), dtype=np.bool_)
+        for row, start in zip(mask, mask.offsets.tolist(), strict=False):
+            tokens = np.flatnonzero(row)
+            if len(tokens):
+                keep[start + tokens[0] : start + tokens[-1] + 1] = True
+        return self.where(keep)
+
+    def truncate(self, limits: Limits, *, side: str = "right") -> TokenRows:
+        r"""Return the rows truncated to `max_length`, or continued in further rows.
+
+        Args:
+            limits (`Limits`): the limit; special tokens are tokens like any other here.
+            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): the end that loses tokens.
+
+        Returns:
+            `TokenRows`; the same object if no row is too long.
+        """
+        ids, limit = self.ids, limits.max_length
+        if limit is None or not limits.truncates or ids.longest <= limit:
+            return self
+        parts: list[tuple[int, int, int]] = []
+        for row, (begin, length) in enumerate(zip(ids.offsets[:-1].tolist(), ids.lengths.tolist(), strict=True)):
+            windows = window_offsets(length, limit, limits.stride, side) if length else [(0, 0)]
+            windows = windows if limits.overflow else windows[:1]
+            parts += [(row, begin + start, begin + stop) for start, stop in windows]
+        picked = np.concatenate([np.arange(start, stop) for _, start, stop in parts])
+        lengths = np.array([stop - start for _, start, stop in parts], dtype=np.int64)
+        return TokenRows(
+            columns={name: Ragged(column.values[picked], lengths) for name, column in self.columns.items()},
+            sample=self.sample[[row for row, _, _ in parts]],
+            truncated=self.truncated + (0 if limits.overflow else int((ids.lengths > limit).sum())),
+        )
+
+    def split_documents(self) -> TokenRows:
+        """Return one row for each document, without padding, `document_ids` and `attention_mask`."""
+        documents, real = self.documents, self.is_token
+        columns = {name: c for name, c in self.without_padding().columns.items() if name != "document_ids"}
+        if documents is None:
+            return replace(self, columns=columns)
+        documents = documents if real is None else documents.where(real)
+        order, lengths, row = order_by_document(documents.values, documents.lengths)
+        columns = {name: Ragged(column.values[order], lengths) for name, column in columns.items()}
+        return replace(self, columns=columns, sample=self.sample[row])
+
+
+def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
+    """Return lists of Python integers as `Ragged`."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
