@@ -382,10 +382,7 @@ def test_targets_are_held_to_the_decoder(wordpiece, word_level) -> None:
     # A tokenizer's limit is one on what is read: a decoder that takes more may write more.
     long = dataclasses.replace(BART, max_target_length=2048)
     assert C(wordpiece, model=long, text_target_column="t").max_target_length == 2048
-    assert (
-        C(wordpiece, model=spec("labels", is_encoder_decoder=True), text_target_column="t").max_target_length
-        == 512
-    )
+    assert C(wordpiece, model=spec("labels", is_encoder_decoder=True), text_target_column="t").max_target_length == 512
     collate = C(word_level, model=SHORT_BART, text_target_column="target")
     rows = [{"text": "a", "target": "a b c d e f g h"}, {"text": "a", "target": "b"}]
     with pytest.warns(UserWarning, match="1 of 2 targets were truncated to 6 tokens, the limit of Bart"):
