@@ -1,4 +1,4 @@
-"""Hooks of the documentation's build: README.md is the start page, and links out of docs/ lead to the repository.
+"""Hooks of the documentation's build: pages from outside of docs/, their links, and docstrings as Markdown.
 
 Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a
 link to a page becomes a link inside the site, a picture is copied into the site, and other files are linked on GitHub.
@@ -19,6 +19,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 REPO = Path(__file__).resolve().parent.parent
+# Pages of the site that lie outside of docs/.
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(
@@ -28,8 +30,9 @@ log = logging.getLogger("mkdocs.hooks")
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add README.md as the start page, and the pictures of examples/."""
-    files.append(File.generated(config, "index.md", content=(REPO / "README.md").read_text(encoding="utf-8")))
+    """Add the pages that lie outside of docs/, and the pictures of examples/."""
+    for source, target in PAGES.items():
+        files.append(File.generated(config, target, content=(REPO / source).read_text(encoding="utf-8")))
     for picture in sorted((REPO / "examples").glob("*.png")):
         files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     return files
@@ -37,14 +40,15 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the relative links of a page, outside of its code blocks."""
-    source = Path("README.md") if page.file.src_uri == "index.md" else Path("docs", page.file.src_uri)
+    source_of = {target: Path(source) for source, target in PAGES.items()}
+    source = source_of.get(page.file.src_uri, Path("docs", page.file.src_uri))
 
     def rewrite(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(source.parent / link[0]))
         if not (REPO / target).exists():
             log.warning("%s links to %s, which does not exist", source, link[0])
-        if target == Path("README.md"):
-            inside = Path("index.md")
+        if target.as_posix() in PAGES:
+            inside = Path(PAGES[target.as_posix()])
         elif target.parts[0] == "docs":
             inside = target.relative_to("docs")
         elif target.suffix == ".png":
