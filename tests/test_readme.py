@@ -115,16 +115,23 @@ help_of = cache(lambda subcommand: hf_posenc(subcommand, "--help"))
 
 
 def check_commands(page: str) -> list[str]:
-    """Return the subcommands of `hf-posenc`, and options of them, in the page's bash blocks that do not exist."""
+    """Return the subcommands of `hf-posenc`, and options of them, that the page names and that do not exist."""
     wrong = []
     shell = "\n".join(block.body for block in blocks(page) if block.kind == "bash")
     for subcommand, rest in re.findall(r"hf-posenc ([a-z][\w-]*)([^\n&|]*)", shell):
-        options = re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)
-        text = help_of(subcommand)
-        missing = [option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", text)]
-        if missing or text.startswith("exit"):
-            wrong.append(f"hf-posenc {subcommand}: {missing or text}")
+        missing = [option for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", rest) if not has(subcommand, option)]
+        if missing or help_of(subcommand).startswith("exit"):
+            wrong.append(f"hf-posenc {subcommand}: {missing or help_of(subcommand)}")
+    named = set(re.findall(r"hf-posenc ([a-z][\w-]*)", page))
+    for option in sorted(set(re.findall(r"`(--[a-z][\w-]*)", BLOCK.sub("", page)))):
+        if not any(has(subcommand, option) for subcommand in named):
+            wrong.append(f"{option} is no option of hf-posenc {', '.join(sorted(named))}")
     return wrong
+
+
+def has(subcommand: str, option: str) -> bool:
+    """Return whether a subcommand of `hf-posenc` has an option."""
+    return re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(subcommand)) is not None
 
 
 def check_links(page: str, folder: Path) -> list[str]:
@@ -192,7 +199,8 @@ def test_meta_a_page_that_shows_something_else_fails(tmp_path: Path) -> None:
 
 def test_meta_a_missing_option_file_or_anchor_is_found(tmp_path: Path) -> None:
     assert check_commands("```bash\nhf-posenc verify folder --no-such\n```\n") == ["hf-posenc verify: ['--no-such']"]
-    assert check_commands("```bash\nhf-posenc encode a.txt -t bert --output out\n```\n") == []
+    assert check_commands("```bash\nhf-posenc encode a.txt -t bert --output out\n```\nand `--workers 2`") == []
+    assert check_commands("`hf-posenc verify folder` and `--gone`") == ["--gone is no option of hf-posenc verify"]
     (tmp_path / "there.md").write_text("# A title: it's `here`\n")
     links = (
         "[a](there.md) [b](there.md#a-title-its-here) [c](#gone) [d](there.md#gone) [e](no/such.md) `examples/99.py`"
