@@ -1,4 +1,4 @@
-"""The encoding written out a second time, in mpmath and from the formulas alone: what exactness is held against.
+"""Reference of the encoding in mpmath, written from the formulas, for tests of exactness.
 
 Shares nothing with the package but the fields of a `Convention`. The conventions that every test goes through are here.
 """
@@ -17,26 +17,26 @@ from hf_posenc.sinusoid import CONVENTIONS, Convention, fixed_bases
 
 FIXED = fixed_bases(4, 5, 7)
 ALL = [*CONVENTIONS.values(), FIXED]
-# Those of them that differ in more than their name.
+# Conventions that differ in more than their name.
 DISTINCT = list({replace(convention, name=""): convention for convention in reversed(ALL)}.values())[::-1]
-# Significant bits, and the exponent of the smallest normal number: below it units grow no smaller.
+# Significant bits, and the exponent of the smallest normal number: units of smaller numbers have the same size.
 FORMATS = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
-# 50 digits behind the point at 2**31 turns.
+# 50 decimal places at 2**31 turns.
 DIGITS = 60
 
 
 def named(convention: Convention) -> str:
-    """How pytest shows a convention."""
+    """Return the id of a convention for pytest."""
     return convention.name
 
 
 def widths(convention: Convention) -> list[int]:
-    """An even and an odd width; fixed bases have one of their own."""
+    """Return an even and an odd width, or the only width of fixed bases."""
     return [12, 7] if convention.bases is None else [2 * len(convention.bases)]
 
 
 def place(convention: Convention, width: int, column: int) -> tuple[bool, int] | None:
-    """Whether a column holds cosines, and which frequency; `None` for a column of zeros."""
+    """Return True if a column holds cosines, and the index of its frequency; `None` for a column of zeros."""
     pairs = _pairs(convention, width)
     if convention.layout == "interleaved":
         pair, second = divmod(column, 2)
@@ -46,7 +46,7 @@ def place(convention: Convention, width: int, column: int) -> tuple[bool, int] |
 
 
 def value(convention: Convention, width: int, base: float | None, position: float, column: int) -> Any:
-    """One number of the encoding as an mpmath number, to the digits of the context."""
+    """Return one number of the encoding as an mpmath number, to the digits of the context."""
     found = place(convention, width, column)
     if found is None:
         return mpmath.mpf(0)
@@ -59,7 +59,7 @@ def value(convention: Convention, width: int, base: float | None, position: floa
 
 
 def radians(convention: Convention, width: int, base: float | None, pair: int) -> Any:
-    """Radians per position of a pair of columns: Vaswani et al. 2017, section 3.5, and its variants."""
+    """Return the radians per position of a pair of columns: Vaswani et al. 2017, section 3.5, and its variants."""
     if convention.bases is not None:
         return 2 * mpmath.pi / mpmath.mpf(convention.bases[pair])
     steps = mpmath.mpf(max(_pairs(convention, width) - 1, 1)) if convention.spacing == "ends" else mpmath.mpf(width) / 2
@@ -70,7 +70,7 @@ def radians(convention: Convention, width: int, base: float | None, pair: int) -
 
 
 def unit(exact: Any, dtype: torch.dtype) -> Any:
-    """One unit in the last place of `dtype` at an exact value."""
+    """Return one unit in the last place of `dtype` at an exact value."""
     digits, least = FORMATS[dtype]
     # frexp: exact = m * 2**e with m from a half to 1.
     exponent = least if exact == 0 else max(int(mpmath.frexp(exact)[1]) - 1, least)
@@ -78,13 +78,13 @@ def unit(exact: Any, dtype: torch.dtype) -> Any:
 
 
 def units(ours: float, exact: Any, dtype: torch.dtype) -> float:
-    """How far a number is from the exact one: in units in the last place; for float64 in those of 1."""
+    """Return the error of a number in units in the last place; for float64 in units of 1."""
     size = mpmath.ldexp(1, -52) if dtype == torch.float64 else unit(exact, dtype)
     return float(abs(mpmath.mpf(ours) - exact) / size)
 
 
 def sweep(convention: Convention, width: int, base: float | None, rows: int) -> tuple[Any, Any]:
-    r"""All rows of positions 0 to `rows` - 1, each number as an unevaluated sum of two float64.
+    r"""Return all rows of positions 0 to `rows` - 1, each number as an unevaluated sum of two float64.
 
     mpmath gives sine and cosine of about 2·√rows angles; the others are their sums: sin(a + b) = sin a cos b + cos a
     sin b, in pairs of float64 (Dekker 1971), which leaves about 100 bits.
@@ -115,7 +115,7 @@ def sweep(convention: Convention, width: int, base: float | None, rows: int) -> 
 
 
 def worst_of(ours: torch.Tensor, exact: tuple[Any, Any]) -> float:
-    """The largest error of a table, in units in the last place of its dtype; for float64 in those of 1."""
+    """Return the largest error of a table in units in the last place of its dtype; for float64 in units of 1."""
     high, low = exact
     error = np.abs((ours.double().numpy() - high) - low)
     if ours.dtype == torch.float64:
@@ -143,7 +143,7 @@ def _negative(pair: _Pair) -> _Pair:
 
 
 def _product(far: _Pair, near: _Pair) -> _Pair:
-    """The outer product."""
+    """Return the outer product."""
     a, b = far[0][:, None], near[0][None]
     (a_upper, a_lower), (b_upper, b_lower) = _halves(a), _halves(b)
     product = a * b
@@ -158,7 +158,7 @@ def _halves(number: NDArray[np.float64]) -> _Pair:
 
 
 def _sum(one: _Pair, other: _Pair) -> _Pair:
-    """Knuth's exact sum of the leading parts, and then what is left."""
+    """Return Knuth's exact sum of the leading parts, plus the remaining parts."""
     total = one[0] + other[0]
     virtual = total - one[0]
     rest = (one[0] - (total - virtual)) + (other[0] - virtual) + (one[1] + other[1])

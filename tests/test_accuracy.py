@@ -1,6 +1,6 @@
-"""Our line of the accuracy table held to its bound, and the table of docs/conventions.md to the command that prints it.
+"""The accuracy table: the bound of our line, and the copy of the table in docs/conventions.md.
 
-What a table takes is held by the calls that it makes, not by the clock.
+The cost of a table is measured by the calls that it makes, not by the clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hf_posenc import sinusoidal_encoding
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "conventions.md"
-# Half a unit in the last place of float32 below 1, and what the reference errs by.
+# Half a unit in the last place of float32 below 1, and the error of the reference.
 BOUND = 2**-25 + accuracy.REFERENCE_ERROR
 
 
@@ -31,14 +31,14 @@ def ours() -> accuracy.Accuracy:
 
 
 def lines_of_the_page() -> list[list[str]]:
-    """The cells of the table in the section that the command writes."""
+    """Return the cells of the documented table."""
     page = PAGE.read_text(encoding="utf-8")
     [section] = re.findall(r"^## Exactness\n(.*?)\Z", page, re.MULTILINE | re.DOTALL)
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_the_reference_is_what_mpmath_says() -> None:
+def test_the_reference_agrees_with_mpmath() -> None:
     assert accuracy.check_reference(draws=60) <= accuracy.REFERENCE_ERROR
 
 
@@ -48,7 +48,7 @@ def test_no_convention_errs_by_more_than_one_rounding_up_to_a_million_positions(
     assert ours().distinct == accuracy.DISTINCT
 
 
-def test_a_table_of_float32_angles_is_seen() -> None:
+def test_a_table_with_float32_angles_exceeds_the_bound() -> None:
     positions = accuracy.positions_to(8_192, 600)
     rows = annotated(8_193, accuracy.WIDTH)[torch.from_numpy(positions)]
     assert accuracy.largest_error(rows, positions, "vaswani") > 1_000 * BOUND
@@ -67,12 +67,12 @@ def test_every_peer_is_in_the_readme(peer: accuracy.Peer) -> None:
     assert row[1] == peer.convention
 
 
-# torch spreads these over the cores from 2,048 numbers on, and waits for all: milliseconds each on a busy machine.
+# torch distributes these over the cores from 2,048 numbers on and waits for all: milliseconds on a busy machine.
 SPREAD = ("sin", "cos", "round", "floor", "ceil", "trunc", "sqrt", "exp", "log")
 
 
 class Calls(TorchDispatchMode):
-    """Counts the operations of torch by name."""
+    """Counter of torch operations by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Calls(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_table_waits_for_all_cores_a_few_times_and_not_for_each_block(dtype: torch.dtype) -> None:
+def test_a_table_waits_for_all_cores_only_a_few_times(dtype: torch.dtype) -> None:
     with Calls() as calls:
         sinusoidal_encoding(torch.arange(8_192), 512, dtype=dtype)
     assert 1 <= sum(calls.names[name] for name in SPREAD) <= 8

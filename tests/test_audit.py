@@ -79,7 +79,7 @@ def table_of(found: PositionCheck, part: str = "") -> CheckedTable:
         ("XLM", 0, None, "vaswani", ()),
     ],
 )
-def test_sinusoids_of_a_family_are_found_wherever_it_keeps_them(
+def test_sinusoidal_tables_of_a_family_are_found(
     family: str, first_row: int, padding_row: int | None, preset: str, zero_rows: tuple[int, ...]
 ) -> None:
     found = check(made(family))
@@ -113,7 +113,7 @@ def test_sinusoids_of_a_family_are_found_wherever_it_keeps_them(
         ("RoFormer", False),
     ],
 )
-def test_whether_left_padding_shifts_is_what_the_model_does(family: str, shifts: bool) -> None:
+def test_left_padding_shifts_is_true_if_outputs_change(family: str, shifts: bool) -> None:
     model = made(family)
     found = check(model)
     assert found.left_padding_shifts is shifts
@@ -164,14 +164,14 @@ def test_the_kinds_of_positions_are_named(family: str, kinds: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("form", UNTOLD)
-def test_positions_that_cannot_be_told_are_named_and_not_called_none(form: str) -> None:
+def test_positions_of_an_unknown_kind_are_reported(form: str) -> None:
     found = check(own_model(form))
     assert found.positions == ("unknown",)
     assert found.unknown_in == (("pe",) if form == "buffer" else ("table",))
     assert f"positions of an unknown kind in {found.unknown_in[0]}" in str(found)
 
 
-def test_reformers_positions_are_named() -> None:
+def test_the_positions_of_reformer_are_reported() -> None:
     sizes = {"attention_head_size": 8, "hidden_size": 16, "num_attention_heads": 2, "feed_forward_size": 24}
     chunks = {"local_attn_chunk_length": 16, "lsh_attn_chunk_length": 16, "num_buckets": 2, "attn_layers": ["lsh"]}
     axes = {"axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8], "max_position_embeddings": 64}
@@ -192,7 +192,7 @@ def test_models_that_read_no_token_ids_have_their_tables_found_by_name() -> None
     assert [table.is_sinusoidal for table in check(made("Speech2Text")).tables] == [True, True]
 
 
-def test_only_tables_are_taken_for_tables() -> None:
+def test_other_tensors_are_not_reported_as_tables() -> None:
     config = transformers.DebertaV2Config(**_BERT, relative_attention=True, pos_att_type=["p2c", "c2p"])
     found = check(AutoModel.from_config(config))
     assert found.positions == ("learned", "relative")
@@ -213,7 +213,7 @@ def test_a_table_outside_parameters_and_buffers_is_found() -> None:
 @pytest.mark.parametrize("name", CONVENTIONS)
 @pytest.mark.parametrize("family", ["Bert", "Roberta", "GPT2"])
 @pytest.mark.filterwarnings("ignore:the positions written into")
-def test_positions_that_we_wrote_are_exact_and_frozen(family: str, name: str, recipe: Any) -> None:
+def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: Any) -> None:
     model = made(family)
     assert not table_of(check(model)).is_sinusoidal
     assert table_of(check(model)).is_trainable
@@ -233,7 +233,7 @@ def test_positions_that_we_wrote_are_exact_and_frozen(family: str, name: str, re
     assert check(model).positions == ("learned",)
 
 
-def test_exactness_is_that_of_the_dtype_at_hand() -> None:
+def test_exactness_refers_to_the_dtype_of_the_table() -> None:
     model = made("Bert")
     use_sinusoidal_positions(model)
     half = table_of(check(model.to(torch.bfloat16)))
@@ -244,7 +244,7 @@ def test_exactness_is_that_of_the_dtype_at_hand() -> None:
     assert theirs.is_sinusoidal
 
 
-def test_rows_that_collapse_are_counted() -> None:
+def test_equal_rows_are_counted() -> None:
     model = made("Bert")
     use_sinusoidal_positions(model)
     with torch.no_grad():
@@ -256,13 +256,13 @@ def test_rows_that_collapse_are_counted() -> None:
     assert (table.rows, table.distinct_rows, table.collapsed_rows) == (40, 28, 10)
     assert "10 of 40 rows are the same as one before" in str(table)
     counted = made("Bert")
-    positions = torch.arange(40).add(500).to(torch.bfloat16)  # what some models count positions in
+    positions = torch.arange(40).add(500).to(torch.bfloat16)  # the dtype of positions in some models
     with torch.no_grad():
         counted.embeddings.position_embeddings.weight.copy_(positions[:, None] * torch.ones(16))
     assert table_of(check(counted)).distinct_rows == len(positions.unique())
 
 
-def test_a_table_with_nan_is_reported_and_the_rest_too() -> None:
+def test_a_table_with_nan_is_reported_as_unreadable() -> None:
     model = made("Bert")
     with torch.no_grad():
         model.embeddings.position_embeddings.weight[39, 3] = float("nan")
@@ -282,7 +282,7 @@ def test_wrappers_are_opened() -> None:
 
 
 @pytest.mark.parametrize("family", ["Bert", "Marian", "M2M100", "CTRL", "Whisper"])
-def test_the_model_is_left_as_it_was(family: str) -> None:
+def test_the_model_does_not_change(family: str) -> None:
     model = made(family).train()
     before = {name: tensor.clone() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     gradients = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
@@ -298,7 +298,7 @@ def test_the_model_is_left_as_it_was(family: str) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_what_is_no_hugging_face_model_is_refused_and_shown_identify() -> None:
+def test_other_modules_raise_and_the_message_names_identify() -> None:
     with pytest.raises(TypeError) as refused:
         check(torch.nn.Linear(2, 2))
     assert "got: 'torch.nn.modules.linear.Linear'" in str(refused.value)
@@ -311,6 +311,6 @@ def test_what_is_no_hugging_face_model_is_refused_and_shown_identify() -> None:
         check(model)
 
 
-def test_identify_reads_the_very_modules_of_a_model() -> None:
+def test_identify_accepts_modules_of_a_model() -> None:
     assert identify(made("Marian").encoder.embed_positions).presets[0] == "marian"
     assert identify(made("M2M100").encoder.embed_positions).presets[0] == "fairseq"

@@ -1,4 +1,4 @@
-"""The command line: what it prints, held against what the collator gives; what it keeps; what it refuses, and how."""
+"""The command line: its output compared with that of the collator, its cache, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ESCAPE = "\x1b["
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place for what is kept, a terminal of 80 columns, and a folder of one's own to write to."""
+    """An empty cache, a terminal of 80 columns, and a temporary working directory."""
     import huggingface_hub.utils._cache_assets as assets
 
     monkeypatch.setattr(assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> int:
-    """The exit status of a command."""
+    """Run a command and return its exit status."""
     with pytest.raises(SystemExit) as ended:
         cli.main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
@@ -55,7 +55,7 @@ def numbers_after(text: str, name: str) -> list[int]:
 # --------------------------------------------------------------------------------------------------------------- show
 
 
-def test_show_prints_what_the_collator_gives(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_batch_of_the_collator(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "unsurprisingly", "-t", bert_folder) == 0
     out = capsys.readouterr().out
     lines = [line.split() for line in out.splitlines() if re.match(r" *\d+ +\S+ +\d+ ", line)]
@@ -68,7 +68,7 @@ def test_show_prints_what_the_collator_gives(bert_folder: Path, capsys: pytest.C
     assert ESCAPE not in out
 
 
-def test_several_texts_are_one_batch_padded_on_the_side_that_is_asked_for(
+def test_several_texts_are_one_batch_with_the_given_padding_side(
     bert_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("show", "bike", "I ride bike", "-t", bert_folder, "--padding-side", "left") == 0
@@ -81,9 +81,7 @@ def test_several_texts_are_one_batch_padded_on_the_side_that_is_asked_for(
     assert "look_ahead_mask of row 1" in second
 
 
-def test_show_shows_how_a_bpe_came_to_its_tokens(
-    byte_bpe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_the_merges_of_a_bpe(byte_bpe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     byte_bpe.save_pretrained(tmp_path / "gpt")
     assert run("show", "ride", "-t", tmp_path / "gpt", "--pad-token", "eos", "--merges") == 0
     out = capsys.readouterr().out
@@ -92,7 +90,7 @@ def test_show_shows_how_a_bpe_came_to_its_tokens(
     assert stages[-1].split() == byte_bpe.tokenize("ride")
 
 
-def test_markup_and_control_characters_in_a_text_are_text(
+def test_markup_is_printed_as_text_and_control_characters_as_escapes(
     bert_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("show", "[red]a[/red] :smile: \x1b[31m\x07", "-t", bert_folder) == 0
@@ -101,19 +99,17 @@ def test_markup_and_control_characters_in_a_text_are_text(
     assert ESCAPE not in out
 
 
-def test_a_text_that_is_cut_is_noted(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_text_gives_a_note(bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "bike " * 600, "-t", bert_folder) == 0
     assert "note: 1 of 1 texts were truncated to 512 tokens" in capsys.readouterr().err
     assert run("show", "I ride bike", "-t", bert_folder, "--max-length", 3) == 0
-    assert capsys.readouterr().err == ""  # asked for
+    assert capsys.readouterr().err == ""  # the user set the limit
 
 
 # --------------------------------------------------------------------------------------------------------------- demo
 
 
-def test_demo_does_it_all_for_a_file_of_ones_own(
-    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_demo_of_a_file(file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("demo", "--tokenizer", bert_folder, file) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -133,7 +129,7 @@ def test_demo_does_it_all_for_a_file_of_ones_own(
     assert not any(len(line) > 80 for line in out.splitlines() if not line.startswith(("t", "p")))
 
 
-def test_demo_needs_nothing_and_keeps_its_tokenizer(
+def test_demo_without_arguments_caches_its_tokenizer(
     capsys: pytest.CaptureFixture[str], cache: Path, tmp_path: Path
 ) -> None:
     assert run("demo", "-o", tmp_path / "first.png") == 0
@@ -151,7 +147,7 @@ def test_demo_needs_nothing_and_keeps_its_tokenizer(
     assert [*cache.glob("hf_posenc/bpe/*/tokenizer")] == [place]
 
 
-def test_no_token_of_a_long_text_is_lost_in_the_count(
+def test_demo_counts_all_tokens_of_a_long_text(
     tmp_path: Path, bert: Any, bert_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = tmp_path / "long.txt"
@@ -160,7 +156,7 @@ def test_no_token_of_a_long_text_is_lost_in_the_count(
     out, err = capsys.readouterr()
     pieces = -(-2_000 // 510)
     assert numbers_after(out, "text → batch")[1] == 2_000 + 2 * pieces + 3
-    assert "note: 1 of 2 texts were truncated to 512 tokens" in err  # the batch that is shown has one row a text
+    assert "note: 1 of 2 texts were truncated to 512 tokens" in err  # the printed batch has one row per text
     assert "and 488 tokens more" in out
     assert all(len(line) <= 80 for line in out.splitlines() if "█" in line or "[PAD]" in line)
 
@@ -193,7 +189,7 @@ def test_padding_is_grey_where_there_is_colour(
     assert "\x1b[90m" not in capsys.readouterr().out
 
 
-def test_without_matplotlib_it_says_how_to_have_the_picture(
+def test_demo_without_matplotlib_prints_how_to_install_it(
     file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
@@ -207,7 +203,7 @@ def test_without_matplotlib_it_says_how_to_have_the_picture(
 # --------------------------------------------------------------------------------------------------------------- kept
 
 
-def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
+def test_a_tokenizer_is_trained_once_for_the_same_texts(cache: Path) -> None:
     first, second = cached_bpe(TEXTS, 300), cached_bpe(TEXTS, 300)
     assert first.seconds is not None
     assert second.seconds is None
@@ -222,7 +218,7 @@ def test_the_same_texts_are_trained_on_once(cache: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "sha256"])
 @pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old[:9] + b"?" + old[10:], None])
-def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
+def test_a_damaged_cache_entry_is_trained_again(name: str, damage: Any) -> None:
     whole = cached_bpe(TEXTS, 300)
     assert whole.folder is not None
     path = whole.folder / name
@@ -236,7 +232,7 @@ def test_a_damaged_file_is_made_anew(name: str, damage: Any) -> None:
     assert cached_bpe(TEXTS, 300).seconds is None
 
 
-def test_a_broken_write_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_cache_entry(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> str:
         raise OSError("disk full")
 
@@ -247,7 +243,7 @@ def test_a_broken_write_leaves_nothing_half_done(cache: Path, monkeypatch: pytes
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_a_place_that_cannot_be_written_to_is_no_hindrance(
+def test_demo_works_without_a_writable_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import huggingface_hub.utils._cache_assets as assets
@@ -277,7 +273,7 @@ def model_folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_check_prints_what_the_audit_finds(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import AutoModel
 
     from hf_posenc.audit import check
@@ -293,7 +289,7 @@ def test_check_prints_what_the_audit_finds(model_folder: Path, capsys: pytest.Ca
     assert "of p / 13^(2i/D)" in out  # the base that suits 40 positions
 
 
-def test_check_says_what_the_checkpoint_lacks(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_tables_that_the_checkpoint_lacks(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(model_folder / "model.safetensors")
@@ -305,7 +301,7 @@ def test_check_says_what_the_checkpoint_lacks(model_folder: Path, capsys: pytest
     assert "not in the checkpoint, so new random numbers: embeddings.position_embeddings.weight" in out
 
 
-def test_check_leaves_transformers_as_talkative_as_it_was(model_folder: Path) -> None:
+def test_check_restores_the_verbosity_of_transformers(model_folder: Path) -> None:
     from transformers.utils import logging
 
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -314,7 +310,7 @@ def test_check_leaves_transformers_as_talkative_as_it_was(model_folder: Path) ->
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 
 
-def test_check_refuses_what_is_no_model_in_three_lines(
+def test_check_reports_a_wrong_folder_in_three_lines(
     tmp_path: Path, model_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -510,7 +506,7 @@ def refused(capsys: pytest.CaptureFixture[str], *phrases: str) -> None:
         assert phrase in err
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: Path) -> None:
+def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n  \n")
     (tmp_path / "latin.txt").write_bytes("good\nGröße\n".encode("latin-1"))
     assert run("demo", tmp_path / "absent.txt") == 2
@@ -523,13 +519,13 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.Capt
     refused(capsys, "cannot be read")
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "windows.txt").write_bytes("\ufeffride\r\nbike\r\n".encode())
     assert run("demo", tmp_path / "windows.txt", "-t", bert_folder) == 0
     assert numbers_after(capsys.readouterr().out, "text → batch")[1] == 6
 
 
-def test_settings_that_cannot_be_are_refused_in_three_lines(
+def test_wrong_settings_are_reported_in_three_lines(
     file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, byte_bpe: Any
 ) -> None:
     assert run("show", "a", "-t", tmp_path / "nowhere") == 2
@@ -551,7 +547,7 @@ def test_settings_that_cannot_be_are_refused_in_three_lines(
     assert run("sho") == 2
 
 
-def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     def broken(*_: Any) -> Any:
         raise ValueError("a bug")
 
@@ -582,14 +578,14 @@ def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
     assert done.stdout.splitlines() == [f"hf-posenc {version('hf-posenc')}", "[]"]
 
 
-def test_check_runs_as_a_command_of_its_own(model_folder: Path) -> None:
+def test_check_runs_in_a_new_process(model_folder: Path) -> None:
     done = in_new_process("check", model_folder)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode().startswith("BertModel: sinusoidal positions")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_stream_that_knows_few_characters_gets_escapes(encoding: str, bert_folder: Path) -> None:
+def test_characters_that_a_stream_cannot_encode_become_escapes(encoding: str, bert_folder: Path) -> None:
     done = in_new_process("show", "我 bike", "-t", bert_folder, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     assert (done.returncode, done.stderr) == (0, b"")
     out = done.stdout.decode(encoding)
@@ -599,7 +595,7 @@ def test_a_stream_that_knows_few_characters_gets_escapes(encoding: str, bert_fol
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["demo", "我.txt"], ["demo", "texts.txt"]])
-def test_no_command_stops_at_a_character_that_cannot_be_written(
+def test_no_command_fails_at_a_character_that_cannot_be_encoded(
     arguments: list[str], file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = {name: io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict") for name in ("stdout", "stderr")}

@@ -1,4 +1,4 @@
-"""Conventions held against their formulas, each other, and JSON; against other packages in `test_peers`."""
+"""Conventions compared with their formulas, each other, and JSON; with other packages in `test_peers`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hf_posenc.sinusoid import (
 # ------------------------------------------------------------------------------------------------------- definition
 
 
-def test_halves_and_interleaved_hold_the_same_columns_where_the_spacing_is_the_same() -> None:
+def test_halves_and_interleaved_have_the_same_columns_if_their_spacing_is_equal() -> None:
     positions = torch.arange(50)
     vaswani, marian = (sinusoidal_encoding(positions, 12, convention=name) for name in ("vaswani", "marian"))
     assert torch.equal(vaswani[:, 0::2], marian[:, :6])
     assert torch.equal(vaswani[:, 1::2], marian[:, 6:])
 
 
-def test_fixed_bases_turn_once_in_as_many_positions() -> None:
+def test_each_fixed_base_is_the_number_of_positions_per_turn() -> None:
     ours = sinusoidal_encoding(torch.arange(30), 6, convention=fixed_bases(4, 5, 7), dtype=torch.float64)
     theirs = [[f(2 * math.pi * p / b) for b in (4, 5, 7) for f in (math.sin, math.cos)] for p in range(30)]
     torch.testing.assert_close(ours, torch.tensor(theirs, dtype=torch.float64), rtol=0, atol=1e-13)
@@ -58,7 +58,7 @@ def test_fixed_bases_turn_once_in_as_many_positions() -> None:
     ],
     ids=lambda convention: convention.name,
 )
-def test_a_convention_comes_back_from_json_and_from_a_pickle(convention: Convention) -> None:
+def test_a_convention_survives_json_and_pickle(convention: Convention) -> None:
     back = Convention.from_dict(json.loads(json.dumps(convention.to_dict())))
     assert back == convention
     assert hash(back) == hash(convention)
@@ -67,8 +67,8 @@ def test_a_convention_comes_back_from_json_and_from_a_pickle(convention: Convent
     assert resolve_convention(convention) is convention
 
 
-def test_numbers_of_numpy_are_kept_as_pythons_own() -> None:
-    """JSON has no others, and the compiled operator reads a convention back from its text."""
+def test_numpy_numbers_become_python_numbers() -> None:
+    """JSON supports no others, and the compiled operator reads a convention back from its text."""
     bases = fixed_bases(*np.array([4.0, 5.0, 7.0]))
     first = Convention("first", first_position=np.int64(2), padding_position=np.int64(1))
     for convention in (bases, first):
@@ -78,13 +78,13 @@ def test_numbers_of_numpy_are_kept_as_pythons_own() -> None:
         assert torch.equal(torch.compile(module, fullgraph=True, backend="eager")(x), module(x))
 
 
-def test_a_preset_is_written_by_its_name_alone() -> None:
+def test_a_preset_is_saved_by_its_name() -> None:
     for name, convention in CONVENTIONS.items():
         assert convention.to_dict() == {"name": name}
         assert resolve_convention(name) is convention
 
 
-def test_a_convention_of_another_layout_may_not_pass_for_a_preset_in_a_file() -> None:
+def test_a_changed_preset_is_not_saved_as_the_preset() -> None:
     impostor = Convention("vaswani", layout="halves")
     assert impostor.to_dict()["layout"] == "halves"
     assert Convention.from_dict(impostor.to_dict()) == impostor
@@ -109,7 +109,7 @@ def test_wavelengths_run_from_the_shortest_to_the_longest() -> None:
     torch.testing.assert_close(lengths.tolist(), [0.5, 1.0, 2.0, 4.0])  # as with a base, the last one is one step short
 
 
-def test_many_turns_a_position_are_as_exact() -> None:
+def test_several_turns_per_position_are_exact_too() -> None:
     mpmath = pytest.importorskip("mpmath")
     milliseconds = Convention("x", spacing="ends", wavelengths=(0.001, 10))
     positions = torch.tensor([1.0, 0.37, 86_400.25, 2.0**31 - 1], dtype=torch.float64)
@@ -123,7 +123,7 @@ def test_many_turns_a_position_are_as_exact() -> None:
     assert torch.equal(ours, torch.tensor(theirs, dtype=torch.float64).float())
 
 
-def test_a_base_that_is_hardly_off_a_round_number_turns_as_slowly_away_from_it() -> None:
+def test_a_base_next_to_an_integer_drifts_from_it_slowly() -> None:
     position, base = 2.0**21, 4 + 1e-9
     ours = sinusoidal_encoding([position], 2, convention=fixed_bases(base), dtype=torch.float64)[0]
     away = float(-2 * math.pi * position * (Fraction(base) - 4) / (4 * Fraction(base)))  # after 2**19 whole turns
@@ -133,7 +133,7 @@ def test_a_base_that_is_hardly_off_a_round_number_turns_as_slowly_away_from_it()
 @pytest.mark.parametrize("spacing", ["width", "ends"])
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
-def test_with_the_cosine_first_sine_and_cosine_change_places(width: int, layout: Any, spacing: Any) -> None:
+def test_cosine_first_swaps_sines_and_cosines(width: int, layout: Any, spacing: Any) -> None:
     plain = Convention("plain", layout, spacing)
     turned = Convention("turned", layout, spacing, cosine_first=True)
     rates = frequencies(width, convention=plain).tolist()
@@ -148,7 +148,7 @@ def test_with_the_cosine_first_sine_and_cosine_change_places(width: int, layout:
         torch.testing.assert_close(made.tolist(), row, rtol=0, atol=1e-14)
 
 
-def test_a_convention_has_its_base_and_another_may_be_asked_for() -> None:
+def test_a_base_argument_overrides_that_of_the_convention() -> None:
     slow = Convention("slow", base=1e6)
     positions = torch.arange(9)
     assert torch.equal(sinusoidal_encoding(positions, 8, convention=slow), sinusoidal_encoding(positions, 8, base=1e6))
@@ -157,7 +157,7 @@ def test_a_convention_has_its_base_and_another_may_be_asked_for() -> None:
     )
 
 
-def test_a_convention_may_begin_before_position_0() -> None:
+def test_the_first_position_may_be_negative() -> None:
     early = Convention("early", first_position=-3)
     for module in (SinusoidalPositionalEncoding(8, convention=early), _compiled(early)):
         for length in (1, 2, 3, 5, 300):
@@ -205,15 +205,15 @@ def test_the_order_turns_rows_of_one_convention_into_rows_of_the_other(a: Any, b
     assert torch.equal(convert(b, a, width), order.argsort())
 
 
-def test_fixed_bases_are_put_in_another_order_equal_ones_too() -> None:
+def test_fixed_bases_can_be_reordered_even_equal_ones() -> None:
     a, b = fixed_bases(4, 7, 4, 5), Convention("b", layout="halves", bases=(5, 4, 4, 7))
     rows, wanted = (sinusoidal_encoding(torch.arange(30), 8, convention=each) for each in (a, b))
     assert torch.equal(rows[:, convert(a, b, 8)], wanted)
     assert sorted(convert(a, b, 8).tolist()) == list(range(8))
 
 
-def test_speeds_that_differ_beyond_a_float64_have_no_order() -> None:
-    """2π as a number is not 2π: two columns of one float64 speed, and other bits at some positions."""
+def test_frequencies_that_differ_beyond_float64_cannot_be_converted() -> None:
+    """2π as a float is not 2π: two columns with one float64 frequency have other bits at some positions."""
     lengths = Convention("lengths", wavelengths=(2 * math.pi, 2 * math.pi * 10000))
     assert frequencies(1).equal(frequencies(1, convention=lengths))
     rows, others = (
@@ -239,7 +239,7 @@ def test_speeds_that_differ_beyond_a_float64_have_no_order() -> None:
         ("vaswani", fixed_bases(4, 5), 4, r"column 0 is a sine of one turn in 4 positions[\s\S]*fix: new rows"),
     ],
 )
-def test_where_no_order_does_it_the_reason_is_given(a: Any, b: Any, width: int, words: str) -> None:
+def test_conventions_that_cannot_be_converted_raise_with_the_reason(a: Any, b: Any, width: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         convert(a, b, width)
 
@@ -298,12 +298,12 @@ def test_where_no_order_does_it_the_reason_is_given(a: Any, b: Any, width: int, 
         ),
     ],
 )
-def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_raise(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
 
 
-def test_numbers_of_numpy_are_as_good_as_those_of_python() -> None:
+def test_numpy_numbers_are_accepted_like_python_numbers() -> None:
     theirs = (
         Convention("x", wavelengths=np.array([4, 512])),
         Convention("x", base=np.float32(100)),

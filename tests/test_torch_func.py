@@ -1,6 +1,6 @@
 """The encoding under torch.func: functional calls, gradients of single samples, vmap over rows and over positions.
 
-Held against the same call without a transform, and against gradients taken one sample at a time.
+Compared with the same call without a transform, and with gradients of one sample at a time.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 from sinusoid_reference import widths
-from test_immunity import IDS, LENGTH, MASK, build, conventions
+from test_stateless import IDS, LENGTH, MASK, build, conventions
 from torch.func import functional_call, functionalize, grad, jvp, vmap
 
 from hf_posenc.sinusoid import Convention, SinusoidalPositionalEncoding, clear_cache, sinusoidal_encoding
 
 
 @conventions
-def test_a_functional_call_sees_the_weights_it_is_given(convention: Convention) -> None:
+def test_a_functional_call_uses_the_given_weights(convention: Convention) -> None:
     model, other = build(convention), build(convention)
     with torch.no_grad():
         for weight in other.parameters():
@@ -33,7 +33,7 @@ def test_a_functional_call_sees_the_weights_it_is_given(convention: Convention) 
 @conventions
 @pytest.mark.parametrize("scale", [None, "sqrt_d"])
 def test_gradients_of_single_samples(convention: Convention, scale: Any) -> None:
-    """vmap over the rows of a batch, with positions of their own or one row for all, as torch.func's tutorial does."""
+    """vmap over the rows of a batch, with position ids for each row or one row of them for all."""
     module = SinusoidalPositionalEncoding(widths(convention)[0], convention=convention, scale=scale)
     x, ids = torch.randn(4, LENGTH, module.d_model), torch.randint(0, 700, (4, LENGTH))
 
@@ -66,7 +66,7 @@ def test_per_sample_gradients_of_a_whole_model_with_padding(convention: Conventi
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the first use of jvp
-def test_forward_gradients_and_functionalized_calls_see_the_same_rows() -> None:
+def test_forward_gradients_and_functionalized_calls_have_the_same_rows() -> None:
     module, x, ids = SinusoidalPositionalEncoding(12, scale="sqrt_d"), torch.randn(2, LENGTH, 12), IDS + 300
     for places in (None, ids[0], ids):
         clear_cache()

@@ -1,6 +1,6 @@
-"""The encoding under `torch.compile` and `torch.export`: one graph for all lengths, the same bits, no float64 in it.
+"""The encoding under `torch.compile` and `torch.export`: one graph for all lengths, equal bits, no float64.
 
-Compiled programs are held against the module run as it is; graphs are looked at as a compiler receives them.
+Compiled programs are compared with the eager module, and the captured graphs are inspected.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 VASWANI, FAIRSEQ, MUSICGEN = (CONVENTIONS[name] for name in ("vaswani", "fairseq", "musicgen"))
-# The last two are longer than any table that is there, and the very last than any that is kept.
+# The last length is longer than the tables of the others.
 LENGTHS = (5, 9, 2, 300, 5000)
 BEYOND = 2**18 + 3
 
 
 class Graphs:
-    """A compiler that keeps what it is given to compile, and leaves it as it is."""
+    """A compiler backend that records graphs and does not change them."""
 
     def __init__(self) -> None:
         self.seen: list[torch.fx.GraphModule] = []
@@ -66,12 +66,12 @@ def graphs() -> Iterator[Graphs]:
 
 
 def shown(value: Any) -> str:
-    """How pytest shows an argument."""
+    """Return the id of a parameter."""
     return value.name if isinstance(value, Convention) else str(value)
 
 
 def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
-    """Positions of every kind that a module takes."""
+    """Return position ids of every accepted kind."""
     rows = torch.arange(batch * length).view(batch, length) * 7 % (3 * length)
     return {"counted": None, "one row": rows[0], "rows": rows, "fractions": rows / 4, "far": rows + 2**30}
 
@@ -98,7 +98,7 @@ def test_one_graph_for_all_lengths_and_no_float64_in_it(
     for length in LENGTHS:
         x, positions = torch.randn(3, length, width), places(3, length)[kind]
         ours = compiled(x, positions)
-        clear_cache()  # so that neither can have read a table of the other's
+        clear_cache()  # so that the second call computes its own table
         assert torch.equal(ours, module(x, positions))
     assert len(graphs.seen) == 1
     assert torch.float64 not in graphs.dtypes()
@@ -118,7 +118,7 @@ def test_other_dtypes_have_the_same_graph(graphs: Graphs, dtype: torch.dtype) ->
 @pytest.mark.parametrize(
     ("convention", "zero_padding"), [(VASWANI, True), (VASWANI, False), (FAIRSEQ, False), (FIXED, True)], ids=shown
 )
-def test_one_graph_from_ids_and_a_mask_to_vectors(graphs: Graphs, convention: Convention, zero_padding: bool) -> None:
+def test_one_graph_from_ids_to_embeddings(graphs: Graphs, convention: Convention, zero_padding: bool) -> None:
     embedding = nn.Embedding(50, widths(convention)[0])
     embed = PositionalEmbedding(embedding, convention=convention, scale="sqrt_d", zero_padding=zero_padding)
     compiled = graphs.compile(embed)
@@ -140,7 +140,7 @@ def test_one_graph_forward_and_backward(graphs: Graphs) -> None:
     assert len(graphs.seen) == 1
 
 
-def test_a_length_that_no_table_is_kept_for(graphs: Graphs) -> None:
+def test_a_length_beyond_the_largest_cached_table(graphs: Graphs) -> None:
     module = SinusoidalPositionalEncoding(2)
     compiled = graphs.compile(module)
     for length in (7, BEYOND):
@@ -149,8 +149,8 @@ def test_a_length_that_no_table_is_kept_for(graphs: Graphs) -> None:
     assert len(graphs.seen) == 1
 
 
-def test_a_compiler_left_to_itself_makes_two_graphs_and_no_more() -> None:
-    """`dynamic=None`, the default: a first length, and then any. A length of one is torch's own exception."""
+def test_the_default_compiler_makes_two_graphs() -> None:
+    """`dynamic=None`, the default: one graph for the first length, one for all. torch treats length 1 separately."""
     torch._dynamo.reset()
     kept, module = Graphs(), SinusoidalPositionalEncoding(8)
     compiled = kept.compile(module, dynamic=None)
@@ -172,7 +172,7 @@ def test_a_step_of_decoding_has_one_graph_for_all_positions(graphs: Graphs) -> N
     assert len(graphs.seen) == 1
 
 
-def test_a_position_beyond_the_declared_length_is_refused_in_a_graph_too(graphs: Graphs) -> None:
+def test_a_position_beyond_max_length_raises_in_a_graph_too(graphs: Graphs) -> None:
     module = SinusoidalPositionalEncoding(8, max_length=100)
     compiled, x = graphs.compile(module), torch.zeros(2, 5, 8)
     compiled(x, torch.arange(5) + 95)
@@ -181,7 +181,7 @@ def test_a_position_beyond_the_declared_length_is_refused_in_a_graph_too(graphs:
 
 
 @pytest.mark.parametrize("convention", DISTINCT, ids=named)
-def test_the_function_has_one_graph_as_well(graphs: Graphs, convention: Convention) -> None:
+def test_the_function_has_one_graph_too(graphs: Graphs, convention: Convention) -> None:
     width = widths(convention)[-1]
     compiled = graphs.compile(lambda positions: sinusoidal_encoding(positions, width, convention=convention))
     for length in LENGTHS:
@@ -193,7 +193,7 @@ def test_the_function_has_one_graph_as_well(graphs: Graphs, convention: Conventi
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")
 def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # nothing stays, and nothing old is used
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # an empty cache, deleted afterwards
     torch._dynamo.reset()
     embed = PositionalEmbedding(nn.Embedding(50, 16), scale="sqrt_d")
     alone = torch._inductor.config.patch(compile_threads=1)  # no pool of processes for a kernel or two
@@ -220,7 +220,7 @@ BATCH, LENGTH = Dim("batch", min=2), Dim("length", min=2)
     ],
     ids=shown,
 )
-def test_an_exported_program_holds_for_every_length_bit_for_bit(
+def test_an_exported_program_is_bit_equal_for_every_length(
     convention: Convention, kind: str, dtype: torch.dtype
 ) -> None:
     width = widths(convention)[-1]
@@ -236,8 +236,8 @@ def test_an_exported_program_holds_for_every_length_bit_for_bit(
     assert "hf_posenc" not in "".join(str(node.target) for node in program.graph.nodes)
 
 
-def test_exported_programs_run_where_this_package_is_not(tmp_path: Path) -> None:
-    """From ids and a mask to vectors, read back in a process that cannot import hf_posenc."""
+def test_exported_programs_run_without_this_package(tmp_path: Path) -> None:
+    """The programs map ids and a mask to embeddings, in a process that cannot import hf_posenc."""
     ids, mask = torch.randint(0, 50, (3, 7)), torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7, [1] * 5 + [0] * 2])
     more = torch.randint(0, 50, (4, 600)), (torch.arange(600) >= torch.tensor([[0], [5], [300], [599]])).long()
     expected = []

@@ -1,6 +1,6 @@
-"""The alternatives to sinusoids held against their formulas written out, x-transformers, and what all kinds promise.
+"""The alternatives to sinusoids compared with their formulas, with x-transformers, and with the shared interface.
 
-Whatever is said of every kind is asked of the sinusoids too: a comparison is to be one argument.
+Tests of the interface run for every kind, sinusoids included.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from hf_posenc.sinusoid import KINDS, PositionalEncoding
 EVERY = list(KINDS)
 STATELESS = ["sinusoidal", "exponential", "none"]
 TRAINED = ["scaled", "learned", "fourier"]
-REAL = ["sinusoidal", "scaled", "fourier", "exponential", "none"]  # all that take real positions
+REAL = ["sinusoidal", "scaled", "fourier", "exponential", "none"]  # kinds that accept real positions
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
 def made(kind: Any, d_model: int = 8, **settings: Any) -> PositionalEncoding:
-    """The same weights each time."""
+    """Return an encoding with the same weights each time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return positional_encoding(kind, d_model, **settings)
 
 
 def same(kind: str, ours: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Bit for bit; a matrix product of another shape rounds otherwise, so that Fourier features agree to rounding."""
+    """Return True if both are bit-equal; Fourier features may differ by the rounding of a matrix product."""
     if kind != "fourier":
         return torch.equal(ours, expected)
     precision = 8 * torch.finfo(ours.dtype).eps
@@ -75,7 +75,7 @@ def test_float32_is_enough_for_exponential_columns_at_any_width_and_position() -
         assert (ours - torch.exp(-positions[:, None] * rates)).abs().max() < 3e-7
 
 
-def test_the_slowest_exponential_column_is_good_for_about_as_many_positions_as_the_base() -> None:
+def test_the_slowest_exponential_column_covers_about_base_positions() -> None:
     rows = ExponentialPositionalEncoding(512, base=1000)(torch.zeros(1, 2, 512), torch.tensor([0, 1000]))
     assert 0.3 < rows[0, 1, -1] < 0.4
     assert rows[0, 1].diff().min() >= 0  # from the fastest to the slowest
@@ -103,8 +103,8 @@ def test_fourier_features_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.5, 10.0])
-def test_fourier_features_of_positions_gamma_apart_look_as_alike_as_promised(gamma: float) -> None:
-    """Equation 3 of the paper: the product of two features depends on the distance alone, like a Gaussian of it."""
+def test_fourier_features_at_distance_gamma_have_the_documented_product(gamma: float) -> None:
+    """Equation 3 of the paper: the product of two features is a Gaussian of their distance."""
     module = made("fourier", 8, num_features=20_000, gamma=gamma)
     for distance in (0.0, 0.5 * gamma, gamma, 3 * gamma):
         features = module.features(torch.tensor([5.0, 5.0 + distance])).detach()
@@ -122,7 +122,7 @@ def test_a_learned_table_adds_the_row_of_the_position() -> None:
 
 
 @pytest.mark.parametrize("kind", ["learned", "fourier"])
-def test_what_is_drawn_begins_with_the_spread_of_sinusoids_or_the_one_asked_for(kind: str) -> None:
+def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> None:
     sinusoids = math.sqrt(0.5)
     rows = made(kind, 256)(torch.zeros(1, 400, 256)).detach()
     assert float(rows.square().mean().sqrt()) == pytest.approx(sinusoids, rel=0.1)
@@ -145,7 +145,7 @@ def test_scaled_sinusoids_are_alpha_times_sinusoids(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_d", math.sqrt(8)), (0.3, 0.3)])
-def test_none_is_x_times_scale_in_memory_of_its_own(scale: Any, factor: float) -> None:
+def test_none_returns_x_times_scale_in_new_memory(scale: Any, factor: float) -> None:
     x = torch.randn(2, 3, 8)
     module = NoPositionalEncoding(8, scale=scale)
     for ours in (module(x), module(x, torch.tensor([5.5, -1.0, 3.0]))):
@@ -164,10 +164,10 @@ def test_none_is_x_times_scale_in_memory_of_its_own(scale: Any, factor: float) -
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [None, "sqrt_d"])
 @pytest.mark.parametrize("kind", EVERY)
-def test_rows_do_not_depend_on_how_they_were_asked_for(kind: str, scale: Any, dtype: torch.dtype) -> None:
+def test_every_way_to_compute_a_row_gives_the_same_numbers(kind: str, scale: Any, dtype: torch.dtype) -> None:
     module = made(kind, 33, scale=scale).to(dtype)
     with torch.no_grad():
-        for weight in module.parameters():  # as after training: a factor of 1 would not be missed
+        for weight in module.parameters():  # so that a missing factor would show
             weight.mul_(1.25)
     x, ids = torch.randn(3, 19, 33).to(dtype), torch.arange(19)
     expected = module(x).detach()
@@ -190,7 +190,7 @@ def test_rows_do_not_depend_on_how_they_were_asked_for(kind: str, scale: Any, dt
         assert same(kind, module(again, ids.expand(3, -1), again), expected)
 
 
-def test_a_subclass_of_the_sinusoids_with_rows_of_its_own_has_them_in_a_buffer_too() -> None:
+def test_a_subclass_that_overrides_rows_writes_them_into_a_buffer_too() -> None:
     class Doubled(SinusoidalPositionalEncoding):
         def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
             return 2 * super().rows(positions, like, bound=bound)
@@ -200,7 +200,7 @@ def test_a_subclass_of_the_sinusoids_with_rows_of_its_own_has_them_in_a_buffer_t
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_what_is_handed_out_shares_memory_with_nothing_that_stays(kind: str) -> None:
+def test_results_share_no_memory_with_the_module(kind: str) -> None:
     module, x, ids = made(kind), torch.randn(2, 6, 8), torch.arange(6)
     expected, before = module(x).detach(), x.clone()
     for positions in (None, ids, ids[None], ids.expand(2, -1)):
@@ -225,7 +225,7 @@ def test_the_gradient_reaches_x_and_every_weight(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_training_moves_positions_to_what_they_are_to_be(kind: str) -> None:
+def test_training_reaches_a_target(kind: str) -> None:
     torch.manual_seed(0)
     module, x = made(kind), torch.zeros(1, 6, 8)
     wanted = 0.5 * sinusoidal_encoding(torch.arange(6), 8)[None]
@@ -241,8 +241,8 @@ def test_training_moves_positions_to_what_they_are_to_be(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REAL)
-def test_real_valued_positions_are_taken_as_they_are(kind: str) -> None:
-    """Timestamps: fractional, far apart, not in order, a row of its own for each row of the batch."""
+def test_real_positions_are_not_rounded(kind: str) -> None:
+    """Timestamps: fractional, distant, unsorted, different in each row of the batch."""
     module, x = made(kind), torch.zeros(2, 4, 8)
     times = torch.tensor([[0.0, 0.5, 0.25, 1.7e9], [12.75, 0.5, 3.0, 1.7e9 + 0.5]], dtype=torch.float64)
     rows = module(x, times)
@@ -282,7 +282,7 @@ def test_default_positions_count_from_the_conventions_first(kind: str, conventio
 
 
 @pytest.mark.parametrize("kind", ["learned", "fourier", "exponential", "none"])
-def test_the_others_count_from_zero(kind: str) -> None:
+def test_other_kinds_count_from_zero(kind: str) -> None:
     module, x = made(kind), torch.zeros(2, 5, 8)
     assert module.first_position == 0
     assert module.padding_position is None
@@ -290,7 +290,7 @@ def test_the_others_count_from_zero(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_declared_length_counts_positions_where_they_are_given(kind: str) -> None:
+def test_max_length_limits_given_positions(kind: str) -> None:
     """A packed row may be longer than any document in it."""
     module, packed = made(kind, max_length=4), torch.arange(4).repeat(3)
     assert module(torch.zeros(1, 12, 8), packed).shape == (1, 12, 8)
@@ -321,7 +321,7 @@ def test_small_and_odd_widths_work(kind: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("kind", STATELESS)
-def test_what_has_no_state_has_nothing_to_spoil(kind: str) -> None:
+def test_encodings_without_state_survive_casts_and_the_meta_device(kind: str) -> None:
     module, x = made(kind, 32, scale="sqrt_d"), torch.randn(2, 9, 32)
     expected = module(x)
     assert dict(module.state_dict()) == {}
@@ -339,7 +339,7 @@ def test_what_has_no_state_has_nothing_to_spoil(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_what_is_trained_is_in_the_state_dict_and_comes_back(kind: str) -> None:
+def test_learned_weights_are_in_the_state_dict(kind: str) -> None:
     module, x = made(kind), torch.randn(2, 9, 8)
     for weight in module.parameters():
         nn.init.normal_(weight)
@@ -361,7 +361,7 @@ def test_what_is_trained_is_in_the_state_dict_and_comes_back(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_copies_and_pickles_are_equal_and_small_where_nothing_is_learned(kind: str) -> None:
+def test_copies_and_pickles_are_equal_and_small_without_weights(kind: str) -> None:
     module, x = made(kind, 64, scale=0.5), torch.randn(1, 50, 64)
     expected = module(x)
     assert torch.equal(copy.deepcopy(module)(x), expected)
@@ -423,7 +423,7 @@ def test_inference_mode_first_and_training_later(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_fake_mode_runs(kind: str) -> None:
+def test_the_encoding_runs_under_a_fake_mode(kind: str) -> None:
     with FakeTensorMode():
         module = positional_encoding(kind, 8)
         for positions in (None, torch.arange(5), torch.randint(0, 5, (2, 5))):
@@ -464,7 +464,7 @@ def test_an_exported_program_holds_for_other_lengths(kind: str) -> None:
 # -------------------------------------------------------------------------------------------------------- theirs, ours
 
 
-@pytest.mark.filterwarnings("ignore")  # what x-transformers' own imports have to say
+@pytest.mark.filterwarnings("ignore")  # warnings of x-transformers' imports
 def test_scaled_sinusoids_are_those_of_x_transformers() -> None:
     from x_transformers.x_transformers import ScaledSinusoidalEmbedding
 
@@ -500,7 +500,7 @@ def test_a_learned_table_is_that_of_x_transformers_and_of_bert() -> None:
 
 
 def test_scaled_sinusoids_are_those_of_espnet() -> None:
-    """`ScaledPositionalEncoding` written out: x + alpha * pe, alpha one number that starts at 1."""
+    """`ScaledPositionalEncoding` is x + alpha * pe, with a scalar alpha that starts at 1."""
     module, x = ScaledSinusoidalPositionalEncoding(8), torch.randn(1, 5, 8)
     module.load_state_dict({"alpha": torch.tensor(1.7)})
     angle = torch.arange(5)[:, None] * torch.exp(torch.arange(0, 8, 2) * -(math.log(10000.0) / 8))
@@ -552,7 +552,7 @@ X = torch.zeros(2, 5, 8)
         (lambda k: made(k)(X.clone().requires_grad_(), out=X.clone()), ValueError, "leave out away"),
     ],
 )
-def test_every_kind_refuses_the_same_with_the_same_words(
+def test_wrong_arguments_of_every_kind_raise_the_same_message(
     kind: str, call: Callable[[str], Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -605,19 +605,19 @@ def test_every_kind_refuses_the_same_with_the_same_words(
         (lambda: PositionalEncoding(8)(X), NotImplementedError, "PositionalEncoding must implement"),
     ],
 )
-def test_what_a_kind_refuses_and_with_which_words(call: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_of_one_kind_raise(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
 
 
 @pytest.mark.parametrize("max_length", [None, 9])
 @pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "exponential", "none"])
-def test_positions_that_are_no_numbers_are_refused(kind: str, max_length: int | None) -> None:
+def test_positions_that_are_not_finite_raise(kind: str, max_length: int | None) -> None:
     with pytest.raises(ValueError, match=r"position_ids must be finite\n  got: 2 of 5 are NaN or infinite"):
         made(kind, max_length=max_length)(X, torch.tensor([0.0, 1.0, 2.0, math.nan, math.inf]))
 
 
-def test_the_way_out_of_a_declared_length_is_one() -> None:
+def test_the_fix_for_a_short_max_length_works() -> None:
     for kind in EVERY:
         with pytest.raises(ValueError, match="beyond the declared length"):
             made(kind, max_length=5)(X, torch.tensor([0, 1, 2, 3, 8]))

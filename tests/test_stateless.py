@@ -1,6 +1,6 @@
-"""The encoding held against every way that frameworks have of damaging a table: the same bits before and after.
+"""The encoding has the same bits after casts, saving, loading, copies, fake modes and other changes of a framework.
 
-Each for all conventions, and for a model with the module in it wherever a model is what gets saved, cast or copied.
+Each test runs for all conventions, and with a model that contains the module where models are saved or cast.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MASK = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
 
 
 @pytest.fixture(autouse=True)
-def _no_tables_kept() -> Iterator[None]:
+def _empty_cache() -> Iterator[None]:
     clear_cache()
     yield
     clear_cache()
 
 
 class Config(PretrainedConfig):
-    """Of a model as a user would write one."""
+    """Config of a model as a user would write it."""
 
     model_type = "hf-posenc-tests"
 
@@ -86,14 +86,14 @@ def build(convention: Convention) -> Model:
 
 
 def rows_of(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """What it adds to nothing, by every way of asking: default positions, given ones, far ones, fractions."""
+    """Return the rows for default, given, distant and fractional positions."""
     x = torch.zeros(2, LENGTH, module.d_model, dtype=dtype)
     ids = torch.arange(LENGTH) + 3
     return [module(x), module(x, ids), module(x, IDS), module(x, IDS + 2**30), module(x, IDS / 4)]
 
 
 def exact_rows(convention: Convention, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """The same, from the function that keeps no tables."""
+    """Return the same rows, from the function without a cache."""
     first, d_model = convention.first_position, widths(convention)[0]
     counted, placed = torch.arange(LENGTH) + first, torch.arange(LENGTH) + 3
     places = [counted.expand(2, -1), placed.expand(2, -1), IDS, IDS + 2**30, IDS / 4]
@@ -101,7 +101,7 @@ def exact_rows(convention: Convention, dtype: torch.dtype = torch.float32) -> li
 
 
 def assert_exact(module: SinusoidalPositionalEncoding, dtype: torch.dtype = torch.float32) -> None:
-    """Bit for bit, from nothing and then from what is kept."""
+    """Check equal bits with an empty and with a filled cache."""
     with decimal.localcontext(decimal.Context()):
         expected = exact_rows(module.convention, dtype)
     clear_cache()
@@ -142,7 +142,7 @@ def test_in_another_dtype_rows_are_the_exact_ones_rounded_once(convention: Conve
 
 
 @conventions
-def test_autocast_leaves_every_bit_as_it_was(convention: Convention) -> None:
+def test_autocast_changes_no_bit(convention: Convention) -> None:
     module = build(convention).pos
     for dtype in (torch.float32, torch.bfloat16):
         with torch.autocast("cpu", torch.bfloat16):
@@ -151,7 +151,7 @@ def test_autocast_leaves_every_bit_as_it_was(convention: Convention) -> None:
 
 
 @conventions
-def test_a_default_dtype_of_bfloat16_touches_nothing(convention: Convention) -> None:
+def test_a_default_dtype_of_bfloat16_changes_no_bit(convention: Convention) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -169,7 +169,7 @@ def test_a_default_dtype_of_bfloat16_touches_nothing(convention: Convention) -> 
 
 
 @conventions
-def test_a_decimal_context_of_the_caller_changes_no_digit(convention: Convention) -> None:
+def test_the_decimal_context_of_the_caller_has_no_effect(convention: Convention) -> None:
     module = build(convention).pos
     clear_cache()
     with decimal.localcontext(decimal.Context(prec=3, traps=[decimal.Inexact])):
@@ -181,7 +181,7 @@ def test_a_decimal_context_of_the_caller_changes_no_digit(convention: Convention
 # -------------------------------------------------------------------------------------------- meta device, checkpoints
 
 
-def test_a_fake_mode_and_the_meta_device_leave_nothing_behind() -> None:
+def test_a_fake_mode_and_the_meta_device_do_not_change_the_cache() -> None:
     module = SinusoidalPositionalEncoding(24)
     with FakeTensorMode():
         for positions in (None, torch.arange(5), torch.rand(2, 5)):
@@ -234,7 +234,7 @@ def test_saved_and_loaded_by_transformers_three_times_in_a_row(convention: Conve
 
 
 @conventions
-def test_a_table_that_an_old_checkpoint_holds_is_passed_over(convention: Convention, tmp_path: Path) -> None:
+def test_the_table_in_an_old_checkpoint_is_ignored(convention: Convention, tmp_path: Path) -> None:
     model = build(convention)
     expected, width = model(IDS, MASK), model.pos.d_model
     old = {**model.state_dict(), "pos.pe": torch.randn(50, 1, width), "embed.encoding.pe": torch.randn(1, 50, width)}
@@ -256,7 +256,7 @@ def test_a_table_that_an_old_checkpoint_holds_is_passed_over(convention: Convent
 @conventions
 def test_copies_and_pickles_are_small_and_equal(convention: Convention) -> None:
     model = build(convention)
-    assert_exact(model.pos)  # with tables at hand that must not travel
+    assert_exact(model.pos)  # fill the cache, which must not be pickled
     assert_exact(copy.deepcopy(model.pos))
     assert_exact(copy.deepcopy(model).pos)
     model.pos(torch.zeros(1, 5000, model.pos.d_model))
@@ -277,7 +277,7 @@ def test_inference_mode_first_and_training_later(convention: Convention) -> None
     with torch.inference_mode():
         expected = model(IDS, MASK).clone()
         rows_of(model.pos)
-    # What is learned here is a factor of the rows, which are therefore kept for the backward pass.
+    # The rows are multiplied by a learned factor, so autograd saves them for the backward pass.
     scaled(torch.zeros(1, LENGTH, scaled.d_model)).sum().backward()
     assert all(weight.grad is not None for weight in scaled.parameters())
     ours = model.train()(IDS, MASK)

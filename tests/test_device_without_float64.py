@@ -1,6 +1,6 @@
-"""A device without float64 held against the CPU, bit for bit; played on the CPU, for machines that have none.
+"""A device without float64 compared with the CPU, bit for bit; it is simulated on the CPU.
 
-Tensors there say that they are on "mps", hold CPU memory, and are refused where they meet the CPU's or become float64.
+Its tensors have device "mps" and CPU memory, and raise in operations with CPU tensors or float64.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ FAR = "mps"
 
 
 class FarTensor(torch.Tensor):
-    """A tensor that is elsewhere, as far as anyone can tell."""
+    """Tensor on the simulated device."""
 
     inner: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> FarTensor:
         if inner.dtype == torch.float64:
-            raise TypeError("no float64 there")  # as MPS says it, at more length
-        # What C++ believes it to be: a device for which no guard has to be linked in.
+            raise TypeError("no float64 there")  # MPS raises a longer message
+        # The device for C++ needs no device guard.
         return torch.Tensor._make_wrapper_subclass(
             cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, device="meta"
         )
@@ -54,7 +54,7 @@ class FarTensor(torch.Tensor):
 
 
 class far_device(TorchFunctionMode):
-    """Understands the device's name where tensors are made or moved."""
+    """Mode in which tensors can be created on, and moved to, the simulated device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -76,7 +76,7 @@ class far_device(TorchFunctionMode):
 @pytest.mark.parametrize("convention", ALL, ids=named)
 @pytest.mark.parametrize("dtype", list(FORMATS))
 def test_a_device_without_float64_gets_the_bits_of_the_cpu(convention: Convention, dtype: torch.dtype) -> None:
-    """The path there: computed on the CPU and moved. Its bound is therefore the one above, not a looser one."""
+    """Rows are computed on the CPU and moved, so the bound is the same as on the CPU."""
     width = widths(convention)[0]
     module, x = SinusoidalPositionalEncoding(width, convention=convention), torch.randn(2, 5, width).to(dtype)
     near = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 4]])
@@ -99,7 +99,7 @@ def _moved(positions: torch.Tensor | None) -> torch.Tensor | None:
     return None if positions is None else (positions.float() if positions.is_floating_point() else positions).to(FAR)
 
 
-def test_float64_is_refused_there() -> None:
+def test_float64_raises_on_the_simulated_device() -> None:
     with far_device():
         x = torch.zeros(3).to(FAR)
         for attempt in (x.double, lambda: x.to(torch.float64), lambda: torch.zeros(3, dtype=torch.float64).to(FAR)):
