@@ -58,7 +58,7 @@ def as_a_job(texts: list[str], collate: DataCollatorWithPositionalEncoding, fold
             f"encode, {engine}: {done.totals['documents']} documents, {done.totals['tokens']:,} tokens, "
             f"{len(done.shards)} shards in {time.perf_counter() - began:.0f} s"
         )
-        shards = sorted((folder / engine).glob("*.parquet"))
+        shards = sorted((folder / engine / "data").glob("*.parquet"))
         sums[engine] = [hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards]
     print("the same bytes from both:", sums["ray"] == sums["local"])
     print("sound:", verify(folder / "ray").finished and not verify(folder / "ray").bad)

@@ -232,7 +232,7 @@ def test_where_nobody_looks_only_what_stays_is_said(
         assert facts["tokens"].startswith("60,000, ")
         assert facts["tokens"].endswith(" a second")
         assert facts["shards"] == "2 in out, 4.0 MB, 1 of them by runs before"
-        assert facts["read back"] == 'datasets.load_dataset("parquet", data_files="out/shard-*.parquet", split="train")'
+        assert facts["read back"] == 'datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")'
 
 
 def test_a_warning_on_the_way_is_a_note(stand_in: Callable[..., StandIn], capsys: pytest.CaptureFixture[str]) -> None:
@@ -503,20 +503,21 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
     assert "is not finished" in capsys.readouterr().out
     assert run(*command, "out") == 0
     assert "1 of them by runs before" in capsys.readouterr().out
-    files = [sorted(path.name for path in (here / name).iterdir()) for name in ("whole", "out")]
-    assert files[0] == files[1]
-    for name in files[0]:
-        assert (here / "whole" / name).read_bytes() == (here / "out" / name).read_bytes(), name
+    whole, out = (
+        {path.relative_to(here / name): path.read_bytes() for path in (here / name).rglob("[!.]*") if path.is_file()}
+        for name in ("whole", "out")
+    )
+    assert whole == out
 
-    bad = here / "out" / "shard-000001.parquet"
+    bad = here / "out" / "data" / "shard-000001.parquet"
     damaged = bytearray(bad.read_bytes())
     damaged[100] ^= 1
     bad.write_bytes(damaged)
     assert run("verify", "out") == 1
-    assert "shard-000001.parquet: checksum differs" in capsys.readouterr().out
+    assert "data/shard-000001.parquet: has another checksum" in capsys.readouterr().out
     assert run(*command, "out") == 0
     assert run("verify", "out") == 0
-    assert bad.read_bytes() == (here / "whole" / bad.name).read_bytes()
+    assert bad.read_bytes() == (here / "whole" / "data" / bad.name).read_bytes()
 
 
 def test_refusals_of_the_real_job_are_said_in_options(

@@ -69,7 +69,7 @@ def started(inputs: Path, output: Path, *, limit: int | None = None, **settings:
 
 
 def times(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in folder.glob("shard-*")}
+    return {f"data/{path.name}": path.stat().st_mtime_ns for path in folder.glob("data/shard-*")}
 
 
 def noted(folder: Path) -> dict[str, str]:
@@ -94,7 +94,7 @@ def undisturbed(corpus: Path) -> dict[str, str]:
     output = corpus.parent / "undisturbed" / "out"
     job(corpus, output)
     found = digests(output)
-    assert sum(name.startswith("shard") for name in found) >= 8
+    assert sum(name.startswith("data/") for name in found) >= 8
     return found
 
 
@@ -211,8 +211,8 @@ def test_a_shard_that_may_not_grow_is_refused_and_those_before_it_stay(tmp_path:
     corpus.write_text("I ride bike\n" * 3000 + lines(200))
     alone = tmp_path / "alone" / "out"
     job(corpus, alone)
-    whole = {path.name: path.stat().st_size for path in alone.iterdir()}
-    sizes = [size for name, size in sorted(whole.items()) if name.startswith("shard")]
+    whole = {path.relative_to(alone).as_posix(): path.stat().st_size for path in alone.rglob("[!.]*")}
+    sizes = [size for name, size in sorted(whole.items()) if name.startswith("data/")]
     limit = (max(sizes[:3]) + min(sizes[-3:-1])) // 2
     assert max(sizes[:3]) < limit < min(sizes[-3:-1])
     output = tmp_path / "out"
@@ -220,9 +220,9 @@ def test_a_shard_that_may_not_grow_is_refused_and_those_before_it_stay(tmp_path:
     assert run.wait() == 1
     said = run.said()
     assert re.search(
-        r"OSError: \S+/out/shard-00000\d\.parquet cannot be written: a file may not grow further here", said
+        r"OSError: \S+/out/data/shard-00000\d\.parquet cannot be written: the file may not become larger", said
     )
-    assert "\n  fix: make room and run the same again" in said  # the rest may not grow either
+    assert "\n  fix: make room and run the same command again" in said  # the rest may not grow either
     so_far = verify(output)
     assert (so_far.bad, so_far.finished) == ((), False)
     assert so_far.shards >= 3
@@ -237,7 +237,7 @@ def test_a_manifest_that_may_not_grow_is_refused_and_the_shards_are_made_again(t
     corpus.write_text(lines(24))
     run = started(corpus, output, limit=4000, shard_bytes=100)
     assert run.wait() == 1
-    assert re.search(r"OSError: \S+/out/manifest\.json cannot be written: a file may not grow further here", run.said())
+    assert re.search(r"OSError: \S+/out/manifest\.json cannot be written: the file may not become larger", run.said())
     so_far = verify(output)
     assert (so_far.bad, so_far.finished) == ((), False)
     before = digests(output)
@@ -278,7 +278,7 @@ def test_a_full_disk_is_refused_and_the_same_job_goes_on_once_there_is_room(
     assert in_three_lines(str(full.value))
     so_far = verify(output)
     assert (so_far.bad, so_far.finished) == ((), False)
-    whole = {name: digest for name, digest in digests(output).items() if name.startswith("shard")}
+    whole = {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
     assert whole
     assert whole.items() <= undisturbed.items()
     # The manifest may have found no room for the last of them, which are made again.
@@ -361,7 +361,7 @@ def test_a_truncated_parquet_file_is_refused_by_name_and_the_whole_one_taken(tmp
     with pytest.raises(ValueError, match=r"corpus\.parquet") as refused:
         job(corpus, output)
     assert in_three_lines(str(refused.value))
-    assert not list(tmp_path.glob("out/shard-*"))
+    assert not list(tmp_path.glob("out/data/shard-*"))
     corpus.write_bytes(whole)
     assert job(corpus, output).totals["documents"] == 300
     assert not verify(output).bad
@@ -388,26 +388,30 @@ def is_deleted(path: Path) -> None:
     path.unlink()
 
 
-def test_an_input_that_changes_during_the_run_is_refused_and_nothing_wrong_is_noted(
-    corpus: Path, undisturbed: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("change", [grows, is_edited_in_place, is_replaced, is_deleted])
+def test_an_input_that_changes_during_the_run_is_refused(
+    corpus: Path, undisturbed: dict[str, str], tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     mine, output = tmp_path / "corpus.txt", tmp_path / "out"
     shutil.copy2(corpus, mine)
-    for changes in (grows, is_edited_in_place, is_replaced, is_deleted):
-        says = (
-            r"corpus\.txt (cannot be opened|is gone)" if changes is is_deleted else r"corpus\.txt changed while it was"
-        )
-        with pytest.raises((ValueError, OSError), match=says) as refused:
-            job(mine, output, progress=At(1, partial(changes, mine)))
-        assert in_three_lines(str(refused.value))
-        assert noted(output)
-        assert noted(output).items() <= undisturbed.items(), changes.__name__
-        with pytest.raises((ValueError, OSError), match=r"corpus\.txt"):
-            job(mine, output)
-        shutil.copy2(corpus, mine)
+    message = r"corpus\.txt (cannot be opened|is gone)" if change is is_deleted else r"corpus\.txt changed while it was"
+    with pytest.raises((ValueError, OSError), match=message) as refused:
+        job(mine, output, progress=At(1, partial(change, mine)))
+    assert in_three_lines(str(refused.value))
+    assert noted(output)
+    assert noted(output).items() <= undisturbed.items()
+    if change in (grows, is_edited_in_place):  # behind the last finished shard: the job goes on with what is there now
+        job(mine, output)
+        whole = tmp_path / "whole" / "out"
+        job(mine, whole)
+        assert differences(digests(whole), digests(output)) == []
+        return
+    with pytest.raises((ValueError, OSError), match=r"corpus\.txt"):
+        job(mine, output)
+    shutil.copy2(corpus, mine)
     job(mine, output)
+    # The name of the input is in the manifest and in the card.
     found = digests(output)
-    # Of the input's name and time, the manifest has those at the beginning.
     assert {name for name in undisturbed if undisturbed[name] != found.get(name)} <= {"manifest.json", "README.md"}
     assert undisturbed.keys() == found.keys()
 
@@ -421,7 +425,7 @@ def test_a_shard_with_one_bit_flipped_is_named_and_made_again_alone(
     output = tmp_path / "out"
     job(corpus, output)
     before = times(output)
-    bad = output / "shard-000003.parquet"
+    bad = output / "data/shard-000003.parquet"
     content = bytearray(bad.read_bytes())
     content[len(content) // 2] ^= 4
     bad.write_bytes(content)
@@ -431,8 +435,8 @@ def test_a_shard_with_one_bit_flipped_is_named_and_made_again_alone(
     said = capfd.readouterr().out
     assert "1 file is not as it was written" in said
     assert "shard-000003.parquet: " in said
-    assert [one.file for one in verify(output).bad] == [bad.name]
+    assert [one.file for one in verify(output).bad] == ["data/shard-000003.parquet"]
     job(corpus, output)
     after = times(output)
-    assert {name for name in before if before[name] != after[name]} == {bad.name}
+    assert {name for name in before if before[name] != after[name]} == {"data/shard-000003.parquet"}
     assert differences(undisturbed, digests(output)) == []

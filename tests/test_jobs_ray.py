@@ -58,7 +58,7 @@ def corpus(tmp_path: Path, sentences: list[str]) -> Path:
 def encoded(corpus: Path, output: Path, tokenizer: Any, **settings: Any) -> dict[str, bytes]:
     """Return the content of every file of the output."""
     encode(corpus, tokenizer, output, **{"workers": 2, "shard_bytes": 5_000, "max_length": 64, **settings})
-    return {path.name: path.read_bytes() for path in output.iterdir()}
+    return {path.name: path.read_bytes() for path in output.rglob("[!.]*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_a_ray_that_encode_started_is_gone_after_an_error_and_the_process_is_as_
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("error: ") == 2  # Ray can be started again in the same process
-    assert all(line.startswith(("shard-", "error: ")) for line in done.stdout.splitlines())
+    assert all(line.startswith(("data/shard-", "error: ")) for line in done.stdout.splitlines())
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the process table in /proc")
@@ -239,7 +239,7 @@ def test_nothing_that_writes_outlives_a_driver_that_is_killed(corpus: Path, tmp_
     command = [sys.executable, "-c", OWN, corpus, bert_folder, tmp_path / "out"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as driver:
         assert driver.stdout is not None
-        assert driver.stdout.readline().startswith("shard-")
+        assert driver.stdout.readline().startswith("data/shard-")
         # Its two agents write no shards, and end after a minute.
         started = {process for process, command in below(driver.pid).items() if not command.endswith("Agent")}
         assert len(started) >= 3

@@ -80,11 +80,13 @@ def encode(corpus: Any, tokenizer: Any, output: Path, **settings: Any) -> jobs.M
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """Return the files of an output folder, apart from hidden ones."""
+    files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def loaded(folder: Path) -> datasets.Dataset:
-    files = sorted(map(str, folder.glob("shard-*.parquet")))
+    files = sorted(map(str, folder.glob("data/*.parquet")))
     return datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(folder.parent / "cache"))
 
 
@@ -103,10 +105,10 @@ def test_a_corpus_becomes_shards_that_datasets_reads(
     assert manifest.totals["documents"] == manifest.totals["rows"] == 200
     assert manifest.totals["tokens"] == sum(rows["length"]) == heard.tokens
     assert len(manifest.shards) == manifest.totals["shards"] == len(heard.shards) > 4
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+    assert list(content(tmp_path / "out")) == [
         "README.md",
-        "manifest.json",
         *sorted(heard.shards),
+        "manifest.json",
     ]
     assert jobs.verify(tmp_path / "out").bad == ()
     assert heard.started == {"bytes_total": corpus.stat().st_size, "bytes_done": 0, "shards_done": 0}
@@ -195,13 +197,13 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(
 
 def test_a_finished_folder_is_left_as_it_is(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:
     encode(corpus, wordpiece, tmp_path / "out")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("[!.]*")}
     heard = Heard()
     manifest = encode(corpus, wordpiece, tmp_path / "out", progress=heard)
     assert manifest.finished
     assert heard.shards == []
     assert heard.read_again == manifest.totals["bytes"]
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("[!.]*")} == before
 
 
 def test_a_card_that_is_gone_is_written_again_and_a_strange_shard_is_refused(
@@ -213,10 +215,10 @@ def test_a_card_that_is_gone_is_written_again_and_a_strange_shard_is_refused(
     (out / "README.md").unlink()
     encode(corpus, wordpiece, out)
     assert content(out) == whole
-    shutil.copy(out / "shard-000000.parquet", out / "shard-000099.parquet")
+    shutil.copy(out / "data/shard-000000.parquet", out / "data/shard-000099.parquet")
     with pytest.raises(ValueError, match=r"not of this job(.|\n)*shard-000099.parquet(.|\n)*move them"):
         encode(corpus, wordpiece, out)
-    assert (out / "shard-000099.parquet").exists()
+    assert (out / "data/shard-000099.parquet").exists()
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
@@ -226,20 +228,20 @@ def test_only_a_damaged_shard_is_made_again(
     out = tmp_path / "out"
     encode(corpus, wordpiece, out)
     whole = content(out)
-    shard = out / "shard-000002.parquet"
+    shard = out / "data/shard-000002.parquet"
     data = bytearray(shard.read_bytes())
     if harm == "flip":
         data[len(data) // 2] ^= 1
     shard.unlink() if harm == "remove" else shard.write_bytes(data[:-9] if harm == "cut" else data)
-    before = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    before = {f"data/{path.name}": path.stat().st_mtime_ns for path in out.glob("data/*")}
     (bad,) = jobs.verify(out).bad
-    assert bad.file == "shard-000002.parquet"
+    assert bad.file == "data/shard-000002.parquet"
     heard = Heard()
     encode(corpus, wordpiece, out, progress=heard)
-    assert heard.shards == ["shard-000002.parquet"]
+    assert heard.shards == ["data/shard-000002.parquet"]
     assert content(out) == whole
-    after = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
-    assert {name for name in whole if name.startswith("shard") and before.get(name) != after[name]} == {bad.file}
+    after = {f"data/{path.name}": path.stat().st_mtime_ns for path in out.glob("data/*")}
+    assert {name for name in whole if name.startswith("data/") and before.get(name) != after[name]} == {bad.file}
 
 
 def test_a_repaired_shard_keeps_the_rejected_rows_of_the_others(
@@ -251,7 +253,7 @@ def test_a_repaired_shard_keeps_the_rejected_rows_of_the_others(
     encode(path, byte_bpe, out, on_bad_row="skip")
     whole = content(out)
     assert len(whole["rejected.jsonl"].splitlines()) == 199
-    (out / "shard-000001.parquet").unlink()
+    (out / "data/shard-000001.parquet").unlink()
     encode(path, byte_bpe, out, on_bad_row="skip")
     assert content(out) == whole
 
@@ -301,11 +303,10 @@ def test_what_is_done_with_bad_rows_may_be_decided_when_the_first_is_met(
     assert heard.started["shards_done"] == finished
     encode(path, byte_bpe, tmp_path / "whole" / "out", on_bad_row="skip")
     assert content(out) == content(tmp_path / "whole" / "out")
-    encode(path, byte_bpe, out, on_bad_row="keep-empty")  # and decided again: only the one shard is made anew
-    encode(path, byte_bpe, tmp_path / "kept" / "out", on_bad_row="keep-empty")
-    assert content(out) == content(tmp_path / "kept" / "out")
-    with pytest.raises(ValueError, match="line 151: has no tokens"):
-        encode(path, byte_bpe, out)
+    for other in ("keep-empty", "error"):
+        with pytest.raises(ValueError, match=f"on_bad_row: 'skip' before, '{other}' now"):
+            encode(path, byte_bpe, out, on_bad_row=other)
+    assert content(out) == content(tmp_path / "whole" / "out")
 
 
 def test_a_run_that_finished_nothing_settles_nothing(

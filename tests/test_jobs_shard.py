@@ -21,9 +21,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from hf_posenc.jobs.job import Job
+from hf_posenc.jobs.shard_writer import ShardWriter
 from hf_posenc.jobs.shards import documents, layout
-from hf_posenc.jobs.shards import shard as shard_module
-from hf_posenc.jobs.shards.shard import ShardWriter
 from hf_posenc.jobs.task import Cursor, Part, Task
 from hf_posenc.tokenization.loading import private_copy
 from hf_posenc.tokenization.serialized import SerializedTokenizer
@@ -38,6 +37,7 @@ def job_of(tokenizer: PreTrainedTokenizerBase, folder: Path, **settings: Any) ->
         "carried": pa.schema([]),
         "max_length": 64,
     }
+    (folder / "data").mkdir(exist_ok=True)
     return Job(folder=folder, tokenizer=SerializedTokenizer.of(private_copy(tokenizer)), **{**defaults, **settings})
 
 
@@ -87,7 +87,7 @@ def test_the_figures_are_those_of_the_file(wordpiece: PreTrainedTokenizerBase, t
     record, table = written(job_of(wordpiece, tmp_path), task_of(TEXTS * 20))
     lengths = table.column("length").to_numpy()
     batches = [lengths[start : start + 32] for start in range(0, len(lengths), 32)]
-    path = tmp_path / "shard-000000.parquet"
+    path = tmp_path / "data/shard-000000.parquet"
     assert record["bytes"] == path.stat().st_size
     assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert record["longest"] == lengths.max()
@@ -172,21 +172,12 @@ def test_a_packed_row_holds_whole_documents_with_positions_of_their_own(
 def test_wide_rows_are_packed_from_as_many_documents_as_fill_hundreds_of_them(
     wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: dict[int, list[int]] = {}
-    tables, capacity = layout.tables, 12
-
-    def seen(job: Job, block: documents.Block, *args: Any, **settings: Any) -> Any:
-        rows.setdefault(job.pack or 0, []).append(-(-len(block.ids.values) // capacity))
-        return tables(job, block, *args, **settings)
-
-    monkeypatch.setattr(shard_module, "tables", seen)
-    monkeypatch.setattr(shard_module, "_WINDOW_TOKENS", 100)
     monkeypatch.setattr(documents, "_BATCH_BYTES", 400)
-    for pack in (None, capacity):
-        written(job_of(wordpiece, tmp_path, max_length=capacity, pack=pack), task_of(TEXTS * 600))
-    assert max(rows[0]) < 100  # nothing to be gained by more
-    assert len(rows[capacity]) > 1
-    assert min(rows[capacity][:-1]) >= 512
+    job = job_of(wordpiece, tmp_path, max_length=12, pack=12)
+    texts = np.random.default_rng(0).choice(TEXTS, 3000).tolist()
+    records = [ShardWriter(job, window_tokens).write(task_of(texts)) for window_tokens in (100, 10**9)]
+    assert records[0]["tokens"] == records[1]["tokens"]
+    assert records[0]["rows"] <= 1.01 * records[1]["rows"]  # windows of 100 tokens would need 1.3 times the rows
 
 
 def test_rows_of_two_shards_are_not_in_the_same_order(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
@@ -209,7 +200,7 @@ def test_an_empty_text_is_refused_with_its_file_and_line(any_fast: PreTrainedTok
         ValueError, match=r"corpus\.txt, line 3: has no tokens\n  got: no text\n  fix: .*skip.*rejected"
     ):
         ShardWriter(job_of(any_fast, tmp_path)).write(task_of([*TEXTS[:2], "", *TEXTS]))
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
 
 
 def test_a_skipped_row_is_listed_and_the_others_stay(any_fast: PreTrainedTokenizerBase, tmp_path: Path) -> None:

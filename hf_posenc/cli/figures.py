@@ -91,7 +91,7 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         tokens - 9
         shards - 1 in out, 2.0 MB
         rejected - 1 document, listed in out/rejected.jsonl
-        read back - datasets.load_dataset("parquet", data_files="out/shard-*.parquet", split="train")
+        read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
     """
     records = list(shards)
     names = ("documents", "rows", "tokens", "bytes", "cut", "rejected")
@@ -110,6 +110,6 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
     if total["rejected"]:
         said["rejected"] = f"{counted(total['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
     # JSON's way to write a string is Python's as well, and keeps one quote for the whole line.
-    pattern = json.dumps(str(output / "shard-*.parquet"), ensure_ascii=False)
+    pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)
     said["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
     return said

@@ -7,20 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .output.checking import Verification, verify
-    from .output.manifest import Manifest
+    from .manifest import Manifest
     from .progress import Progress
     from .run import encode
+    from .verification import Verification, verify
 
 __all__ = ["Manifest", "Progress", "Verification", "encode", "verify"]
 
 # Loaded on first use: a worker, which begins in this room, needs none of them.
 _HOMES = {
-    "Manifest": "output.manifest",
+    "Manifest": "manifest",
     "Progress": "progress",
-    "Verification": "output.checking",
+    "Verification": "verification",
     "encode": "run",
-    "verify": "output.checking",
+    "verify": "verification",
 }
 
 

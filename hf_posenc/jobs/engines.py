@@ -326,11 +326,11 @@ def run_on_ray(
 
 
 def _write_on_ray(pickled: bytes, task: Task, folder: Path, libraries: Mapping[str, str]) -> dict[str, Any]:
-    from .output.libraries import installed
+    from .manifest import library_versions
 
     if not folder.is_dir():
         raise ValueError(_not_shared(folder, f"there is no such folder on {platform.node()}"))
-    here = installed(libraries)
+    here = library_versions(libraries)
     wrong = [f"{name} {here[name]} instead of {libraries[name]}" for name in libraries if here[name] != libraries[name]]
     if wrong:
         raise RuntimeError(
@@ -361,7 +361,7 @@ def _check_visible(folder: Path, record: Mapping[str, Any], seconds: float) -> N
         if time.monotonic() > end:
             raise ValueError(_not_shared(folder, f"{path.name} was written by another machine, and is not here"))
         time.sleep(0.2)
-        os.listdir(folder)  # noqa: PTH208  (refreshes the cache of a network file system)
+        os.listdir(path.parent)  # noqa: PTH208  (refreshes the cache of a network file system)
 
 
 def _not_shared(folder: Path, got: str) -> str:

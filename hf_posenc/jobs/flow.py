@@ -8,26 +8,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._explain import explain
 from .asked import Asked
+from .card import write_card
 from .engines import run_in_processes, run_on_ray
+from .folder import CARD, other_files
 from .job import Job
-from .output.card import write_card
-from .output.folder import CARD, MANIFEST, shards_in
-from .output.libraries import deciding, installed
-from .output.manifest import Manifest
-from .output.rejects import join_rejected
+from .manifest import Manifest, job_libraries, job_settings, library_versions
 from .progress import Progress
+from .rejected import join_rejected
+from .shard_writer import ShardWriter
 from .shards.layout import schema_of
-from .shards.shard import ShardWriter
 from .sizes import default_shard_bytes
 from .sources import Sources
 from .task import Task
-
-_SUMS = ("rows", "documents", "tokens", "rejected", "cut", "padded", "bytes")
 
 
 class Flow:
@@ -73,23 +72,29 @@ class Flow:
         schema = schema_of(self._job)
         carried = [] if asked.pack is not None else sources.schema.names
         _check_names(schema.names[: len(schema.names) - len(carried)], carried)
-        self._shard_bytes = shard_bytes or _earlier_shard_bytes(folder) or default_shard_bytes(sources.size)
+        earlier = Manifest.find(folder)
+        if shard_bytes is None and earlier is not None and earlier.started:
+            # An input that changed is refused for that, and not for another size of shards that follows from it.
+            shard_bytes = earlier.config.get("shard_bytes")
+        self._shard_bytes = shard_bytes = shard_bytes or default_shard_bytes(sources.size)
+        config = {
+            **asked.settings(),
+            "split": split,
+            "columns": {field.name: str(field.type) for field in schema},
+            "shard_bytes": shard_bytes,
+        }
+        identity = {"class": type(asked.tokenizer).__name__, "digest": tokenizer.digest}
+        libraries = library_versions(job_libraries(self._job))
+        self._job = replace(self._job, settings=job_settings(config, identity, libraries))
         self._manifest = Manifest.open(
             folder,
-            config={
-                **asked.settings(),
-                "split": split,
-                "columns": {field.name: str(field.type) for field in schema},
-                "shard_bytes": self._shard_bytes,
-            },
-            tokenizer={
-                "class": type(asked.tokenizer).__name__,
-                "digest": tokenizer.digest,
-                "name": str(asked.tokenizer.name_or_path),
-            },
-            inputs=sources.fingerprint,
-            same_inputs=sources.same_as,
-            libraries=installed(deciding(self._job)),
+            earlier,
+            config=config,
+            tokenizer={**identity, "name": str(asked.tokenizer.name_or_path)},
+            inputs=sources.fingerprint(),
+            stamps=sources.stamps(),
+            same_inputs=partial(sources.differences, shard_bytes=shard_bytes),
+            libraries=libraries,
         )
 
     def run(self, engine: str, workers: int | None, address: str | None) -> Manifest:
@@ -105,18 +110,18 @@ class Flow:
             ValueError, OSError, RuntimeError: see `encode`. What is finished stays, and the next run goes on.
         """
         manifest = self._manifest
-        done = manifest.sound(self._progress.checked)
+        done = manifest.finished_shards(self._progress.checked)
         for message in self._asked.told:
             self._progress.say(message)
         if not manifest.finished:
             self._make(done, engine, workers, address)
             self._sources.check_unchanged()
             join_rejected(manifest.folder, manifest.shards)
-        _check_surplus(manifest)
-        if not manifest.finished or not (manifest.folder / CARD).exists():
+        _check_other_files(manifest)
+        if not manifest.finished or manifest.problem or not (manifest.folder / CARD).exists():
             if not write_card(manifest.folder, manifest):
                 self._progress.say("README.md was written or changed by somebody, and is left as it is")
-            manifest.finish(self._totals())
+            manifest.finish()
             if cut := manifest.totals["cut"]:
                 total = manifest.totals["documents"]
                 self._progress.lost(f"{cut:,} of {total:,} documents were cut to {self._job.max_length} tokens")
@@ -153,19 +158,6 @@ class Flow:
             address=address,
         )
 
-    def _totals(self) -> dict[str, int]:
-        records = self._manifest.shards.values()
-        sums = {name: sum(record[name] for record in records) for name in _SUMS}
-        return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
-
-
-def _earlier_shard_bytes(folder: Path) -> int | None:
-    """What it was when there first was a shard: an input that has changed since is to be refused for that, and not for
-    what follows from it."""
-    if not (folder / MANIFEST).exists() or not shards_in(folder):
-        return None
-    return Manifest.read(folder).config.get("shard_bytes")
-
 
 def _cores() -> int:
     """How many this process may use."""
@@ -185,14 +177,14 @@ def _check_names(made: list[str], carried: list[str]) -> None:
             )
 
 
-def _check_surplus(manifest: Manifest) -> None:
-    """Whoever reads the folder reads all its shards."""
-    surplus = [path.name for number, path in shards_in(manifest.folder).items() if number not in manifest.shards]
-    if surplus:
+def _check_other_files(manifest: Manifest) -> None:
+    """Raise if `data/` holds files that are not of this job: other libraries would read them as well."""
+    others = other_files(manifest.folder, set(manifest.shards))
+    if others:
         raise ValueError(
             explain(
-                f"{manifest.folder} holds shards that are not of this job, and would be read with it",
-                got=", ".join(surplus[:3]) + f", and {len(surplus) - 3} more" * (len(surplus) > 3),
-                fix="move them to another folder, and run the same again",
+                f"{manifest.folder} holds files that are not of this job, and would be read with its shards",
+                got=", ".join(others[:3]) + f", and {len(others) - 3} more" * (len(others) > 3),
+                fix="move them to another folder, and run the same command again",
             )
         )

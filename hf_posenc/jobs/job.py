@@ -5,9 +5,9 @@ Plain values that travel to any process; how many processes there are, and which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,7 @@ class Job:
         first_position (`int`): the position of a document's first token.
         labels (`"causal_lm"`, *optional*): store labels besides.
         on_bad_row (`str`): what a bad row gets: `"error"`, `"skip"`, `"keep-empty"`.
+        settings (`dict` of JSON values): the settings that are stored in the footer of each shard.
     """
 
     folder: Path
@@ -50,3 +51,4 @@ class Job:
     first_position: int = 0
     labels: Literal["causal_lm"] | None = None
     on_bad_row: OnBadRow = "error"
+    settings: dict[str, Any] = field(default_factory=dict)

@@ -16,8 +16,8 @@ class Progress:
         >>> class Loud(Progress):
         ...     def shard(self, record):
         ...         print(record["file"], record["tokens"])
-        >>> Loud().shard({"file": "shard-000000.parquet", "tokens": 812})
-        shard-000000.parquet 812
+        >>> Loud().shard({"file": "data/shard-000000.parquet", "tokens": 812})
+        data/shard-000000.parquet 812
     """
 
     def say(self, message: str) -> None:

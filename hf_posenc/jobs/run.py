@@ -12,9 +12,9 @@ from typing import Any, Literal
 from .._explain import as_integer, explain, one_of
 from .asked import asked_for
 from .flow import Flow
+from .folder import Folder
 from .job import OnBadRow, TooLong
-from .output.folder import Folder
-from .output.manifest import Manifest
+from .manifest import Manifest
 from .progress import Progress
 from .sources import open_sources
 

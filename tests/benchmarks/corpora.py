@@ -136,7 +136,7 @@ def of_shards(folder: Path, rows: list[int]) -> list[list[Any]]:
     """The digest of the first rows of a corpus, of the next ones, and so on."""
     digests = [Digest() for _ in rows]
     part = 0
-    for path in sorted(folder.glob("shard-*.parquet")):
+    for path in sorted(folder.glob("data/*.parquet")):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["input_ids"]):
                 ids = batch.column(0)

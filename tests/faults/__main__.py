@@ -191,8 +191,9 @@ def _row(*cells: object) -> None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of every file, hidden ones too."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    """Return the SHA-256 of every file in a folder and below, apart from hidden ones."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:

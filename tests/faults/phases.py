@@ -5,6 +5,7 @@ The package has no part in it: it keeps no hooks for tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -29,11 +30,12 @@ _POLL = 0.0003  # seconds; a rename after a sync takes about as long
 
 
 def names_in(folder: Path) -> set[str]:
-    """The files of a folder, none where there is no folder yet."""
-    try:
-        return set(os.listdir(folder))  # noqa: PTH208  (several times as fast as iterdir, and it is raced against)
-    except FileNotFoundError:
-        return set()
+    """Return the names of the files in an output folder and in its `data/`; none if there is no folder yet."""
+    names: set[str] = set()
+    for path in (folder, folder / "data"):
+        with contextlib.suppress(FileNotFoundError):
+            names.update(os.listdir(path))  # noqa: PTH208  (several times as fast as iterdir, and time matters here)
+    return names
 
 
 def wait_for(sight: str, times: int, folder: Path, alive: Callable[[], bool]) -> bool:
@@ -74,7 +76,7 @@ def phases_of(folder: Path, since: float) -> list[str]:
     content = json.loads((folder / "manifest.json").read_text())
     if content["finished"]:
         return ["finished"]
-    noted = {record["file"] for record in content["shards"]}
+    noted = {Path(record["file"]).name for record in content["shards"]}
     found = []
     if any(name.startswith("shard-") for name in aside):
         found.append("a shard is written")
@@ -96,7 +98,7 @@ def phases_of(folder: Path, since: float) -> list[str]:
 
 
 def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+    for one in (path, path.parent / "data" / path.name):
+        with contextlib.suppress(FileNotFoundError):
+            return one.stat().st_mtime
+    return 0.0

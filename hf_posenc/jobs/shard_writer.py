@@ -1,0 +1,127 @@
+"""The writer of shards: one task becomes one Parquet file and a record of its figures.
+
+It runs in a worker, and uses NumPy and Arrow only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .folder import output_file, shard_name
+from .job import Job
+from .rejected import write_rejected
+from .shard_file import ShardFile
+from .shards.documents import Block, Counted, Documents, Tick
+from .shards.layout import schema_of, tables
+from .task import Task
+
+# Documents that are packed together. Rows are fuller the more there are; one row in 512 may stay half empty.
+_WINDOW_TOKENS = 2_000_000
+_WINDOW_ROWS = 512
+# Neighbouring rows that are padded together in the estimate of the padding.
+_BATCH_ROWS = 32
+
+
+class ShardWriter:
+    r"""Writes the shards of one job. It can be pickled; the tokenizer is loaded on first use.
+
+    Args:
+        job (`Job`): the settings.
+        window_tokens (`int`, *optional*): tokens of the documents that are packed together, at least.
+    """
+
+    def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
+        self.job = job
+        self._window_tokens = window_tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardWriter, (self.job, self._window_tokens)
+
+    def write(self, task: Task, tick: Tick | None = None) -> dict[str, Any]:
+        r"""Write one shard atomically, and its rejected documents to a file of their own.
+
+        Args:
+            task (`Task`): the documents.
+            tick (callable, *optional*): called with the further bytes of documents, and tokens, that are done.
+
+        Returns:
+            `dict` of JSON values: the record of the shard. The same task gives the same record, and the same bytes, in
+            every process.
+
+        Raises:
+            ValueError: for a bad document, unless the job skips them; with file, line and reason.
+            OSError: if the shard cannot be written.
+        """
+        job, counted = self.job, Counted()
+        lengths = [np.zeros(0, np.int64)]
+        path = job.folder / shard_name(task.shard)
+        carried = job.carried.names if job.pack is None else []
+        with output_file(path) as temporary, ShardFile(temporary, self._schema, use_dictionary=carried) as file:
+            for group in self._groups(task, counted, tick or _no_tick):
+                lengths.append(group.column("length").to_numpy().astype(np.int64))
+                file.write(group)
+            rejected_sha256 = write_rejected(job.folder, task.shard, counted.rejected)
+            record = {
+                "file": shard_name(task.shard),
+                "documents": counted.documents,
+                "rejected": len(counted.rejected),
+                "rejected_sha256": rejected_sha256,
+                "on_bad_row": job.on_bad_row if counted.rejected else None,  # otherwise it changes nothing
+                "cut": counted.cut,
+                **_figures(np.concatenate(lengths)),
+                "read": task.size,
+                "digest": task.digest(),
+                "begins": list(task.begins),
+                "ends": list(task.ends),
+            }
+            return file.finish(record, settings=job.settings)
+
+    @cached_property
+    def _documents(self) -> Documents:
+        return Documents(self.job)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return schema_of(self.job)
+
+    def _groups(self, task: Task, counted: Counted, tick: Tick) -> Iterator[pa.Table]:
+        """Yield the row groups of the shard, in order."""
+        window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
+        windows = _windows(self._documents.of(task, counted, tick), window_tokens)
+        for number, block in enumerate(windows):
+            yield from tables(self.job, block, self._schema, seed=(task.shard << 20) + number)
+
+
+def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
+    """Join neighbouring blocks until each has at least so many tokens."""
+    waiting: list[Block] = []
+    tokens = 0
+    for block in blocks:
+        waiting.append(block)
+        tokens += len(block.ids.values)
+        if tokens >= window_tokens:
+            yield Block.joined(waiting)
+            waiting, tokens = [], 0
+    if waiting:
+        yield Block.joined(waiting)
+
+
+def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
+    """Return the number of rows, their tokens, the longest, and the tokens of padded batches of 32 rows."""
+    batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
+    return {
+        "rows": len(lengths),
+        "tokens": int(lengths.sum()),
+        "longest": int(lengths.max(initial=0)),
+        "padded": sum(int(batch.max()) * len(batch) for batch in batches),
+    }
+
+
+def _no_tick(_bytes: int, _tokens: int) -> None:
+    """Ignore the progress."""

@@ -1,0 +1,506 @@
+"""The output of `encode`: other libraries read it, it is the same on every machine, and no fault loses a shard."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from hf_posenc.jobs import Manifest, Progress, encode, verify
+
+TOKENIZER = Tokenizer(models.WordLevel({"?": 0, **{str(n): n + 1 for n in range(10)}}, unk_token="?"))
+TOKENIZER.pre_tokenizer = pre_tokenizers.Digits(individual_digits=True)
+NOT_UTF8 = b"\xff\xff\xff\n"  # a bad row
+BAD = ("shard-000001.parquet", "shard-000003.parquet")  # the shards that hold a rejected document
+
+
+def text(start: int = 100, stop: int = 150) -> str:
+    """Return a document a line, four bytes each."""
+    return "".join(f"{number}\n" for number in range(start, stop))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Text for five shards of ten documents; the second and the fourth shard hold a document that is not UTF-8."""
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(text().encode().replace(b"115\n", NOT_UTF8).replace(b"133\n", NOT_UTF8))
+    return path
+
+
+def run(inputs: Any, output: Path, tokenizer: Any = TOKENIZER, **settings: Any) -> Manifest:
+    return encode(inputs, tokenizer, output, **{"workers": 1, "shard_bytes": 40, "on_bad_row": "skip", **settings})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return the files of an output folder, apart from hidden ones."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+class Made(Progress):
+    """The shards that a run made; optionally stops the run after some of them."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.shards: list[str] = []
+        self.stop_after = stop_after
+
+    def shard(self, record: dict[str, Any]) -> None:
+        self.shards.append(Path(record["file"]).name)
+        if len(self.shards) == self.stop_after:
+            raise KeyboardInterrupt
+
+
+def stopped(inputs: Any, output: Path, after: int, **settings: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(inputs, output, progress=Made(after), **settings)
+
+
+def made(inputs: Any, output: Path, **settings: Any) -> list[str]:
+    progress = Made()
+    run(inputs, output, progress=progress, **settings)
+    return progress.shards
+
+
+# ------------------------------------------------------------------------------------------------- the finished folder
+
+
+def test_pandas_pyarrow_and_datasets_read_the_shards_as_one_table(corpus: Path, tmp_path: Path) -> None:
+    manifest = run(corpus, tmp_path / "out")
+    lengths = [3] * manifest.totals["rows"]
+    assert list(pd.read_parquet(tmp_path / "out" / "data")["length"]) == lengths
+    assert pyarrow.dataset.dataset(tmp_path / "out" / "data").to_table()["length"].to_pylist() == lengths
+    for folder in ("out", "out/data"):
+        rows = datasets.load_dataset(str(tmp_path / folder), split="train", cache_dir=str(tmp_path / "cache"))
+        assert list(rows["length"]) == lengths
+        assert rows.column_names == ["input_ids", "length"]
+
+
+def test_the_manifest_is_json_with_a_shard_a_line_and_without_times(corpus: Path, tmp_path: Path) -> None:
+    manifest = run(corpus, tmp_path / "out")
+    written = (tmp_path / "out" / "manifest.json").read_text()
+    parsed = json.loads(written)
+    assert list(parsed) == [
+        "written_by", "format_version", "finished", "config", "tokenizer", "inputs", "libraries", "totals", "checksum",
+        "shards",
+    ]  # fmt: skip
+    assert manifest.text() == Manifest.read(tmp_path / "out").text() == written
+    assert sum('{"file": "data/shard-' in line for line in written.splitlines()) == len(parsed["shards"]) == 5
+    assert parsed["totals"] == manifest.totals
+    assert (manifest.totals["documents"], manifest.totals["rows"], manifest.totals["rejected"]) == (50, 48, 2)
+    assert str(corpus.stat().st_mtime_ns) not in written
+    for record in parsed["shards"]:
+        shard = (tmp_path / "out" / record["file"]).read_bytes()
+        assert (record["bytes"], record["sha256"]) == (len(shard), hashlib.sha256(shard).hexdigest())
+
+
+def test_the_footer_of_a_shard_holds_its_record(corpus: Path, tmp_path: Path) -> None:
+    manifest = run(corpus, tmp_path / "out")
+    for record in manifest.shards.values():
+        footer = json.loads(pq.read_metadata(tmp_path / "out" / record["file"]).metadata[b"hf_posenc"])
+        assert {**footer["record"], "bytes": record["bytes"], "sha256": record["sha256"]} == record
+
+
+def test_equal_corpora_on_two_machines_give_equal_folders(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    for machine, workers in (("a", 1), ("b", 2)):
+        (tmp_path / machine).mkdir()
+        monkeypatch.chdir(tmp_path / machine)
+        shutil.copyfile(corpus, "corpus.txt")
+        os.utime("corpus.txt", ns=(0, workers))
+        TOKENIZER.save("tokenizer.json")
+        run("corpus.txt", Path("out"), workers=workers)
+        folders.append(content(Path("out")))
+    assert folders[0] == folders[1]
+
+
+def test_a_finished_folder_is_not_written_to_again(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "out")
+    before = content(tmp_path / "out")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("[!.]*")}
+    os.utime(corpus)  # the same bytes with another time
+    assert made(corpus, tmp_path / "out") == []
+    assert content(tmp_path / "out") == before
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("[!.]*")} == times
+
+
+# ---------------------------------------------------------------------------------------------- lost, changed, damaged
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "lost": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
+    "rows": lambda path: path.write_text(path.read_text().replace('"rows": 10', '"rows": 11')),
+    "totals": lambda path: path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1')),
+    "settings": lambda path: path.write_text(path.read_text().replace('"stride": 0', '"stride": 1')),
+    "inputs": lambda path: path.write_text(path.read_text().replace('"size": 200', '"size": 201')),
+    "a record": lambda path: path.write_text("\n".join([*path.read_text().splitlines()[:-4], "  ]", "}", ""])),
+}
+
+
+@pytest.mark.parametrize(("loss", "finished"), [*((loss, True) for loss in LOSSES), ("lost", False), ("rows", False)])
+def test_a_lost_or_changed_manifest_is_rebuilt_from_the_shards(
+    corpus: Path, tmp_path: Path, loss: str, finished: bool
+) -> None:
+    out = tmp_path / "out"
+    run(corpus, tmp_path / "whole")
+    if finished:
+        run(corpus, out)
+    else:
+        stopped(corpus, out, after=3)
+    LOSSES[loss](out / "manifest.json")
+    assert "manifest.json" in [bad.file for bad in verify(out).bad]
+    assert len(made(corpus, out)) == (0 if finished else 2)
+    assert content(out) == content(tmp_path / "whole")
+    assert (verify(out).bad, verify(out).finished) == ((), True)
+
+
+def test_without_a_manifest_only_damaged_shards_are_made_again(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    whole = content(out)
+    (out / "manifest.json").unlink()
+    damaged = bytearray(whole["data/shard-000002.parquet"])
+    damaged[40] ^= 1
+    (out / "data/shard-000002.parquet").write_bytes(damaged)
+    shutil.copy(out / "data/shard-000000.parquet", out / "data/shard-000004.parquet")  # a copy under another name
+    assert [bad.file for bad in verify(out).bad] == [
+        "manifest.json", "data/shard-000002.parquet", "data/shard-000004.parquet",
+    ]  # fmt: skip
+    assert made(corpus, out) == ["shard-000002.parquet", "shard-000004.parquet"]
+    assert content(out) == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"max_length": 2}, "max_length: None before, 2 now"),
+        ({"shard_bytes": 80}, "shard_bytes: 40 before, 80 now"),
+        ({"tokenizer": Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))}, "tokenizer: other files"),
+        ({"inputs": None}, "another content in shard 0"),
+    ],
+)
+def test_without_a_manifest_another_job_is_refused_by_name(
+    corpus: Path, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    (out / "manifest.json").unlink()
+    before = content(out)
+    if "inputs" in change:
+        corpus.write_text(text(200, 250))
+        change = {}
+    with pytest.raises(ValueError, match=f"holds the output of another job\n  got: .*{words}"):
+        run(corpus, out, **change)
+    assert content(out) == before
+
+
+def test_a_repair_that_is_stopped_loses_no_record_and_goes_on(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    whole = content(out)
+    for shard in (0, 3):
+        (out / f"data/shard-00000{shard}.parquet").write_bytes(b"x")
+    stopped(corpus, out, after=1)
+    assert len(verify(out).bad) == 1
+    assert verify(out).shards == 5
+    assert made(corpus, out) == ["shard-000003.parquet"]
+    assert content(out) == whole
+
+
+HARMS: dict[str, tuple[Callable[[bytes], bytes], tuple[str, ...]]] = {
+    "lost": (lambda lines: b"", BAD),
+    "cut": (lambda lines: lines[:-5], BAD[1:]),
+    "changed": (lambda lines: lines.replace(b"UTF-8", b"UTF-9", 1), BAD[:1]),
+    "a line missing": (lambda lines: lines.split(b"\n", 1)[1], BAD[:1]),
+    "not JSON": (lambda lines: b"\xff" + lines, BAD[:1]),
+    "another order": (lambda lines: b"".join(reversed(lines.splitlines(keepends=True))), ()),
+    "further lines": (lambda lines: lines + b'{"shard": 7}\n', ()),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_lost_or_changed_rejected_documents_are_found_again(corpus: Path, tmp_path: Path, harm: str) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    whole = content(out)
+    change, again = HARMS[harm]
+    (out / "rejected.jsonl").write_bytes(change(whole["rejected.jsonl"]))
+    if harm == "lost":
+        (out / "rejected.jsonl").unlink()
+    assert {bad.file for bad in verify(out).bad} == {"rejected.jsonl"}
+    assert made(corpus, out) == list(again)
+    assert content(out) == whole
+
+
+def test_rejected_documents_are_listed_with_file_line_and_reason(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert [(line["shard"], line["line"]) for line in lines] == [(1, 16), (3, 34)]
+    assert {line["file"] for line in lines} == {str(corpus)}
+    assert all("UTF-8" in line["reason"] for line in lines)
+
+
+# ----------------------------------------------------------------------------------------- other settings, other inputs
+
+
+def test_a_finished_folder_refuses_another_treatment_of_bad_rows(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    before = content(out)
+    for other in ("keep-empty", "error"):
+        with pytest.raises(ValueError, match=f"on_bad_row: 'skip' before, '{other}' now"):
+            run(corpus, out, on_bad_row=other)
+    assert content(out) == before
+
+
+def test_an_unfinished_job_may_treat_bad_rows_otherwise_and_keeps_every_shard_until_it_is_replaced(
+    corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(corpus, tmp_path / "whole", on_bad_row="keep-empty")
+    with pytest.raises(ValueError, match=r"line 16: .*UTF-8"):
+        run(corpus, out, on_bad_row="error")
+    assert [record["file"] for record in Manifest.read(out).shards.values()] == ["data/shard-000000.parquet"]
+    stopped(corpus, out, after=3)
+    assert verify(out).shards == 4
+    stopped(corpus, out, after=1, on_bad_row="keep-empty")
+    assert (verify(out).shards, verify(out).bad) == (4, ())
+    assert made(corpus, out, on_bad_row="keep-empty") == ["shard-000003.parquet", "shard-000004.parquet"]
+    assert content(out) == content(tmp_path / "whole")
+
+
+def test_inputs_behind_the_last_finished_shard_may_be_repaired_or_left_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text(text(100, 120))
+    second.write_text(text(200, 215))
+    stopped([first, second], tmp_path / "out", after=1)
+    second.write_text(text(300, 340))
+    run([first, second], tmp_path / "out")
+    run([first, second], tmp_path / "whole")
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    stopped([first, second], tmp_path / "short", after=1)
+    run([first], tmp_path / "short")
+    run([first], tmp_path / "one")
+    assert content(tmp_path / "short") == content(tmp_path / "one")
+
+
+def test_an_input_overwritten_with_its_size_and_time_restored_is_refused(corpus: Path, tmp_path: Path) -> None:
+    for name, after in (("finished", None), ("unfinished", 3)):
+        out, before = tmp_path / name, (corpus.read_bytes(), corpus.stat().st_mtime_ns)
+        run(corpus, out) if after is None else stopped(corpus, out, after)
+        corpus.write_text(text(200, 250))
+        os.utime(corpus, ns=(before[1], before[1]))
+        with pytest.raises(ValueError, match=r"another job\n  got: input \S+corpus.txt: .*another content"):
+            run(corpus, out)
+        corpus.write_bytes(before[0])
+
+
+def test_shards_that_are_missing_must_be_made_by_the_same_versions(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(corpus, tmp_path / "out")
+    before = content(tmp_path / "out")
+    version = importlib.metadata.version
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "tokenizers" else version(name))
+        assert made(corpus, tmp_path / "out") == []
+        (tmp_path / "out/data/shard-000002.parquet").unlink()
+        with pytest.raises(ValueError, match=r"made by the versions .*\n  got: tokenizers: '\S+' before, '9.9' now\n"):
+            run(corpus, tmp_path / "out")
+    assert made(corpus, tmp_path / "out") == ["shard-000002.parquet"]
+    assert content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ('{"written_by": "hf-pos', "is damaged\n  got: manifest.json is not JSON"),
+        ("[1, 2]", r"was not written by hf-posenc\n  got: \[1, 2\]"),
+        ('{"name": "a web page", "icons": []}', "was not written by hf-posenc"),
+        ('{"written_by": "hf-posenc", "format_version": 1}', r"must have format version 2\n  got: 1\n  fix: "),
+    ],
+)
+def test_a_manifest_of_something_else_or_of_another_format_is_refused_and_left(
+    corpus: Path, tmp_path: Path, written: str, words: str
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "manifest.json").write_text(written)
+    (out / "shard-000000.parquet").write_text("the layout of an earlier version")
+    before = content(out)
+    for call in (lambda: run(corpus, out), lambda: verify(out)):
+        with pytest.raises(ValueError, match=f"manifest.json {words}"):
+            call()
+    assert content(out) == before
+
+
+# ------------------------------------------------------------------------------------------- the folder and other files
+
+
+@pytest.mark.parametrize("name", ["README.md", "shard-000000.parquet", "data/shard-000000.parquet", "data/a.txt"])
+def test_a_folder_with_other_files_is_refused_and_left(corpus: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text("mine")
+    with pytest.raises(ValueError, match=rf"other files, and no manifest.json of an earlier run\n  got: {name[:4]}"):
+        run(corpus, out)
+    assert content(out) == {name: b"mine"}
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_file_in_place_of_the_folder_is_refused(corpus: Path, tmp_path: Path, below: str) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match=r"must be a folder\n  got: a file: .*out"):
+        run(corpus, tmp_path / "out" / below)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_run_that_made_nothing_leaves_nothing_and_decides_nothing(corpus: Path, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"text": ["1"], "length": [1]})
+    with pytest.raises(ValueError, match="column 'length' comes with the documents"):
+        run(rows, tmp_path / "a" / "out")
+    assert not (tmp_path / "a" / "out").exists()
+    corpus.write_bytes(NOT_UTF8 + corpus.read_bytes())
+    with pytest.raises(ValueError, match=r"line 1: .*UTF-8"):
+        run(corpus, tmp_path / "out", on_bad_row="error")
+    run(corpus, tmp_path / "out", shard_bytes=80)
+
+
+def test_unfinished_files_of_killed_runs_are_removed_and_no_others(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    unfinished = [
+        "data/.shard-000003.parquet.12-0a1b2c3d.tmp",
+        "..rejected-000003.jsonl.12-0a1b2c3d.tmp",
+        ".manifest.json.12-0a1b2c3d.tmp",
+        ".README.md.1-ffffffff.tmp",
+        ".rejected.jsonl.1-ffffffff.tmp",
+        "..state.json.1-ffffffff.tmp",
+    ]
+    others = ["notes.txt", ".notes.txt.12-0a1b2c3d.tmp", "data/.shard-000003.parquet.tmp"]
+    for name in [*unfinished, *others]:
+        (out / name).touch()
+    run(corpus, out)
+    assert [name for name in unfinished if (out / name).exists()] == []
+    assert [name for name in others if not (out / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["shard-2.parquet", "shard-000000 (copy).parquet", "shard-000009.parquet", "a.txt"])
+def test_files_beside_the_shards_are_refused_because_libraries_would_read_them(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "out"
+    run(corpus, out)
+    shutil.copy(out / "data/shard-000000.parquet", out / "data" / name)
+    with pytest.raises(ValueError, match=r"files that are not of this job(.|\n)*move them") as refused:
+        run(corpus, out)
+    assert f"data/{name}" in str(refused.value)
+    assert (out / "data" / name).exists()
+
+
+def test_a_second_run_is_refused_with_the_process_of_the_first(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    names = iter([f"{os.getpid()} {socket.gethostname()}", "77 far.away", ""])
+
+    class Second(Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            if (holder := next(names, None)) is None:
+                return
+            (out / ".lock").write_text(holder)
+            pid, _, host = holder.partition(" ")
+            words = {"": "", socket.gethostname(): rf" \(process {pid}\)"}.get(host, rf" \(process {pid} on {host}\)")
+            with pytest.raises(OSError, match=rf"out is in use by another run{words}\n  got: two runs on one folder"):
+                run(corpus, out)
+
+    run(corpus, out, progress=Second())
+    assert verify(out).finished
+    assert next(names, "all were tried") == "all were tried"
+
+
+def test_a_file_system_without_locks_is_used_with_a_warning(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.warns(UserWarning, match="on a file system without locks"):
+        run(corpus, tmp_path / "out")
+    assert verify(tmp_path / "out").finished
+
+
+def test_a_run_stops_when_something_else_writes_the_manifest(corpus: Path, tmp_path: Path) -> None:
+    class Other(Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            (tmp_path / "out" / "manifest.json").write_text("{}")
+
+    with pytest.raises(OSError, match=r"manifest.json was changed by something else .*\n  got: another content\n  fix"):
+        run(corpus, tmp_path / "out", progress=Other())
+
+
+def test_a_folder_that_is_removed_during_the_run_is_named(corpus: Path, tmp_path: Path) -> None:
+    class Remove(Progress):
+        def shard(self, record: dict[str, Any]) -> None:
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+
+    with pytest.raises(OSError, match=r"\S+ cannot be written: its folder is gone"):
+        run(corpus, tmp_path / "out", progress=Remove())
+
+
+@pytest.fixture
+def few_inodes(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system that can hold twelve files."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=9m,nr_inodes=12", "tmpfs", str(disk)]
+    if sys.platform != "linux" or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this process may not mount file systems")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_file_system_without_free_inodes_is_named_as_such(tmp_path: Path, few_inodes: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(text(100, 300))
+    message = r"cannot be written: the disk is full\n  got: no free inodes: .* more than 12 files\n  fix: make room"
+    with pytest.raises(OSError, match=message):
+        run(corpus, few_inodes / "out")
+    assert verify(few_inodes / "out").bad == ()
+    subprocess.run(["mount", "-o", "remount,nr_inodes=99", str(few_inodes)], check=True)
+    run(corpus, few_inodes / "out")
+    run(corpus, tmp_path / "whole")
+    assert content(few_inodes / "out") == content(tmp_path / "whole")
+
+
+def test_names_that_are_not_unicode_are_kept(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt"))
+    try:
+        path.write_bytes(NOT_UTF8 + text().encode())
+    except OSError:
+        pytest.skip("this file system has no such names")
+    manifest = run(path, tmp_path / "out")
+    assert Manifest.read(tmp_path / "out").inputs == manifest.inputs
+    assert manifest.inputs[0]["name"] == str(path)
+    assert verify(tmp_path / "out").bad == ()
+    assert "# ?.txt as token ids" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
