@@ -86,10 +86,12 @@ class PositionalEmbedding(nn.Module):
             "dropout": dropout,
         }
         usual = {"convention": "vaswani", "dropout": 0.0}
-        given = {name: value for name, value in settings.items() if value != usual.get(name)}
-        made = resolve_encoding(encoding, self.embedding.embedding_dim, given)
+        changed = {name: value for name, value in settings.items() if value != usual.get(name)}
+        resolved = resolve_encoding(encoding, self.embedding.embedding_dim, changed)
         # A module of the caller's is not moved.
-        self.encoding = made if made is encoding else made.to(embedding.weight.device, embedding.weight.dtype)
+        self.encoding = (
+            resolved if resolved is encoding else resolved.to(embedding.weight.device, embedding.weight.dtype)
+        )
         if not isinstance(zero_padding, bool):
             raise TypeError(
                 explain("zero_padding must be True or False", got=shorten(zero_padding), fix="zero_padding=True")
@@ -137,11 +139,11 @@ class PositionalEmbedding(nn.Module):
             first = self.encoding.first_position
             position_ids = count_real_tokens(keep, first)
             bound = first + ids.shape[1] if first >= 0 else None
-        vectors = self.embedding(ids)  # (B, T, D)
-        self._compare_spread(vectors, keep)
+        embedded = self.embedding(ids)  # (B, T, D)
+        self._compare_spread(embedded, keep)
         zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
-        buffer = vectors if self._is_ours(vectors) and not zero_row else None
-        out: torch.Tensor = self.encoding(vectors, position_ids, buffer, bound=bound)
+        buffer = embedded if self._is_ours(embedded) and not zero_row else None
+        out: torch.Tensor = self.encoding(embedded, position_ids, buffer, bound=bound)
         if keep is None:
             return out
         if self.zero_padding:
@@ -151,7 +153,7 @@ class PositionalEmbedding(nn.Module):
                 return out
             return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
         if zero_row:
-            plain = F.dropout(vectors * self.encoding.factor, self.encoding.dropout, self.training)
+            plain = F.dropout(embedded * self.encoding.factor, self.encoding.dropout, self.training)
             return torch.where(keep.unsqueeze(-1), out, plain)
         return out
 
@@ -202,23 +204,23 @@ class PositionalEmbedding(nn.Module):
             else "labels may hold -100, input_ids may not",
         )
 
-    def _is_ours(self, vectors: torch.Tensor) -> bool:
+    def _is_ours(self, embedded: torch.Tensor) -> bool:
         """Return True if the embedded rows are referenced nowhere else, so that the sum may overwrite them."""
         hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
         return (
             type(self.embedding) is nn.Embedding
             and not any(hooks)
-            and not (torch.is_grad_enabled() and (vectors.requires_grad or self._encoding_learns()))
+            and not (torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns()))
         )
 
     def _encoding_learns(self) -> bool:
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
-    def _compare_spread(self, vectors: torch.Tensor, keep: torch.Tensor | None) -> None:
+    def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warn once if the encoding is much larger, on the first call, when a checkpoint has been loaded."""
-        if without_values(vectors) or self._spread_seen:  # in this order: a graph must not depend on the attribute
+        if without_values(embedded) or self._spread_seen:  # in this order: a graph must not depend on the attribute
             return
-        real = vectors.detach() if keep is None else vectors.detach()[keep]
+        real = embedded.detach() if keep is None else embedded.detach()[keep]
         if real.numel() < 2:
             return
         self._spread_seen = True

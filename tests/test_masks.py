@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hf_posenc import ModelSpec, pack_dataset
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_dataset
 from hf_posenc.masks import AttentionMask, additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
 
 D, HEADS = 8, 2
@@ -326,6 +326,37 @@ def test_a_document_begins_where_positions_fall_back_to_the_first_one(
     assert AttentionMask.from_batch({"position_ids": [positions]}).documents.tolist() == [documents]
     padded = {"attention_mask": [[0, 1, 1, 1, 1, 1, 0]], "position_ids": [[0, *positions, 0]]}
     assert AttentionMask.from_batch(padded).documents.tolist() == [[-1, *documents, -1]]
+
+
+@pytest.mark.parametrize(
+    ("positions", "documents"),
+    [
+        ([0, 1, 2, 0, 1], [{5, 6, 7}, {8, 9}]),
+        ([2, 3, 2, 3, 4], [{5, 6}, {7, 8, 9}]),
+        ([0, 1, 0, 0, 1], [{5, 6}, {7}, {8, 9}]),
+        ([5, 6, 0, 1, 2], [{5, 6}, {7, 8, 9}]),
+        ([0, 1, 1, 2, 3], [{5, 6, 7, 8, 9}]),
+        ([3, 3, 5, 9, 9], [{5, 6, 7, 8, 9}]),
+        ([0, 2, 1, 3, 4], [{5, 6, 7, 8, 9}]),
+    ],
+)
+def test_masks_the_collator_and_pack_dataset_find_the_same_documents(
+    positions: list[int], documents: list[set[int]], unigram: Any
+) -> None:
+    row = {"input_ids": [5, 6, 7, 8, 9], "position_ids": positions}
+    collate = DataCollatorWithPositionalEncoding(unigram, packing=True, max_length=5)
+    packed = pack_dataset(datasets.Dataset.from_list([row]), 5, document_ids=True, labels=None).with_format("torch")[:]
+    mask = AttentionMask.from_batch({"position_ids": [positions]})
+    for batch in (
+        collate([row]),
+        packed,
+        {"input_ids": torch.tensor([row["input_ids"]]), "document_ids": mask.documents},
+    ):
+        groups: dict[tuple[int, int], set[int]] = {}
+        for index, document in enumerate(batch["document_ids"].flatten().tolist()):
+            if document >= 0:
+                groups.setdefault((index // 5, document), set()).add(int(batch["input_ids"].flatten()[index]))
+        assert sorted(groups.values(), key=min) == documents
 
 
 def test_documents_of_transformers_flattening_collator_equal_its_own_sequence_numbers() -> None:
