@@ -718,7 +718,11 @@ def _short_rows(change: str, table: torch.Tensor) -> None:
         first[:1] *= 4
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.float16, torch.bfloat16))],
+    ids=str,
+)
 @pytest.mark.parametrize("change", ["alike", "longer", "shorter", "one direction", "opposite neighbours", "one row"])
 def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: torch.dtype) -> None:
     model = BERT.build(max_position_embeddings=2048, hidden_size=128).to(dtype)
@@ -776,7 +780,9 @@ def test_rows_are_compared_with_those_of_the_models_own_initialiser(initialiser:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
+@pytest.mark.parametrize(
+    "name", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2", "opt"))]
+)
 def test_half_precision_gets_exact_values_rounded_once_and_is_recognised_after_a_reload(
     name: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
@@ -807,7 +813,7 @@ def test_half_precision_gets_exact_values_rounded_once_and_is_recognised_after_a
 
 
 @pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9, 11, 13, 17, 19)], ids=str)
-@pytest.mark.parametrize("name", ["bert", "roberta", "bart"])
+@pytest.mark.parametrize("name", ["roberta", pytest.param("bart", marks=pytest.mark.slow)])
 def test_every_convention_is_written_from_its_first_position_and_recognised_again(
     name: str, convention: Any, tmp_path: Path
 ) -> None:

@@ -52,6 +52,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": {"pad_token": "eos", "labels": "causal_lm"},
     "bart": {"text_target_column": "target"},
 }
+# The others are slow tests.
+TWO_FAMILIES = pytest.mark.parametrize(
+    "family", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2"))]
+)
 BOTH_SIDES = [("bert", "right"), ("bert", "left"), ("roberta", "right"), ("roberta", "left")]
 BOTH_SIDES += [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")]
 
@@ -170,7 +174,7 @@ class FromTheStart(nn.Embedding):
         return super().forward(torch.arange(input_ids.shape[1]).expand(len(input_ids), -1))
 
 
-@pytest.mark.parametrize("family", TOKENIZERS)
+@TWO_FAMILIES
 def test_losses_equal_those_of_an_ordinary_frozen_embedding_step_by_step(
     tmp_path: Path, family: str, tokenizer: Any, model: Any
 ) -> None:
@@ -411,7 +415,7 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
 # ------------------------------------------------------------------------------------------------- ways to be computed
 
 
-@pytest.mark.parametrize("family", TOKENIZERS)
+@TWO_FAMILIES
 def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, family: str, tokenizer: Any, model: Any) -> None:
     other = build(family, tokenizer)
     use_sinusoidal_positions(other, recipe="paper")
@@ -423,7 +427,7 @@ def test_gradient_checkpointing_changes_no_loss(tmp_path: Path, family: str, tok
     assert_still_exact(other, family)
 
 
-@pytest.mark.parametrize("family", TOKENIZERS)
+@TWO_FAMILIES
 def test_bf16_autocast_still_reads_exact_float32_positions(
     tmp_path: Path, family: str, tokenizer: Any, model: Any
 ) -> None:
