@@ -32,7 +32,7 @@ from hf_posenc import (
     position_ids_from_lengths,
     split_long,
 )
-from hf_posenc.sampling.widths import PadToShapes
+from hf_posenc.sampling import PadToShapes
 
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.0, 0.8, 400).astype(int), 1, 64)
 BUDGET = 128
@@ -120,10 +120,14 @@ NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: lengths_of(datasets.DatasetDict({"train": documents()})),
         TypeError,
-        ["here are several", "DatasetDict of ['train']", "dataset['train']"],
+        ["one data set at a time", "DatasetDict of ['train']", "dataset['train']"],
     ),
     (lambda: lengths_of(documents().to_iterable_dataset()), TypeError, ["without a length", "pack_dataset"]),
-    (lambda: lengths_of([{"input_ids": [1]}, {"ids": [1]}]), ValueError, ["row 1 has no 'input_ids'", "['ids']"]),
+    (
+        lambda: lengths_of([{"input_ids": [1]}, {"ids": [1]}]),
+        ValueError,
+        ["row 1 has no column 'input_ids'", "['ids']"],
+    ),
     (lambda: lengths_of([{"input_ids": "abc"}]), ValueError, ["row 0 of column 'input_ids' must be a list", "'abc'"]),
     (lambda: lengths_of([{"input_ids": 5}]), ValueError, ["row 0 of column 'input_ids' must be a list", "got: 5"]),
 ]
@@ -414,7 +418,9 @@ def test_a_plan_whose_batches_do_not_divide_is_refused_under_accelerate_which_wo
     plan = plan_batches(LENGTHS, BUDGET)
     number = next(number for number in range(2, 9) if len(plan) % number)
     processes(number)
-    with pytest.raises(ValueError, match=f"{len(plan)} batches cannot be dealt to the {number} processes") as caught:
+    with pytest.raises(
+        ValueError, match=f"{len(plan)} batches do not divide evenly among the {number} processes"
+    ) as caught:
         BatchSamplerShard(TokenBudgetBatchSampler(plan), number, 0)
     assert f"world_size={number}" in str(caught.value)
 
@@ -424,14 +430,14 @@ NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
     (
         lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), 99),
         ValueError,
-        ["a plan is made already", "token_budget=99"],
+        ["a finished plan takes", "token_budget=99"],
     ),
     (
         lambda: TokenBudgetBatchSampler(plan_batches(LENGTHS, BUDGET), world_size=2),
         ValueError,
-        ["a plan is made already", "world_size=2"],
+        ["a finished plan takes", "world_size=2"],
     ),
-    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank is one of several", "world_size"]),
+    (lambda: TokenBudgetBatchSampler(LENGTHS, BUDGET, rank=1), ValueError, ["a rank needs a world_size", "world_size"]),
     (
         lambda: len(TokenBudgetBatchSampler(LENGTHS, 8)),
         ValueError,
@@ -494,7 +500,7 @@ def test_a_collator_that_cannot_pad_to_a_shape_is_refused(wordpiece: Any) -> Non
     with pytest.raises(TypeError, match="needs a collator that can pad"):
         PadToShapes(as_list, (8, 16))
     collate = PadToShapes(DataCollatorWithPositionalEncoding(wordpiece), (4, 8))
-    with pytest.raises(ValueError, match="row 1 has no 'input_ids', and its length decides"):
+    with pytest.raises(ValueError, match="row 1 has no 'input_ids', whose length selects"):
         collate([{"input_ids": [1]}, {"text": "a"}])
     with pytest.raises(ValueError, match="a row has 9 tokens, and the largest shape is 8"):
         collate([{"input_ids": [1] * 9}])

@@ -311,8 +311,13 @@ def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:
 REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
     (lambda: datasets.Dataset.from_dict({"text": ["a"]}), {}, ValueError, ["'input_ids' is missing", "batched=True"]),
     (lambda: rows().to_iterable_dataset(), {"max_steps": 2}, TypeError, ["without a length", "pack_dataset"]),
-    (rows, {"train_sampling_strategy": "group_by_length"}, ValueError, ["group_by_length", "so does another argument"]),
-    (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["dealt out whole", "split_batches"]),
+    (
+        rows,
+        {"train_sampling_strategy": "group_by_length"},
+        ValueError,
+        ["group_by_length", "excludes another argument"],
+    ),
+    (rows, {"accelerator_config": {"split_batches": True}}, ValueError, ["cannot be split", "split_batches"]),
 ]
 
 
@@ -329,7 +334,7 @@ def test_what_cannot_be_trained_by_tokens_is_refused_with_the_way_out(
 def test_a_class_without_a_budget_or_with_settings_that_do_not_exist_is_refused(tmp_path: Path) -> None:
     class Nameless(TokenBudgetMixin, Watched): ...
 
-    with pytest.raises(ValueError, match="the class names no token_budget") as caught:
+    with pytest.raises(ValueError, match="the class has no token_budget") as caught:
         run(Nameless, tmp_path)
     assert "class Nameless(TokenBudgetMixin, Trainer, token_budget=8192)" in str(caught.value)
     with pytest.raises(TypeError, match="there is no argument 'max_tokens'"):
@@ -347,7 +352,7 @@ def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made(
 
         class Late(Watched, TokenBudgetMixin, token_budget=64): ...
 
-    assert "TokenBudgetMixin must stand before Watched" in str(caught.value)
+    assert "TokenBudgetMixin must come before Watched" in str(caught.value)
     assert "class Late(TokenBudgetMixin, Watched, token_budget=64): ..." in str(caught.value)
     with pytest.raises(TypeError, match=r"class Plain\(TokenBudgetMixin, Seq2SeqTrainer, token_budget=8192\)"):
 
@@ -355,7 +360,7 @@ def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made(
 
     class Base(TokenBudgetMixin, token_budget=64): ...
 
-    with pytest.raises(TypeError, match="Base must stand before Watched"):
+    with pytest.raises(TypeError, match="Base must come before Watched"):
 
         class Inherited(Watched, Base): ...
 

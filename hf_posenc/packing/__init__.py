@@ -1,12 +1,11 @@
-"""Which documents share a row, and which rows share a batch: plans made of lengths, no token is seen or moved.
+"""Plans of packed rows and of batches, made from the lengths of documents alone.
 
-NumPy only, so that a plan is the same in a forked worker and in every rank.
+NumPy only, so that a plan is the same in a forked worker and on every rank.
 """
 
 from .batches import BatchPlan
 from .budget import plan_batches
-from .plan import PackingPlan, pack
+from .plan import PackingPlan, pack, split_long
 from .shapes import best_shapes
-from .splitting import split_long
 
 __all__ = ["BatchPlan", "PackingPlan", "best_shapes", "pack", "plan_batches", "split_long"]

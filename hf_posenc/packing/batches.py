@@ -1,6 +1,6 @@
-"""A plan of batches: which documents make up each, in the order of the steps.
+"""`BatchPlan`: the documents of each batch, in the order of the steps; its statistics, and its file.
 
-It is followed, figured, saved and loaded here; how it is made is in `budget`.
+`budget` makes plans.
 """
 
 from __future__ import annotations
@@ -18,31 +18,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
-from .checks import checked_lengths, checked_rank
-from .runs import gathered
-from .shapes import Cost, padded, row_costs
+from .shapes import Cost, checked_lengths, checked_rank, padded, row_costs
 
 _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the settings in a plan's file
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatchPlan:
-    r"""Which documents make up which batch, in the order of the steps. `plan_batches` makes one.
+    r"""The documents of each batch, in the order of the steps. `plan_batches` makes one.
 
     Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating gives these index arrays, so a
     plan serves as the `batch_sampler` of a `DataLoader`. For several ranks, a plan without a rank is the global one: it
     holds every rank's batch of the first step, then of the second, and so on.
 
     Args:
-        order (`np.ndarray` `(N,)` int64): the documents' numbers, batch after batch.
-        batch_offsets (`np.ndarray` `(M + 1,)` int64): where each batch begins in `order`, and where the last ends.
-        token_budget (`int`): what a batch may cost.
-        world_size (`int`, *optional*, defaults to 1): among how many ranks a step is divided.
-        rank (`int`, *optional*): whose batches these are; `None` for those of all ranks.
-        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): what rows are padded to, see `widths`.
-        lengths (`np.ndarray` `(N,)` int64, *optional*): the documents' lengths, by number. Without them, as after
-            `load(path)`, batches can be had and figures cannot.
-        cost (callable, *optional*): what a row of a padded length costs, where that is not its length.
+        order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
+        batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each batch in `order`, and of the end.
+        token_budget (`int`): maximal cost of a batch.
+        world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
+        rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
+        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): padded lengths of rows, see `widths`.
+        lengths (`np.ndarray` `(N,)` int64, *optional*): lengths of the documents. Without them, as after `load(path)`,
+            there are batches and no statistics.
+        cost (callable, *optional*): cost of a row of a padded length; by default its length.
 
     Example:
         >>> from hf_posenc import plan_batches
@@ -68,14 +66,14 @@ class BatchPlan:
         return len(self.batch_offsets) - 1
 
     def __getitem__(self, batch: int) -> NDArray[np.int64]:
-        """The documents of one batch, as an array of their own."""
+        """Return the documents of one batch, as a new array."""
         number = batch + len(self) if batch < 0 else batch
         if not 0 <= number < len(self):
             raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))
         return self.order[self.batch_offsets[number] : self.batch_offsets[number + 1]].copy()
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """The documents of each batch, as arrays of their own."""
+        """Iterate over the documents of each batch, as new arrays."""
         return (self[batch] for batch in range(len(self)))
 
     @property
@@ -84,10 +82,10 @@ class BatchPlan:
         return len(self) // self._batches_a_step
 
     def from_step(self, step: int) -> BatchPlan:
-        r"""What is left of the plan when `step` steps are done. Nothing is copied, however long the plan is.
+        r"""Return the rest of the plan after `step` steps, without a copy of its arrays.
 
         Args:
-            step (`int`): how many steps are done, from 0 to `steps`.
+            step (`int`): number of finished steps, from 0 to `steps`.
 
         Returns:
             `BatchPlan` that shares its arrays with this one.
@@ -107,16 +105,16 @@ class BatchPlan:
         return replace(self, batch_offsets=self.batch_offsets[done * self._batches_a_step :])
 
     def for_rank(self, rank: int) -> BatchPlan:
-        r"""The batches of one rank, one a step, out of the global plan.
+        r"""Return the batches of one rank, one per step, from the global plan.
 
         Args:
             rank (`int`): from 0 to `world_size - 1`.
 
         Returns:
-            `BatchPlan` with as many batches as any other rank's.
+            `BatchPlan`; the plans of all ranks have the same number of batches.
 
         Raises:
-            ValueError: if the rank is out of range, or the plan is one rank's already.
+            ValueError: if the rank is out of range, or the plan is for one rank already.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -146,9 +144,9 @@ class BatchPlan:
 
     @property
     def widths(self) -> NDArray[np.int64]:
-        r"""The length that the rows of each batch are padded to: `np.ndarray` `(M,)` int64.
+        r"""Padded length of the rows of each batch: `np.ndarray` `(M,)` int64.
 
-        That of its longest document, rounded up to a multiple of `multiple_of` or to the next of `shapes`.
+        The length of the longest document, rounded up to a multiple of `multiple_of` or to the next of `shapes`.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -162,20 +160,20 @@ class BatchPlan:
 
     @property
     def padding(self) -> int:
-        """Places of all batches that hold no token."""
+        """Number of padding positions in all batches."""
         return int((self.widths * np.diff(self.batch_offsets)).sum()) - self.tokens
 
     @property
     def utilisation(self) -> float:
-        """Share of the places that hold a token, between 0 and 1; 1 for a plan without batches."""
+        """Share of positions that are tokens, between 0 and 1; 1 for a plan without batches."""
         tokens = self.tokens
         return 1.0 if tokens == 0 else tokens / (tokens + self.padding)
 
     @property
     def straggler(self) -> float:
-        r"""How much longer the steps take than if every rank's batch cost the same: at least 1.
+        r"""Duration of all steps, relative to steps whose batches cost the same on every rank: at least 1.
 
-        A step lasts as long as its most expensive batch: the sum of those, over the sum of the means.
+        A step lasts as long as its most expensive batch: the sum of the maxima over the sum of the means.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -185,7 +183,7 @@ class BatchPlan:
         if self.rank is not None:
             raise ValueError(
                 explain(
-                    "one rank's plan does not know the others",
+                    "a plan of one rank has no batches of the others",
                     got=f"the plan of rank {self.rank}",
                     fix="plan_batches(..., rank=None).straggler",
                 )
@@ -213,25 +211,25 @@ class BatchPlan:
         """
         settings = json.dumps({name: getattr(self, name) for name in _SAVED})
         offsets = self.batch_offsets - self.batch_offsets[0]
-        with Path(path).open("wb") as file:  # given a name, NumPy would add an ending to it
+        with Path(path).open("wb") as file:  # NumPy would add an ending to a name
             np.savez(file, order=self._documents, batch_offsets=offsets, settings=np.array(settings))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, lengths: ArrayLike | None = None) -> BatchPlan:
-        r"""Load a plan that was saved.
+        r"""Load a saved plan.
 
         Args:
             path (`str` or path): the file.
-            lengths (array-like of integers `(N,)`, *optional*): the documents' lengths, for the plan's figures.
+            lengths (array-like of integers `(N,)`, *optional*): lengths of the documents, for statistics.
 
         Returns:
             `BatchPlan` with the same batches.
 
         Raises:
-            ValueError: if the file holds no plan, or a plan of more documents than there are lengths.
+            ValueError: if the file is not a plan, or the plan has more documents than there are lengths.
         """
         try:
-            # Opened here: NumPy leaves a file open that turns out to be no archive.
+            # NumPy would leave a file open that is not an archive.
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
             plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
@@ -241,7 +239,7 @@ class BatchPlan:
             EOFError,
             IndexError,
             KeyError,
-            RuntimeError,  # of nesting without end
+            RuntimeError,  # of endless nesting
             TypeError,
             ValueError,
             zipfile.BadZipFile,
@@ -249,7 +247,7 @@ class BatchPlan:
         ) as problem:
             raise ValueError(
                 explain(
-                    "the file holds no plan of batches",
+                    "the file is not a plan of batches",
                     got=f"{os.fspath(path)}: {' '.join(str(problem).split())}",
                     fix="plan_batches(lengths, token_budget).save(path)",
                 )
@@ -262,7 +260,7 @@ class BatchPlan:
                 explain(
                     f"the plan has document {last}, and every document needs a length",
                     got=f"{len(sizes)} lengths",
-                    fix="the lengths that the plan was made of",
+                    fix="the lengths that the plan was made from",
                 )
             )
         return replace(plan, lengths=sizes)
@@ -291,7 +289,7 @@ class BatchPlan:
         if self.lengths is None:
             raise ValueError(
                 explain(
-                    "the figures of a plan need the documents' lengths",
+                    "the statistics of a plan need the lengths of the documents",
                     got="a plan that was loaded without them",
                     fix="BatchPlan.load(path, lengths=lengths)",
                 )
@@ -300,7 +298,7 @@ class BatchPlan:
 
 
 def _checked_settings(settings: Any) -> dict[str, Any]:
-    """Return the settings of a plan's file as arguments of `BatchPlan`; raise where they are none."""
+    """Return the settings of a plan's file as arguments of `BatchPlan`; raise if they are wrong."""
     if not isinstance(settings, dict) or set(settings) != set(_SAVED):
         names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
         raise ValueError(explain(f"the settings of a plan are {', '.join(_SAVED)}", got=names))
@@ -318,14 +316,14 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def _check_arrays(plan: BatchPlan) -> None:
-    """Raise where the arrays of a plan's file are not those of a plan."""
+    """Raise if the arrays of a plan's file are not those of a plan."""
     for name in ("order", "batch_offsets"):
         array = getattr(plan, name)
         if array.ndim != 1 or array.dtype.kind != "i":
-            raise ValueError(explain(f"{name} must be flat whole numbers", got=f"{array.ndim}-D {array.dtype}"))
+            raise ValueError(explain(f"{name} must be flat integers", got=f"{array.ndim}-D {array.dtype}"))
     order, batch_offsets = plan.order, plan.batch_offsets
     if order.min(initial=0) < 0 or len(np.unique(order)) < len(order):
-        raise ValueError(explain("order must hold the number of each document once", got=shorten(order.tolist())))
+        raise ValueError(explain("order must contain the index of each document once", got=shorten(order.tolist())))
     ends = batch_offsets[[0, -1]].tolist() if len(batch_offsets) else []
     if ends != [0, len(order)] or (np.diff(batch_offsets) <= 0).any():
         raise ValueError(
@@ -335,3 +333,17 @@ def _check_arrays(plan: BatchPlan) -> None:
         raise ValueError(
             explain(f"every step has a batch for each of {plan.world_size} ranks", got=f"{len(plan)} batches")
         )
+
+
+def gathered(
+    values: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return the runs of `values` that begin at `starts`, one after the other, and their offsets.
+
+    Example:
+        >>> gathered(np.array([7, 8, 9, 5]), np.array([3, 0]), np.array([1, 2]))
+        (array([5, 7, 8]), array([0, 1, 3]))
+    """
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return values[np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], sizes)], offsets

@@ -1,6 +1,6 @@
-"""Batches of documents of nearly equal length, each as full as a budget of tokens allows.
+"""`plan_batches`: batches of documents of nearly equal length, each as full as a budget of tokens allows.
 
-Everything but the shuffling depends on the lengths alone, so that every epoch has the same number of steps.
+Only the shuffling depends on the epoch, so that every epoch has the same number of steps.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
-from .batches import BatchPlan
-from .checks import checked_lengths, checked_rank, histogram
-from .runs import divide, gathered
-from .shapes import Cost, best_shapes, padded, row_costs
+from .batches import BatchPlan, gathered
+from .shapes import Cost, best_shapes, checked_lengths, checked_rank, histogram, padded, row_costs
 
 
 def plan_batches(
@@ -32,30 +30,30 @@ def plan_batches(
     multiple_of: int | None = None,
     shapes: int | Sequence[int] | None = None,
 ) -> BatchPlan:
-    r"""Batches of documents of nearly equal length: rows times padded length stays within a budget.
+    r"""Plan batches of documents of nearly equal length: rows times padded length stays within a budget.
 
-    A plan is a function of its arguments and of nothing else, and so can be made again in any process. Every document
-    is in exactly one batch. The steps come in random order, so that lengths are not sorted over time. Ranks get the
-    same number of batches, and in one step neighbours by length, which cost nearly the same.
+    A plan depends on its arguments only, so that any process can make it again. Every document is in exactly one batch.
+    The steps are in random order, so that lengths are not sorted over time. All ranks get the same number of batches,
+    and in one step batches of similar lengths, which cost nearly the same.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        token_budget (`int`): what a batch may cost: its rows times the length that they are padded to.
-        window (`int`, *optional*, defaults to 20,000): how many documents would be sorted at a time. `N / window`
-            batches of neighbours by length exchange documents from epoch to epoch: a small window mixes more and pads
-            more, one of N or more pads least.
-        seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another number in either
-            shuffles anew. The number of steps is the same for all.
-        world_size (`int`, *optional*, defaults to 1): among how many ranks a step is divided. Where the batches do not
-            divide evenly, some are split in two; none is dropped, none repeated.
-        rank (`int`, *optional*): whose batches to return. By default those of all ranks: the global plan, in which each
-            run of `world_size` batches is one step. It is the one that accelerate wants.
-        cost (callable, *optional*): from an array of padded lengths to what one row of each costs, in the unit of
-            `token_budget`; positive and never falling. By default the padded length itself. With
-            `lambda width: width + width**2 / 4096` long rows count for the attention that they take as well.
+        token_budget (`int`): maximal cost of a batch: its rows times their padded length.
+        window (`int`, *optional*, defaults to 20,000): number of documents that are sorted together. `N / window`
+            batches of similar lengths exchange documents from epoch to epoch: a small window mixes more and pads more,
+            one of N or more pads least.
+        seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another value of either gives
+            another order. The number of steps stays the same.
+        world_size (`int`, *optional*, defaults to 1): number of ranks that share a step. If the batches do not divide
+            evenly, some are split in two; none is dropped or repeated.
+        rank (`int`, *optional*): return the batches of this rank. By default those of all ranks: the global plan, in
+            which each run of `world_size` batches is one step. accelerate needs the global plan.
+        cost (callable, *optional*): from an array of padded lengths to the cost of one row of each, in the unit of
+            `token_budget`; positive and never falling. By default the padded length itself.
+            `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
         multiple_of (`int`, *optional*): rows are padded to a multiple of it.
-        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of so many lengths, the best there are
-            for these documents, or to one of these lengths.
+        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of these lengths; a number stands for as
+            many lengths, the best ones for these documents.
 
     Returns:
         `BatchPlan`.
@@ -63,7 +61,7 @@ def plan_batches(
     Raises:
         ValueError: if a document costs more than the budget, or has no tokens; if a number is out of range; or if there
             are too few documents for every rank to have the same number of batches.
-        TypeError: if lengths or settings are not whole numbers.
+        TypeError: if lengths or settings are not integers.
 
     Example:
         >>> plan = plan_batches([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -99,7 +97,7 @@ def plan_batches(
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Batches over documents sorted by falling length: how many rows each has, and whom it exchanges them with.
+    """Batches over documents sorted from long to short: their sizes, and the groups that exchange documents.
 
     Args:
         rows (`np.ndarray` `(M,)` int64): documents in each batch.
@@ -119,7 +117,7 @@ def _layout(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> _Layout:
-    """The batches, from the longest documents to the shortest."""
+    """Return the batches, from the longest documents to the shortest."""
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
     prices, place = np.unique(widths, return_inverse=True)
@@ -151,7 +149,7 @@ def _layout(
 def _shuffled(
     sizes: NDArray[np.int64], layout: _Layout, ranks: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Deals the documents to the batches, and puts the steps in random order."""
+    """Assign documents to batches at random, and put the steps in random order."""
     longest = int(sizes.max(initial=0))
     # 16 bits are enough for most lengths, and let NumPy sort by radix.
     falling = (longest - sizes).astype(np.uint16 if longest <= np.iinfo(np.uint16).max else np.int64)
@@ -161,7 +159,8 @@ def _shuffled(
     mixed = random.permutation(len(sizes))
     order = order[mixed[np.argsort(np.repeat(groups, layout.rows)[mixed], kind="stable")]]
     steps = random.permutation(len(layout.rows) // ranks)
-    places = random.permuted(np.tile(np.arange(ranks), (len(steps), 1)), axis=1)  # no rank gets the longest every time
+    # Shuffled, so that no rank always gets the longest.
+    places = random.permuted(np.tile(np.arange(ranks), (len(steps), 1)), axis=1)
     batches = (steps[:, None] * ranks + places).ravel()
     starts = np.cumsum(layout.rows) - layout.rows
     return gathered(order, starts[batches], layout.rows[batches])
@@ -170,7 +169,7 @@ def _shuffled(
 def _shapes(
     shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
 ) -> tuple[int, ...] | None:
-    """The lengths that rows are padded to, rising; `None` where they are not few."""
+    """Return the padded lengths, rising; `None` without `shapes`."""
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:
@@ -188,7 +187,7 @@ def _shapes(
             explain(
                 f"the largest of the shapes must hold the longest document, which has {longest} tokens",
                 got=shorten(given),
-                fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} to have the best {len(given) or 16} chosen",
+                fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} for the best {len(given) or 16}",
             )
         )
     return tuple(given)
@@ -205,3 +204,80 @@ def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, b
             fix=f"token_budget={int(np.ceil(dear))}, or split them first with split_long(lengths, {budget})",
         )
     )
+
+
+def divide(
+    rows: list[int], group: list[int], falling: NDArray[Any], ends: NDArray[np.int64], budget: int, ranks: int
+) -> None:
+    r"""Split batches of the shortest documents in place, until `ranks` divides their number.
+
+    Args:
+        rows, group (`list` of `int`): number of documents of each batch, and its group.
+        falling (`np.ndarray` `(n,)`), ends (`np.ndarray` `(n,)` int64): cost of a row of each length, from the longest
+            to the shortest, and number of documents that are at least as long.
+        budget (`int`): maximal cost of a batch.
+        ranks (`int`): divisor of the number of batches.
+
+    Raises:
+        ValueError: if there are too few documents.
+
+    Example:
+        >>> rows, group = [2, 3], [0, 1]
+        >>> divide(rows, group, np.array([6, 4]), np.array([2, 5]), 12, 3)
+        >>> rows
+        [2, 2, 1]
+    """
+    tail = len(rows) % ranks
+    while True:
+        documents, wanted = sum(rows[-tail:]), -(-tail // ranks) * ranks
+        if documents >= wanted:
+            break
+        if tail == len(rows):
+            raise ValueError(
+                explain(
+                    f"{len(rows)} batches cannot be split into {wanted}, the same number for each of {ranks} ranks",
+                    got=f"{documents} documents, a budget of {budget}",
+                    fix=f"leave {documents % ranks} documents out, or use fewer ranks"
+                    if documents > ranks
+                    else f"world_size={documents} or less",
+                )
+            )
+        tail = min(tail + ranks, len(rows))
+    first = sum(rows) - documents
+    price = falling[np.searchsorted(ends, np.arange(first, first + documents), side="right")]
+    del rows[-tail:], group[-tail:]
+    rows += even_runs(price, wanted, budget)
+    group += range(len(group), len(group) + wanted)
+
+
+def even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
+    r"""Split documents of falling cost into a number of runs whose largest cost is minimal.
+
+    The cost of a run is its rows times its first cost. The limit is found by 32 bisections, finer than any budget.
+
+    Example:
+        >>> even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)
+        [2, 2, 1]
+    """
+
+    def within(limit: float) -> list[int] | None:
+        found: list[int] = []
+        begin = 0
+        while begin < len(price):
+            if len(found) == runs:
+                return None
+            found.append(min(int(limit // price[begin]), len(price) - begin))
+            begin += found[-1]
+        return found
+
+    low, high = float(price[0]), float(most)
+    best = within(low) or within(high) or []
+    for _ in range(32):
+        middle = (low + high) / 2
+        found = within(middle)
+        low, high = (low, middle) if found else (middle, high)
+        best = found or best
+    while len(best) < runs:  # fewer runs were enough: split the one with the most rows
+        at = max(range(len(best)), key=best.__getitem__)
+        best[at : at + 1] = [best[at] - best[at] // 2, best[at] // 2]
+    return best

@@ -1,4 +1,4 @@
-"""The documents of rows that hold several: numbered from position ids, and brought together by their numbers."""
+"""Rows of several documents: their numbers read from position ids, and an order that brings each together."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Plans of rows: which documents share one.
+"""`pack`: the documents of each packed row, planned from lengths; `split_long` for documents that are too long.
 
-Plans over lengths and never sees a token; `Ragged.take` and `Ragged.group` carry a plan out.
+`rows.pack_rows` moves the tokens.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,27 +15,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, one_of
-from .best_fit import best_fit_decreasing, fewest_rows
-from .checks import checked_lengths, histogram
+from .shapes import checked_lengths, histogram
 
 TooLong = Literal["error", "truncate"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackingPlan:
-    r"""Which documents stand in which row, in which order.
+    r"""The documents of each packed row, in order.
 
-    Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document stands in
+    Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document is in
     exactly one row. Iterating gives these index arrays, so a plan serves as the `batch_sampler` of a `DataLoader`.
 
     Args:
-        order (`np.ndarray` `(N,)` int64): the documents' numbers, row after row.
-        row_offsets (`np.ndarray` `(R + 1,)` int64): where each row begins in `order`, and at last N.
-        lengths (`np.ndarray` `(N,)` int64): the documents' lengths, by number, that the plan was made for; where
-            documents are cut, the lengths that are left.
-        capacity (`int`): tokens a row can hold.
-        truncated (`int`, *optional*): how many documents are cut to `capacity`.
-        tokens_cut (`int`, *optional*): how many tokens that costs.
+        order (`np.ndarray` `(N,)` int64): indices of the documents, row after row.
+        row_offsets (`np.ndarray` `(R + 1,)` int64): offset of each row in `order`, and N at the end.
+        lengths (`np.ndarray` `(N,)` int64): lengths of the documents, after truncation.
+        capacity (`int`): tokens of a row.
+        truncated (`int`, *optional*): number of documents truncated to `capacity`.
+        tokens_cut (`int`, *optional*): number of tokens lost by truncation.
 
     Example:
         >>> plan = pack([5, 3, 8, 2, 4], 10)
@@ -57,18 +56,18 @@ class PackingPlan:
         return len(self.row_offsets) - 1
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """The documents of each row, as arrays of their own."""
+        """Iterate over the documents of each row, as new arrays."""
         for start, stop in pairwise(self.row_offsets.tolist()):
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Where the tokens of all rows are found, row after row.
+        r"""Return the indices of the tokens of all rows, row after row.
 
         Args:
-            begins (`np.ndarray` `(N,)` int64): where each document begins in a flat array of tokens, by number.
+            begins (`np.ndarray` `(N,)` int64): offset of each document in a flat array of tokens.
 
         Returns:
-            Two `np.ndarray` `(tokens,)` int64: the index of each token in that array, and its place in its document.
+            Two `np.ndarray` `(tokens,)` int64: the index of each token in that array, and in its document.
 
         Example:
             >>> pack([2, 1, 3], 4).places(np.array([0, 2, 3]))
@@ -80,7 +79,7 @@ class PackingPlan:
 
     @property
     def row_lengths(self) -> NDArray[np.int64]:
-        r"""Tokens in each row: `np.ndarray` `(R,)` int64, none above `capacity`.
+        r"""Number of tokens in each row: `np.ndarray` `(R,)` int64, at most `capacity`.
 
         Example:
             >>> pack([5, 3, 8, 2, 4], 10).row_lengths
@@ -92,20 +91,20 @@ class PackingPlan:
 
     @property
     def padding(self) -> int:
-        """Places that stay empty when every row is filled up to `capacity`."""
+        """Number of padding positions if every row is padded to `capacity`."""
         return len(self) * self.capacity - int(self.lengths.sum())
 
     @property
     def utilisation(self) -> float:
-        """Share of the places that hold a token, between 0 and 1; 1 for a plan without rows."""
+        """Share of positions that are tokens, between 0 and 1; 1 for a plan without rows."""
         places = len(self) * self.capacity
         return 1.0 if places == 0 else int(self.lengths.sum()) / places
 
     @property
     def lower_bound(self) -> int:
-        r"""No plan, however clever, has fewer rows than this.
+        r"""Lower bound on the number of rows of any plan.
 
-        At least the tokens divided by the capacity, and more where long documents cannot share a row.
+        At least the tokens divided by the capacity, and more if long documents cannot share a row.
 
         Source:
             Martello and Toth 1990, "Lower bounds and reduction procedures for the bin packing problem", bound L2.
@@ -119,9 +118,9 @@ class PackingPlan:
 
     @property
     def attention_cost(self) -> int:
-        r"""Pairs of tokens that attention looks at where documents see only themselves: the sum of squared lengths.
+        r"""Number of token pairs in attention within documents: the sum of squared lengths.
 
-        A dense mask looks at `rows * capacity**2` of them, whatever the documents are.
+        A dense mask computes `rows * capacity**2` pairs, whatever the documents are.
 
         Example:
             >>> pack([5, 3, 8, 2, 4], 10).attention_cost
@@ -143,26 +142,26 @@ class PackingPlan:
 
 
 def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed: int | None = None) -> PackingPlan:
-    r"""Packs documents into rows of at most `capacity` tokens, with few rows.
+    r"""Pack documents into few rows of at most `capacity` tokens.
 
     Best-fit decreasing: from the longest document to the shortest, each goes into the row with the least free space
-    that still holds it. Documents of equal length are placed together, which gives as many rows as one by one.
+    that still holds it. Documents of equal length are placed together, which gives the same number of rows.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        capacity (`int`): tokens a row can hold.
-        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): a document longer than `capacity` is
-            refused, or planned for with its first `capacity` tokens, and counted in `truncated`. To lose no token, pack
-            the pieces that `split_long` makes.
-        seed (`int`, *optional*): shuffles the rows, and documents of equal length among each other; the same seed gives
-            the same plan, and any seed the same number of rows. Without it rows with the longest documents come first.
+        capacity (`int`): tokens of a row.
+        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): for a document longer than `capacity`,
+            raise; or plan with its first `capacity` tokens, and count it in `truncated`. To lose no token, pack the
+            pieces of `split_long`.
+        seed (`int`, *optional*): shuffles the rows, and documents of equal length; the same seed gives the same plan,
+            and every seed the same number of rows. Without it, rows with the longest documents come first.
 
     Returns:
-        `PackingPlan`: every document exactly once, no row above `capacity`.
+        `PackingPlan`: every document exactly once, at most `capacity` tokens per row.
 
     Raises:
         ValueError: if a document is too long or has no tokens, or if `capacity` is not positive or `seed` negative.
-        TypeError: if `lengths`, `capacity` or `seed` are not whole numbers.
+        TypeError: if `lengths`, `capacity` or `seed` are not integers.
 
     Source:
         Johnson 1973, "Near-optimal bin packing algorithms" (best-fit decreasing).
@@ -189,8 +188,8 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
                 explain(
                     f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
                     got=f"{truncated} of {len(sizes)} documents longer than the capacity",
-                    fix="split them with split_long(lengths, capacity) and pack the pieces, cut them with "
-                    'too_long="truncate", or raise the capacity',
+                    fix="split them with split_long(lengths, capacity) and pack the pieces, "
+                    'too_long="truncate", or a larger capacity',
                 )
             )
         tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
@@ -207,11 +206,11 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         by_length = shuffled[np.argsort(room_left[shuffled], kind="stable")]
     room_left = room_left[by_length]
     starts = np.flatnonzero(room_left[1:] != room_left[:-1]) + 1
-    starts = np.concatenate([[0], starts])[: len(sizes)]  # where each length begins, of those that occur
+    starts = np.concatenate([[0], starts])[: len(sizes)]  # offset of each length that occurs
     begin, width, each, inside = best_fit_decreasing(
         sizes[by_length[starts]], np.diff(starts, append=len(sizes)), capacity
     )
-    # From here one entry is "these neighbours in `by_length` go into this row".
+    # From here on, an entry is a run of `by_length` that goes into one row.
     entries = np.cumsum(width) - width
     row = np.arange(int(width.sum())) + np.repeat(begin - entries, width)
     documents = np.repeat(each, width)
@@ -223,7 +222,113 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         row, row_sizes = rank[row], row_sizes[rows_in_turn]
     row_offsets = np.zeros(len(row_sizes) + 1, dtype=np.int64)
     np.cumsum(row_sizes, out=row_offsets[1:])
-    place = row_offsets[row] + np.repeat(inside, width)  # where each entry begins in `order`
+    place = row_offsets[row] + np.repeat(inside, width)  # offset of each entry in `order`
     order = np.empty(len(sizes), dtype=np.int64)
     order[np.arange(len(sizes)) + np.repeat(place - (np.cumsum(documents) - documents), documents)] = by_length
     return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut)
+
+
+def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    r"""Split documents into pieces of at most `capacity` tokens; every token is in exactly one piece.
+
+    A document that fits is one piece. A longer one gives full pieces, and a last one with the rest.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+        capacity (`int`): maximal length of a piece.
+
+    Returns:
+        three `np.ndarray` `(P,)` int64: the document of each piece, the offset in it, and the length; in the order of
+        the documents and of their tokens.
+
+    Raises:
+        ValueError: if a document has no tokens, or if `capacity` is not positive.
+        TypeError: if `lengths` or `capacity` are not integers.
+
+    Example:
+        >>> document, start, length = split_long([3, 11], 5)
+        >>> document, start, length
+        (array([0, 1, 1, 1]), array([ 0,  0,  5, 10]), array([3, 5, 5, 1]))
+        >>> from hf_posenc import pack
+        >>> [[(int(document[piece]), int(start[piece])) for piece in row] for row in pack(length, 5)]
+        [[(1, 0)], [(1, 5)], [(0, 0), (1, 10)]]
+    """
+    capacity = as_integer(capacity, "capacity", minimum=1, example=2048)
+    sizes = checked_lengths(lengths)
+    pieces = -(-sizes // capacity)  # (N,)
+    document = np.repeat(np.arange(len(sizes)), pieces)
+    first = np.cumsum(pieces) - pieces
+    start = (np.arange(len(document)) - first[document]) * capacity
+    return document, start, np.minimum(sizes[document] - start, capacity)
+
+
+# ------------------------------------------------------------------------------------------------ best-fit decreasing
+
+
+def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """Run best-fit decreasing on groups of equal rows, for `counts` documents of each of the falling `sizes`.
+
+    Rows of equal content are one range of row numbers. A range with `free` positions takes `free // size` documents of
+    one size before another row becomes the best fit, so that it moves to its new free space in one step.
+
+    Returns `(4, M)` for M moves: first row, number of rows, documents put into each, documents already in each.
+    """
+    ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
+    spaces: list[int] = []  # the keys of `ranges`, ascending
+    moves: list[tuple[int, int, int, int]] = []
+    rows = 0
+    smallest = int(sizes[-1]) if len(sizes) else 0
+
+    def keep(free: int, begin: int, width: int, inside: int) -> None:
+        if free < smallest or not width:
+            return  # no document fits there any more
+        if free in ranges:
+            ranges[free].append((begin, width, inside))
+        else:
+            ranges[free] = [(begin, width, inside)]
+            insort(spaces, free)
+
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+        left = count
+        while left:
+            best = bisect_left(spaces, size)
+            if best < len(spaces):
+                free = spaces[best]
+                begin, width, inside = ranges[free].pop()
+                if not ranges[free]:
+                    del ranges[free], spaces[best]
+            else:  # no row has room: open as many as the rest needs
+                free = capacity
+                begin, width, inside = rows, -(-left // (capacity // size)), 0
+                rows += width
+            each = free // size
+            full = min(width, left // each)
+            if full:
+                moves.append((begin, full, each, inside))
+                keep(free - each * size, begin, full, inside + each)
+                left -= full * each
+            if left and full < width:  # too few are left to fill one more row of this range
+                moves.append((begin + full, 1, left, inside))
+                keep(free - left * size, begin + full, 1, inside + left)
+                full, left = full + 1, 0
+            keep(free, begin + full, width - full, inside)
+    return np.array(moves, dtype=np.int64).reshape(-1, 4).T
+
+
+def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
+    """Return Martello and Toth's bound L2 on the number of rows, from the histogram of lengths."""
+    if not len(lengths):
+        return 0
+    sizes, counts = histogram(lengths)
+    number = np.concatenate([[0], np.cumsum(counts)])  # documents shorter than sizes[k]
+    tokens = np.concatenate([[0], np.cumsum(sizes * counts)])
+    # For a limit a <= C/2: a document above C - a shares its row with none of length >= a. One above C/2 shares it with
+    # no other above C/2, and the remaining room may take documents from a to C/2.
+    limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
+    half = np.searchsorted(sizes, capacity // 2, side="right")
+    long = np.searchsorted(sizes, capacity - limits, side="right")
+    short = np.searchsorted(sizes, limits)
+    alone = number[-1] - number[half]  # every document above C/2 opens a row
+    room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
+    overflow = (tokens[half] - tokens[short]) - room
+    return int((alone + np.maximum(0, -(-overflow // capacity))).max())

@@ -1,7 +1,4 @@
-"""The lengths that rows are padded to: the next multiple, or the few that waste least.
-
-Knows how many documents have which length, and nothing of batches.
-"""
+"""Padded lengths: the next multiple, or a few lengths that waste least; and checks of the lengths of documents."""
 
 from __future__ import annotations
 
@@ -12,33 +9,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
-from .checks import checked_lengths, histogram
 
-# From padded lengths (n,) to what a row of each costs (n,).
+# From padded lengths (n,) to the cost of a row of each (n,).
 Cost = Callable[[NDArray[np.int64]], Any]
 
 
 def best_shapes(
     lengths: ArrayLike, count: int, *, multiple_of: int | None = None, cost: Cost | None = None
 ) -> NDArray[np.int64]:
-    r"""The `count` padded lengths that waste least, where every document is padded to the next of them.
+    r"""Return the `count` padded lengths that waste least, if every document is padded to the next of them.
 
-    `torch.compile` makes a program for every shape that it meets. Few shapes mean few programs, and lengths that are
-    chosen by what the documents are waste about half of what equally spaced ones do.
+    `torch.compile` makes a program for every shape, so that few shapes mean few programs. Lengths chosen for the
+    documents waste about half as much as equally spaced ones.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1.
-        count (`int`): how many lengths, K; fewer are enough where the documents have fewer.
+        count (`int`): number of lengths, K; fewer if the documents have fewer lengths.
         multiple_of (`int`, *optional*): every length is a multiple of it.
-        cost (callable, *optional*): from padded lengths to the cost of a row, as in `plan_batches`; by default the
-            length itself.
+        cost (callable, *optional*): cost of a row of a padded length, as in `plan_batches`; by default the length.
 
     Returns:
-        `np.ndarray` `(K,)` int64, rising; the last holds the longest document. No K other lengths cost less.
+        `np.ndarray` `(K,)` int64, rising; the last is enough for the longest document. No K other lengths cost less.
 
     Raises:
         ValueError: if `count`, `multiple_of` or a length are not positive, or `cost` falls.
-        TypeError: if they are not whole numbers.
+        TypeError: if they are not integers.
 
     Source:
         Exact, by dynamic programming over the histogram of lengths, one layer for each shape. The best next shape never
@@ -71,14 +66,14 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """What the documents up to each width cost with one shape more, and which width the shape before the last has.
+    """Return the cost of the documents up to each width with one more shape, and the width of the shape before it.
 
-    `best[i]` is what those up to width i cost so far; a shape j after it takes what lies between. Width 0 has nothing
-    before it, and keeps what it had: two equal shapes are as good as one.
+    `best[i]` is the cost of documents up to width i so far; a shape j after it adds those in between. Width 0 keeps its
+    cost: two equal shapes are as good as one.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)
-    last = size  # the last width that is known bounds the choice from above
+    last = size  # the last computed width is an upper bound for the choice
     stride = 1 << (size - 1).bit_length()
     known = np.zeros(size + 1, dtype=np.int64)
     known[size] = size - 2
@@ -101,7 +96,7 @@ def _one_more(
 
 
 def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
-    r"""What a row of each of the rising `widths` costs, checked: positive numbers that never fall.
+    r"""Return the cost of a row of each of the rising `widths`: positive numbers that never fall.
 
     Example:
         >>> row_costs(np.array([2, 4]), lambda width: width + width**2 / 8)
@@ -144,7 +139,7 @@ def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
 def padded(
     lengths: NDArray[np.int64], multiple_of: int | None = None, shapes: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    r"""The length that each row is padded to: the next multiple, or the next of the rising `shapes`.
+    r"""Return the padded length of each row: the next multiple, or the next of the rising `shapes`.
 
     Example:
         >>> padded(np.array([3, 8, 9]), multiple_of=8), padded(np.array([3, 8, 9]), shapes=(4, 9))
@@ -157,3 +152,82 @@ def padded(
         return lengths
     step = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     return -(-lengths // step) * step
+
+
+# -------------------------------------------------------------------------------------- lengths of documents, checked
+
+
+def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    r"""Return lengths of documents as a new array.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+
+    Returns:
+        `np.ndarray` `(N,)` int64, in memory of its own.
+
+    Raises:
+        ValueError: if a document has no tokens.
+        TypeError: if they are not integers, or not flat.
+
+    Example:
+        >>> checked_lengths([5, 3])
+        array([5, 3])
+    """
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:  # rows of unequal lengths
+        sizes = np.empty((0, 0), dtype=object)
+    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
+        raise TypeError(
+            explain(
+                "lengths must be a flat list of integers, one per document",
+                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
+                fix="lengths=[len(ids) for ids in documents]",
+            )
+        )
+    sizes = sizes.astype(np.int64)
+    if len(sizes) and sizes.min() <= 0:
+        bad = np.flatnonzero(sizes <= 0)
+        raise ValueError(
+            explain(
+                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
+                got=f"{len(bad)} bad of {len(sizes)} lengths",
+                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
+            )
+        )
+    return sizes
+
+
+def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return the lengths that occur, rising, and the count of each.
+
+    Example:
+        >>> histogram(np.array([5, 3, 5]))
+        (array([3, 5]), array([1, 2]))
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > 16 * len(lengths) + 65536:  # counting would take more memory than the lengths do
+        return np.unique(lengths, return_counts=True)
+    counts = np.bincount(lengths)
+    different = np.flatnonzero(counts)
+    return different, counts[different]
+
+
+def checked_rank(rank: Any, world_size: int) -> int:
+    r"""Return a rank as an `int`; raise if it is not below `world_size`.
+
+    Example:
+        >>> checked_rank(1, 2)
+        1
+    """
+    number = as_integer(rank, "rank", minimum=0, example=0)
+    if number >= world_size:
+        raise ValueError(
+            explain(
+                f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
+                got=f"rank={number}",
+                fix=f"world_size={number + 1}, or rank={world_size - 1}",
+            )
+        )
+    return number

@@ -1,7 +1,4 @@
-"""How many tokens each row of a data set has, from Arrow's offsets where there are any.
-
-No row is read that need not be; what the lengths are for is decided by the caller.
-"""
+"""`lengths_of`: number of tokens in each row of a data set, from Arrow's offsets if possible."""
 
 from __future__ import annotations
 
@@ -16,22 +13,22 @@ from .._explain import explain, shorten
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
-    r"""The number of tokens in each row of a data set.
+    r"""Return the number of tokens in each row of a data set.
 
-    Of a `datasets.Dataset` only Arrow's offsets are looked at, which takes milliseconds for a million rows. Any other
-    data set is read row by row.
+    For a `datasets.Dataset` only Arrow's offsets are read, which takes milliseconds for a million rows. Any other data
+    set is read row by row.
 
     Args:
-        dataset (`datasets.Dataset`, `pandas.DataFrame`, or anything with a length whose rows are mappings): tokenised
-            already.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column that holds the tokens.
+        dataset (`datasets.Dataset`, `pandas.DataFrame`, or anything with a length whose rows are mappings): tokenized
+            rows.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
 
     Returns:
         `np.ndarray` `(N,)` int64, in the order of the rows.
 
     Raises:
-        ValueError: if the column is missing, or holds no lists, or a row of it is missing.
-        TypeError: if the data set has no length, or is several at once.
+        ValueError: if the column is missing, does not hold lists, or has missing rows.
+        TypeError: if the data set has no length, or is a dict of several.
 
     Example:
         >>> lengths_of([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
@@ -43,7 +40,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     if isinstance(dataset, Mapping):
         raise TypeError(
             explain(
-                "one data set has lengths, and here are several",
+                "lengths_of takes one data set at a time",
                 got=f"{type(dataset).__name__} of {shorten(list(dataset))}",
                 fix=f"dataset[{next(iter(dataset), 'train')!r}]",
             )
@@ -51,7 +48,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
     if not hasattr(dataset, "__len__"):
         raise TypeError(
             explain(
-                "a data set without a length is read as it comes, and batches cannot be planned ahead",
+                "batches cannot be planned for a data set without a length",
                 got=type(dataset).__name__,
                 fix="pack_dataset(dataset, capacity) packs a stream through a window",
             )
@@ -65,7 +62,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
 
 
 def is_dataset(dataset: Any) -> bool:
-    r"""Whether this is a `datasets.Dataset`. Where nobody has loaded `datasets`, there is none.
+    r"""Return True for a `datasets.Dataset`; imports nothing.
 
     Example:
         >>> is_dataset([{"input_ids": [5]}])
@@ -81,32 +78,32 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
     if column not in dataset.column_names:
         raise ValueError(
             explain(
-                f"column '{column}' is missing, and lengths are counted in it",
+                f"column '{column}' is missing, and it must hold the tokens",
                 got=f"columns {dataset.column_names}",
-                fix="tokenise first: dataset.map(collate, batched=True), or name the column that holds the tokens",
+                fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
             )
         )
     values = dataset.data.column(column)
     if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or _is_fixed(values.type)):
         raise ValueError(
             explain(
-                f"column '{column}' must hold lists, one token an item",
+                f"column '{column}' must hold lists of tokens",
                 got=f"values of type {values.type}",
-                fix="tokenise first: dataset.map(collate, batched=True)",
+                fix="tokenize first: dataset.map(collate, batched=True)",
             )
         )
     counted = list_lengths(values, column)
-    indices = dataset._indices  # rows that were selected, shuffled or sorted are told by their numbers
+    indices = dataset._indices  # of a selected, shuffled or sorted data set
     return counted if indices is None else counted[indices.column(0).to_numpy()]
 
 
 def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None) -> NDArray[np.int64]:
-    r"""The lengths of an Arrow column of lists.
+    r"""Return the lengths of an Arrow column of lists.
 
     Args:
         values (`pyarrow.ChunkedArray` or `pyarrow.Array`): of lists.
-        column (`str`): its name, for the message.
-        numbers (sequence of `int`, *optional*): what the rows are called there; by default they are counted.
+        column (`str`): its name, for error messages.
+        numbers (sequence of `int`, *optional*): row numbers for error messages; by default counted from 0.
 
     Returns:
         `np.ndarray` `(N,)` int64.
@@ -144,9 +141,9 @@ def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
         if not isinstance(row, Mapping) or column not in row:
             raise ValueError(
                 explain(
-                    f"row {index} has no '{column}', and lengths are counted in it",
+                    f"row {index} has no column '{column}', which must hold the tokens",
                     got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) else shorten(row),
-                    fix="tokenise first, or give the lengths themselves",
+                    fix="tokenize first, or give the lengths themselves",
                 )
             )
         tokens = row[column]
@@ -155,7 +152,7 @@ def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
                 explain(
                     f"row {index} of column '{column}' must be a list of tokens",
                     got=shorten(tokens),
-                    fix="tokenise first, or give the lengths themselves",
+                    fix="tokenize first, or give the lengths themselves",
                 )
             )
         yield len(tokens)

@@ -1,7 +1,4 @@
-"""A batch sampler that follows a plan: epochs, resuming, and what accelerate does with batches.
-
-Planning is `plan_batches`; which rows belong together is not decided here.
-"""
+"""`TokenBudgetBatchSampler`: the batches of a plan over epochs, resumable, also under accelerate."""
 
 from __future__ import annotations
 
@@ -19,31 +16,30 @@ from torch.utils.data import Sampler
 
 from .._explain import as_integer, explain, shorten
 from ..packing import BatchPlan, plan_batches
-from ..packing.checks import checked_lengths
-from ..packing.shapes import Cost, padded, row_costs
+from ..packing.shapes import Cost, checked_lengths, padded, row_costs
 from .lengths import is_dataset, lengths_of
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    r"""The `batch_sampler` of a `DataLoader` whose batches cost a number of tokens rather than of rows.
+    r"""A `batch_sampler` of a `DataLoader` whose batches have a budget of tokens instead of a number of rows.
 
-    Made from lengths or a data set, it plans every epoch anew; the number of batches stays. Made from a plan, it
-    follows that plan in every epoch.
+    From lengths or a data set it makes a new plan for every epoch, with the same number of batches. From a plan it
+    returns the batches of that plan in every epoch.
 
-    Under accelerate it takes the global plan, for accelerate deals batches out to its processes itself; without a
-    `world_size` it plans for as many processes as accelerate has. For a loop of your own with `torch.distributed` and
-    without accelerate, give `world_size` and `rank`.
+    Under accelerate use the global plan, because accelerate distributes batches to its processes itself; without a
+    `world_size` the sampler plans for the number of processes of accelerate. In a custom loop with `torch.distributed`
+    and without accelerate, set `world_size` and `rank`.
 
     Args:
-        source (`BatchPlan`, lengths `(N,)`, or a data set that `lengths_of` reads): what to sample.
-        token_budget (`int`, *optional*): what a batch may cost, see `plan_batches`. Not with a plan.
-        column (`str`, *optional*, defaults to `"input_ids"`): which column of a data set holds the tokens.
+        source (`BatchPlan`, lengths `(N,)`, or a data set that `lengths_of` reads): the plan, or the rows to plan for.
+        token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Not with a plan.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of a data set.
         window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. Not with a plan.
         world_size (`int`, *optional*): as in `plan_batches`; by default the processes of accelerate, or 1.
 
     Raises:
         ValueError: if settings are given together with a plan, a budget is missing, or a plan is impossible; under
-            accelerate for a plan that is one rank's, or whose batches its processes do not divide.
+            accelerate for a plan of one rank, or one whose number of batches its processes do not divide.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -73,8 +69,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         rank: int | None = None,
     ) -> None:
         self.epoch = 0
-        self._step = 0  # where the next iteration begins
-        self._given = 0  # batches handed out in this epoch
+        self._step = 0  # first step of the next iteration
+        self._given = 0  # batches returned in this epoch
         self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank
@@ -87,20 +83,20 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if token_budget is None:
             raise ValueError(
                 explain(
-                    "a sampler that plans itself needs a token_budget",
+                    "a sampler of lengths needs a token_budget",
                     got="lengths without a budget",
                     fix="TokenBudgetBatchSampler(lengths, 8192)",
                 )
             )
         if rank is not None and world_size is None:
             raise ValueError(
-                explain("a rank is one of several", got=f"rank={rank} without world_size", fix="world_size=8")
+                explain("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
             )
         self._plan_given = None
         self._settings: dict[str, Any] = {"window": window, "seed": seed, "cost": cost}
         self._settings |= {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
         self._lengths = checked_lengths(source if _holds_numbers(source) else lengths_of(source, column))
-        if shapes is not None:  # chosen once, not in every epoch
+        if shapes is not None:  # computed once, not in every epoch
             self._settings["shapes"] = self.plan.shapes
             self._planned = None
 
@@ -120,7 +116,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return len(self.plan)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The numbers of the rows of each batch, from where `load_state_dict` says; the next time from the start."""
+        """Iterate over the row numbers of each batch: from a loaded state once, then from the start."""
         plan, begin = self.plan, self._step
         self._step = 0
         rest = plan.from_step(begin)
@@ -130,10 +126,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield batch.tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        r"""Plans anew for another epoch. Trainer and accelerate call it; in a loop of your own, do so.
+        r"""Set the epoch, which changes the plan. Trainer and accelerate call it; call it in a custom loop.
 
         Args:
-            epoch (`int`): its number, from 0.
+            epoch (`int`): the epoch, from 0.
         """
         number = as_integer(epoch, "epoch", minimum=0, example=0)
         if number != self.epoch:
@@ -143,12 +139,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         r"""Return the position in this epoch, to be saved with a checkpoint.
 
         Args:
-            step (`int`, *optional*): how many steps of this epoch are done. By default as many as were handed out,
-                which is more where workers or accelerate fetch batches ahead: then count yourself.
+            step (`int`, *optional*): number of finished steps of this epoch. By default the number of batches returned,
+                which is too large if workers or accelerate fetch batches ahead: then pass your own count.
 
         Returns:
-            `dict` for `load_state_dict`: `epoch`, `step`, and everything that the batches depend on, lengths and `cost`
-            as digests. JSON can hold it. The ranks of a sampler of lengths have the same state.
+            `dict` for `load_state_dict`, which JSON can hold: `epoch`, `step`, and everything that the batches depend
+            on, with digests of lengths and `cost`. All ranks of a sampler of lengths have the same state.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -167,18 +163,18 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        r"""Continue from a saved position: the next iteration begins there. Takes no time, whatever the step.
+        r"""Continue from a saved position: the next iteration begins there, without reading the batches before it.
 
         Args:
-            state (`dict`): what `state_dict` returned.
+            state (`dict`): result of `state_dict`.
 
         Raises:
             ValueError: if it was saved for other lengths or settings, lacks a key or has an unknown one.
-            TypeError: if it is not a `dict`, or its epoch or step is not a whole number.
+            TypeError: if it is not a `dict`, or its epoch or step is not an integer.
         """
         if not isinstance(state, Mapping):
             raise TypeError(explain("a state is a dict", got=shorten(state), fix="sampler.state_dict()"))
-        plan = self.plan  # of another epoch perhaps: all have the same number of steps
+        plan = self.plan  # every epoch has the same number of steps
         here = {name: state.get(name) for name in ("epoch", "step")} | self._identity
         differ = [
             f"{name}: saved {shorten(state[name])}, here {shorten(here[name])}"
@@ -190,13 +186,13 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if differ:
             raise ValueError(
                 explain(
-                    "the state belongs to another plan, or is not whole",
+                    "the state belongs to another plan, or is incomplete",
                     got=f"{'; '.join(differ)} ({plan.steps} steps of {plan.documents} documents here)",
                     fix="the same lengths, in the same order, and the same settings as when it was saved",
                 )
             )
         epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
-        rest = plan.from_step(step)  # out of range is refused, with the figures
+        rest = plan.from_step(step)  # raises if it is out of range
         self.epoch, self._step, self._given = epoch, step, len(plan) - len(rest)
 
     @property
@@ -215,7 +211,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @cached_property
     def _digests(self) -> dict[str, Any]:
-        """Digests of what is too long for a state, computed once: some loaders save one after every batch."""
+        """Digests of arrays, computed once: some loaders save a state after every batch."""
         plan = self.plan
         if self._plan_given is not None:
             return {"rank": plan.rank, "batches": _digest(plan.order, plan.batch_offsets)}
@@ -225,21 +221,21 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> TokenBudgetBatchSampler:
-        """Itself: accelerate passes the epoch on to what goes by this name."""
+        """The sampler itself: accelerate sets the epoch of an attribute of this name."""
         return self
 
     @property
     def batch_size(self) -> None:
-        """None: batches differ in their rows. accelerate asks when it wraps the sampler, and is answered if it may.
+        """None, because batches differ in size. accelerate reads it when it wraps the sampler: a wrong plan raises.
 
-        It deals whole batches out to its processes in turn. Of a plan that is one rank's already every process would
-        see a part of its own part; where the processes do not divide the batches, it repeats some.
+        accelerate distributes batches to its processes in turn. With the plan of one rank, a process would get a part
+        of its part; if the processes do not divide the number of batches, accelerate repeats some.
         """
         processes = _processes_of_accelerate()
         if processes > 1 and self.rank is not None:
             raise ValueError(
                 explain(
-                    "accelerate deals batches out to its processes itself and needs the global plan",
+                    "accelerate distributes batches to its processes itself and needs the global plan",
                     got=f"the plan of rank {self.rank} alone, on {processes} processes: most documents would be lost",
                     fix=f"plan_batches(..., world_size={processes}, rank=None), or leave world_size and rank out",
                 )
@@ -247,7 +243,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if len(self) % processes:
             raise ValueError(
                 explain(
-                    f"{len(self)} batches cannot be dealt to the {processes} processes of accelerate evenly",
+                    f"{len(self)} batches do not divide evenly among the {processes} processes of accelerate",
                     got=f"a global plan for world_size={self.plan.world_size}",
                     fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
                 )
@@ -263,7 +259,7 @@ def _digest(*arrays: NDArray[Any]) -> str:
 
 
 def _holds_numbers(source: Any) -> bool:
-    """Return whether these are lengths already, in any kind of sequence or array; an empty sequence counts as such."""
+    """Return True for lengths: an array or sequence of numbers, or an empty one."""
     if isinstance(source, np.ndarray | torch.Tensor):
         return True
     if is_dataset(source):
@@ -279,7 +275,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
     if named:
         raise ValueError(
             explain(
-                "a plan is made already, and takes no settings",
+                "a finished plan takes no settings",
                 got=", ".join(f"{name}={given[name]!r}" for name in named),
                 fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
             )
@@ -287,7 +283,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
 
 
 def _processes_of_accelerate() -> int:
-    """How many processes accelerate has; 1 where nobody has set it up. Asking must not set it up."""
+    """Return the number of processes of accelerate; 1 if it is not set up, and without setting it up."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state
     return int(state.get("num_processes", 1))

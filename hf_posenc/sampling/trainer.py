@@ -1,53 +1,54 @@
-"""Batches by tokens under `transformers.Trainer`: the sampler in its place, and the loss weighted by tokens.
+"""`TokenBudgetMixin`: batches of a number of tokens in `transformers.Trainer`, with a loss weighted by labels.
 
-Training only; evaluation and prediction stay as they are.
+Training only; evaluation and prediction are not changed.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch.utils.data import DataLoader
 
-from .._explain import explain, unknown_keyword
+from .._explain import explain, shorten, unknown_keyword
 from .._huggingface import opened
 from ..rows import IGNORED
 from .lengths import is_dataset
 from .sampler import TokenBudgetBatchSampler
-from .widths import PadToShapes, padding_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from _typeshed import DataclassInstance
 
 _SETTINGS = ("token_budget", "column", "window", "seed", "cost", "multiple_of", "shapes")
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
 
 
 class TokenBudgetMixin:
-    r"""Before `Trainer` among the bases of a class, it trains on batches of a number of tokens.
+    r"""A base class to put before `Trainer`, which then trains on batches of a number of tokens.
 
     ```python
     from hf_posenc import TokenBudgetMixin
     class Trainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size` has no say then; all else about the run stays. Each process gets as many batches of as
-    many tokens, every row once an epoch. The loss of an optimizer step is the mean over all its labels, of every
-    process and every accumulated batch, so that a batch counts as much as it has labels; for any model whose own loss
-    is the mean over the labels of its batch.
+    `per_device_train_batch_size` has no effect then; the rest of the run stays the same. Every process gets the same
+    number of batches of similar size, and every row once per epoch. The loss of an optimizer step is the mean over all
+    its labels, of every process and every accumulated batch, for any model whose own loss is the mean over the labels
+    of its batch.
 
     Args:
-        token_budget (`int`): what a batch may cost: its rows times the length that they are padded to.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of the data set that holds the tokens.
-        window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. The seed is by default that of
-            `TrainingArguments`. With `multiple_of` or `shapes` the collator is told to pad to them.
+        token_budget (`int`): maximal cost of a batch: its rows times their padded length.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set.
+        window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. The seed is by default the
+            one of `TrainingArguments`. With `multiple_of` or `shapes` the collator pads to them.
 
     Raises:
         TypeError: for a class that names `Trainer` before the mixin, a setting that does not exist, or a data set that
             cannot be planned ahead.
-        ValueError: for what cannot be planned, and for arguments that choose another sampling.
+        ValueError: for rows that cannot be planned, and for arguments that choose another sampling.
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -58,7 +59,7 @@ class TokenBudgetMixin:
 
     batch_settings: ClassVar[dict[str, Any]] = {}
 
-    # What is used here of Trainer.
+    # Attributes of Trainer.
     if TYPE_CHECKING:
         args: Any
         accelerator: Any
@@ -81,14 +82,14 @@ class TokenBudgetMixin:
             raise TypeError(unknown_keyword(wrong[0], _SETTINGS, called_here))
         cls.batch_settings = {**cls.batch_settings, **settings}
         super().__init_subclass__()
-        # Where the mixin stands last, the loader of another base hides its own, and no batch would be planned.
+        # If the mixin is the last base, another base's loader is used instead of its own.
         makers = [base for base in cls.__mro__ if "get_train_dataloader" in vars(base)]
         if makers[-1] is TokenBudgetMixin and not all(issubclass(base, TokenBudgetMixin) for base in makers):
             right = sorted(cls.__bases__, key=lambda base: not issubclass(base, TokenBudgetMixin))
             keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
             raise TypeError(
                 explain(
-                    f"{right[0].__name__} must stand before {right[1].__name__}, which would make ordinary batches",
+                    f"{right[0].__name__} must come before {right[1].__name__}, which would make ordinary batches",
                     got=f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)})",
                     fix=f"class {cls.__name__}({', '.join(base.__name__ for base in right)}"
                     f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
@@ -96,7 +97,7 @@ class TokenBudgetMixin:
             )
 
     def get_train_dataloader(self) -> Any:
-        """The loader of the training data, with batches by tokens, as accelerate prepares it."""
+        """Return the training loader with batches of tokens, prepared by accelerate."""
         if self.train_dataset is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         _check_arguments(self.args, self.accelerator)
@@ -104,7 +105,7 @@ class TokenBudgetMixin:
         if "token_budget" not in settings:
             raise ValueError(
                 explain(
-                    "the class names no token_budget",
+                    "the class has no token_budget",
                     got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
                     fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
                 )
@@ -132,7 +133,7 @@ class TokenBudgetMixin:
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """The batches of one optimizer step; their labels are counted, over all processes."""
+        """Return the batches of one optimizer step, and count their labels over all processes."""
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         count = torch.zeros((), dtype=torch.int64, device=self.args.device)
         for batch in batches:
@@ -143,8 +144,8 @@ class TokenBudgetMixin:
         return batches, items
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """One batch forward and backward. Trainer takes its loss for a mean over the batch, which it is until here."""
-        if self.compute_loss_func is not None:  # is told the number of labels, and weighs by itself
+        """Run one batch forward and backward, with a loss that is the mean over the batch."""
+        if self.compute_loss_func is not None:  # gets the number of labels, and weights the loss itself
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         self._in_step = True
         try:
@@ -153,7 +154,7 @@ class TokenBudgetMixin:
             self._in_step = False
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        """The loss of a batch; in training weighted by its share of the labels of the step."""
+        """Return the loss of a batch; in training weighted by its share of the labels of the step."""
         total, parts = self._labels_of_step, 1
         if self._in_step and total is not None:
             # Gradients are averaged over processes, and Trainer divides by the number of accumulated batches.
@@ -167,23 +168,23 @@ class TokenBudgetMixin:
         return _weighted(result[0], share * parts), *result[1:]
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
-        """How many labels a batch has that are to be learnt; without labels, how many rows."""
+        """Return the number of labels of a batch that are not ignored; without labels, the number of rows."""
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
             return torch.tensor(len(next(iter(batch.values()))))
-        # A causal loss compares each token with the one before, so the first of a row is compared with none.
+        # A causal loss predicts each token from the one before, so the first label of a row is not used.
         shifts = "shift_labels" not in batch and labels.ndim > 1 and _shifts_labels(self)
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
 
     def _padding(self, collator: Any, sampler: TokenBudgetBatchSampler) -> Any:
-        """The collator, told to pad to what the plan counts on."""
+        """Return the collator with the padding of the plan."""
         plan = sampler.plan
         if plan.shapes is not None:
             return PadToShapes(collator, plan.shapes, self.batch_settings.get("column", "input_ids"))
         return collator if plan.multiple_of is None else padding_to(collator, plan.multiple_of)
 
     def _follow_epochs(self, sampler: TokenBudgetBatchSampler) -> None:
-        """Tells the sampler of every epoch: a run that resumes on several processes wraps it too deep for Trainer."""
+        """Set the epoch of the sampler by a callback: a resumed run on several processes hides it from Trainer."""
         from transformers import TrainerCallback
 
         class FollowEpochs(TrainerCallback):  # type: ignore[misc]
@@ -202,7 +203,7 @@ def _weighted(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _shifts_labels(trainer: Any) -> bool:
-    """Whether the model's loss is a causal one. Trainer knows most by their loss; GPT-2 is told by its name."""
+    """Return True if the model's loss is causal. Trainer detects most by their loss; GPT-2 needs its class name."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     model = opened(trainer.model)
@@ -212,19 +213,19 @@ def _shifts_labels(trainer: Any) -> bool:
 
 
 def _worker_seed(args: Any) -> Any:
-    """As Trainer seeds its workers, so that what is random in them is the same in every run."""
+    """Return Trainer's function that seeds workers, so that random numbers in them are the same in every run."""
     from transformers.trainer_utils import seed_worker
 
     return partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index)
 
 
 def _check_arguments(args: Any, accelerator: Any) -> None:
-    """Other ways to make batches, which would be passed over without a word."""
+    """Raise for arguments that choose another sampling, which would silently have no effect."""
     strategy = getattr(args, "train_sampling_strategy", "random")
     if strategy != "random" or getattr(args, "group_by_length", False):
         raise ValueError(
             explain(
-                "a token budget decides which rows share a batch, and so does another argument",
+                "a token budget excludes another argument that decides which rows share a batch",
                 got=f"train_sampling_strategy={strategy!r}" if strategy != "random" else "group_by_length=True",
                 fix="TrainingArguments without it",
             )
@@ -233,8 +234,110 @@ def _check_arguments(args: Any, accelerator: Any) -> None:
         if getattr(accelerator, name, None):
             raise ValueError(
                 explain(
-                    "batches by tokens have different numbers of rows and are dealt out whole",
+                    "batches of tokens differ in their number of rows and cannot be split",
                     got=f"accelerator_config={{'{name}': True}}",
                     fix=f"accelerator_config={{'{name}': False}}",
                 )
             )
+
+
+# ------------------------------------------------------------------------------------------- padding as the plan does
+
+
+Collator = Callable[[Any], Any]
+
+
+class PadToShapes:
+    r"""A collator that pads every batch to the next of a few lengths, so that `torch.compile` compiles few shapes.
+
+    Works with every collator that has `pad_to_multiple_of`, as those of this package and of transformers. One that also
+    has `max_length` pads to that, and any other to a multiple of n, which for a row of at most n tokens is n.
+
+    Args:
+        collator (callable): a dataclass with the field `pad_to_multiple_of`.
+        shapes (sequence of `int`): rising; `BatchPlan.shapes`.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
+
+    Raises:
+        TypeError: if the collator has no such setting.
+        ValueError: when called with rows that are not tokenized, or longer than every shape.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Collate:
+        ...     pad_to_multiple_of: int = 1
+        ...     def __call__(self, rows):
+        ...         longest = max(len(row["input_ids"]) for row in rows)
+        ...         return -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        >>> collate = PadToShapes(Collate(), (37, 61))
+        >>> collate([{"input_ids": [1] * 40}]), collate([{"input_ids": [1] * 7}])
+        (61, 37)
+    """
+
+    def __init__(self, collator: Collator, shapes: Sequence[int], column: str = "input_ids") -> None:
+        _check_padding(collator, "shapes")
+        self.collator, self.shapes, self.column = collator, tuple(shapes), column
+        self._of: dict[int, Collator] = {}
+
+    def __call__(self, rows: Sequence[Any]) -> Any:
+        missing = next((index for index, row in enumerate(rows) if self.column not in row), None)
+        if missing is not None:
+            raise ValueError(
+                explain(
+                    f"row {missing} has no '{self.column}', whose length selects the shape",
+                    got=f"keys {shorten(list(rows[missing]))}",
+                    fix="tokenize first: dataset.map(collate, batched=True)",
+                )
+            )
+        longest = max((len(row[self.column]) for row in rows), default=0)
+        shape = next((shape for shape in self.shapes if shape >= longest), None)
+        if shape is None:
+            raise ValueError(
+                explain(
+                    f"a row has {longest} tokens, and the largest shape is {self.shapes[-1]}",
+                    got=f"{len(self.shapes)} shapes",
+                    fix="a plan made from the lengths of this data set",
+                )
+            )
+        if shape not in self._of:
+            names = {field.name for field in dataclasses.fields(cast("DataclassInstance", self.collator))}
+            by_length = {"padding": "max_length", "max_length": shape, "pad_to_multiple_of": None}
+            self._of[shape] = _changed(
+                self.collator, by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
+            )
+        return self._of[shape](rows)
+
+
+def padding_to(collator: Collator, multiple: int) -> Collator:
+    r"""Return the collator with another `pad_to_multiple_of`.
+
+    Args:
+        collator (callable): a dataclass with that field.
+        multiple (`int`): rows are padded to a multiple of it.
+
+    Raises:
+        TypeError: if the collator has no such setting.
+    """
+    _check_padding(collator, "multiple_of")
+    return _changed(collator, {"pad_to_multiple_of": multiple})
+
+
+def _check_padding(collator: Collator, setting: str) -> None:
+    if not hasattr(collator, "pad_to_multiple_of") or not dataclasses.is_dataclass(collator):
+        raise TypeError(
+            explain(
+                f"a plan with {setting} needs a collator that can pad to it",
+                got=f"{getattr(collator, '__name__', type(collator).__name__)} without pad_to_multiple_of",
+                fix=f"DataCollatorWithPositionalEncoding(tokenizer), or {setting}=None",
+            )
+        )
+
+
+def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
+    """Return a copy with other settings, by `collator.replace` if it exists."""
+    change = getattr(collator, "replace", None)
+    if callable(change):
+        changed: Collator = change(**settings)
+        return changed
+    copied: Collator = dataclasses.replace(collator, **settings)
+    return copied
