@@ -10,7 +10,7 @@ import transformers
 from families import UNTOLD, own_model
 from transformers import AutoModel
 
-from hf_posenc import use_sinusoidal_positions
+from hf_posenc import Convention, fixed_bases, use_sinusoidal_positions
 from hf_posenc.audit import CheckedTable, PositionCheck, check, identify
 from hf_posenc.sinusoid import CONVENTIONS
 
@@ -230,6 +230,30 @@ def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: 
     assert table.found.first_position == CONVENTIONS[name].first_position - table.first_row
     assert table.found.zero_rows == tuple(range(table.first_row))
     report.remove()
+    assert check(model).positions == ("learned",)
+
+
+@pytest.mark.parametrize("convention", [Convention("own", wavelengths=(3, 77)), fixed_bases(*range(3, 11))])
+@pytest.mark.filterwarnings("ignore:the positions written into")
+def test_a_custom_convention_is_recognised_by_the_record_in_the_configuration(convention: Convention) -> None:
+    model = made("Bert")
+    use_sinusoidal_positions(model, recipe="paper", convention=convention)
+    table = table_of(check(model))
+    assert table.found is not None
+    assert (table.found.is_exact, table.found.presets) == (True, ())
+    assert table.found.convention.formula == convention.formula
+    for record in ({"convention": {"name": "no such name"}}, "unreadable", None):
+        model.config.sinusoidal_positions = record
+        report = check(model)
+        assert report.positions == ("learned",)
+        assert "not recognised: 40 rows of width 16, float32" in str(report)
+
+
+def test_a_record_that_the_table_does_not_match_is_ignored() -> None:
+    model = made("Bert")
+    use_sinusoidal_positions(model)
+    with torch.no_grad():
+        model.embeddings.position_embeddings.weight.normal_()
     assert check(model).positions == ("learned",)
 
 

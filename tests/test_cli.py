@@ -547,13 +547,13 @@ def test_wrong_settings_are_reported_in_three_lines(
     assert run("sho") == 2
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, bert_folder: Path) -> None:
     def broken(*_: Any) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("hf_posenc.cli.demo.default_tokenizer", broken)
+    monkeypatch.setattr(DataCollatorWithPositionalEncoding, "batch", broken)
     with pytest.raises(ValueError, match="a bug"):
-        cli.main(["demo", str(file)])
+        cli.main(["show", "I ride bike", "-t", str(bert_folder)])
 
 
 # ------------------------------------------------------------------------------------------------------ a new process
