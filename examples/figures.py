@@ -1,7 +1,6 @@
-"""The pictures of README.md, drawn anew as `python examples/figures.py [FOLDER]`; by default beside this file.
+"""Draw the pictures of README.md and the guides: `python examples/figures.py [FOLDER]`, by default into this folder.
 
-Each file carries what its picture shows as a short code. The tests draw the same pictures again, and fail where a code
-has changed: then run this.
+The tests draw them again and compare them with the files, so run this after a change of what a picture shows.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ import torch
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, plots, train_bpe
-from hf_posenc.plots import canvas
-from hf_posenc.plots.digest import digest
 
 TEXTS = ["bike ride I, she said", "I ride bike", "she said: I said, she said"]
 
 
 def batch():
-    """What the collator makes of three texts, with embeddings of a table that is the same on every machine."""
+    """Draw the batch of three texts, with embeddings from a table that is the same on every machine."""
     tokenizer = train_bpe(TEXTS, vocab_size=400)
     table = (torch.arange(400 * 64) * 7919 % 1000 / 500 - 1).view(400, 64)
     collate = DataCollatorWithPositionalEncoding(tokenizer, embedding=nn.Embedding.from_pretrained(table))
@@ -29,8 +26,8 @@ def batch():
 
 
 def positions():
-    """Four looks at the encoding: its rows, some of its columns, and how near positions are to each other."""
-    figure = canvas.new_figure(8.4, 6.8)
+    """Draw the encoding, some of its columns, and the distances and similarities of positions."""
+    figure = plots.canvas.new_figure(8.4, 6.8)
     panels = figure.subplots(2, 2)
     plots.encoding(64, 50, ax=panels[0, 0])
     plots.distances(64, 50, ax=panels[0, 1])
@@ -40,7 +37,7 @@ def positions():
 
 
 def masks():
-    """Who may attend to whom in a padded row: padding, look-ahead, both."""
+    """Draw the padding mask and the look-ahead mask of a padded row."""
     collate = DataCollatorWithPositionalEncoding(train_bpe(TEXTS, vocab_size=400))
     batch = collate(TEXTS)
     return plots.masks(batch, collate.tokens(batch))
@@ -52,9 +49,7 @@ FIGURES = {"batch.png": batch, "positions.png": positions, "masks.png": masks}
 def main(folder: Path) -> None:
     """Draw every picture into `folder`."""
     for name, draw in FIGURES.items():
-        figure = draw()
-        canvas.save(figure, folder / name, about=f"shows {digest(figure)}")
-        print(f"{folder / name}: shows {digest(figure)}")
+        print(plots.canvas.save(draw(), folder / name))
 
 
 if __name__ == "__main__":

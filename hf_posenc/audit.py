@@ -86,7 +86,7 @@ class CheckedTable:
 
 @dataclass(frozen=True)
 class PositionCheck:
-    r"""Result of `check`.
+    r"""Result of `check`, for `print` and for code.
 
     Args:
         model (`str`): class of the model.

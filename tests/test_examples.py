@@ -175,5 +175,5 @@ def test_10_trains_a_module_of_your_own_together_with_its_table(tmp_path: Path) 
 def test_the_pictures_of_the_readme_are_drawn_where_one_says(tmp_path: Path) -> None:
     out = run("figures.py", tmp_path, str(tmp_path))
     for name in ("batch.png", "masks.png", "positions.png"):
-        assert re.search(rf"{name}: shows [0-9a-f]{{16}}$", out, re.MULTILINE)
+        assert str(tmp_path / name) in out
         assert (tmp_path / name).stat().st_size > 10_000

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from hf_posenc import DataCollatorWithPositionalEncoding, plots
+from hf_posenc import DataCollatorWithPositionalEncoding, plots, sinusoidal_encoding
 from hf_posenc.explorer import words
 from hf_posenc.explorer.code import python_of
 from hf_posenc.explorer.pictures import picture
@@ -174,7 +174,7 @@ def test_it_opens_with_the_batch_of_its_texts(visit: Visit, bert_folder: Path) -
         cells = visit.page.locator("#shown_batch tbody").nth(row).locator("tr").nth(1).locator("td").all_inner_texts()
         assert [int(cell) for cell in cells] == batch["input_ids"][row].tolist()
     numbers = visit.page.locator("#shown_encoding_numbers td").all_inner_texts()
-    corner = plots.numbers.encoding(384, 64).values[:6, :8].ravel().tolist()
+    corner = sinusoidal_encoding(range(64), 384)[:6, :8].flatten().tolist()
     assert [float(number) for number in numbers] == pytest.approx(corner, abs=5e-5)
 
 
@@ -209,11 +209,11 @@ def test_every_control_moves_what_it_is_for(visit: Visit, tmp_path: Path, word_l
     visit.wait_for_text("encoding_numbers", "the first of 20 × 32 numbers")
     moved("encoding", "distances")
     visit.number("base", 50)
-    visit.wait_for_text("encoding_numbers", f"{plots.numbers.encoding(32, 20, base=50).values[5, 7]:.4f}")
+    visit.wait_for_text("encoding_numbers", f"{sinusoidal_encoding(range(20), 32, base=50)[5, 7]:.4f}")
     moved("encoding", "distances", "embeddings")
     page.locator("#convention input").click()
     page.get_by_role("option", name="fairseq").click()
-    numbers = plots.numbers.encoding(32, 20, base=50, convention="fairseq").values
+    numbers = sinusoidal_encoding(range(20), 32, base=50, convention="fairseq").numpy()
     visit.wait_for_text("encoding_numbers", f"{numbers[1, 1]:.4f}")
     moved("encoding", "distances", "embeddings")
 

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, plots
-from hf_posenc.plots import numbers
 
 
 def by_hand(module: nn.MultiheadAttention, query: torch.Tensor, key: torch.Tensor) -> np.ndarray:
@@ -37,9 +36,9 @@ def title(axes: Axes) -> str:
     return str(axes.get_title(loc="left"))
 
 
-def panels(figure: Any) -> list[Axes]:
-    assert isinstance(figure, Figure)
-    return [axes for axes in figure.axes if title(axes)]
+def panels(picture: Any) -> list[Axes]:
+    assert isinstance(picture, Figure)
+    return [axes for axes in picture.axes if title(axes)]
 
 
 @pytest.fixture
@@ -52,10 +51,10 @@ def x() -> torch.Tensor:
 
 def test_the_weights_of_torchs_attention_are_softmax_of_queries_and_keys(x: torch.Tensor) -> None:
     module = nn.MultiheadAttention(8, 2, batch_first=True)
-    assert np.allclose(numbers.attention(module, x)["self"][0], by_hand(module, x, x), atol=1e-6)
+    assert np.allclose(plots.attention_weights(module, x)["self"][0], by_hand(module, x, x), atol=1e-6)
     memory = torch.randn(2, 3, 8)
     assert np.allclose(
-        numbers.attention(module, (x, memory, memory))["cross"][0], by_hand(module, x, memory), atol=1e-6
+        plots.attention_weights(module, (x, memory, memory))["cross"][0], by_hand(module, x, memory), atol=1e-6
     )
 
 
@@ -65,7 +64,7 @@ def test_the_weights_of_an_encoder_layer_are_those_of_its_attention_fast_path_or
 ) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True).train(training)
     state = torch.random.get_rng_state()
-    found = numbers.attention(layer, x)
+    found = plots.attention_weights(layer, x)
     assert list(found) == ["encoder"]
     assert np.allclose(found["encoder"][0], by_hand(layer.self_attn, x, x), atol=1e-6)  # no dropout
     assert all(part.training == training for part in layer.modules())
@@ -78,7 +77,7 @@ def test_a_whole_transformer_has_three_kinds_one_entry_a_layer(x: torch.Tensor) 
     model = nn.Transformer(8, 2, 2, 3, 16, batch_first=True).eval()
     target = torch.randn(2, 4, 8)
     mask = AttentionMask.from_lengths([4, 4], look_ahead=True).for_transformer_decoder()
-    found = numbers.attention(model, {"src": x, "tgt": target, **mask})
+    found = plots.attention_weights(model, {"src": x, "tgt": target, **mask})
     assert {kind: weights.shape for kind, weights in found.items()} == {
         "encoder": (2, 2, 2, 5, 5),
         "decoder": (3, 2, 2, 4, 4),
@@ -97,7 +96,7 @@ def test_a_batch_of_the_collator_comes_with_its_masks(word_level: Any, batch_fir
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     model = {"attention": layer.self_attn, "layer": layer, "encoder": encoder}[kind]
-    weights = next(iter(numbers.attention(model, batch).values()))
+    weights = next(iter(plots.attention_weights(model, batch).values()))
     assert weights.shape == (2 if kind == "encoder" else 1, 2, 2, 3, 3)
     real = batch["attention_mask"].numpy() == 1
     hidden = ~(real[:, None, :] & np.tri(3, dtype=bool))
@@ -108,7 +107,7 @@ def test_a_batch_of_the_collator_comes_with_its_masks(word_level: Any, batch_fir
         whole = by_hand(layer.self_attn, batch["inputs_embeds"], batch["inputs_embeds"])[0, :, 2]
         assert np.allclose(weights[0, 0, :, 2], whole, atol=1e-6)  # the last token of a full row sees everything
     without = {name: batch[name] for name in ("inputs_embeds",)}
-    assert next(iter(numbers.attention(model, without).values())).all()  # nothing is hidden
+    assert next(iter(plots.attention_weights(model, without).values())).all()  # nothing is hidden
 
 
 class Speller(nn.Module):
@@ -128,7 +127,7 @@ class Speller(nn.Module):
 
 def test_of_a_decoder_that_feeds_itself_the_last_and_longest_call_counts(x: torch.Tensor) -> None:
     model = Speller()
-    found = numbers.attention(model, {"corners": x, "not for the model": x})
+    found = plots.attention_weights(model, {"corners": x, "not for the model": x})
     assert found["decoder"].shape == (1, 2, 2, 3, 3)
     assert found["cross"].shape == (1, 2, 2, 3, 5)
     axes = plots.attention(model, {"corners": x}, kind="cross", tokens=[["1", "2", "3", "4", "5"]] * 2)
@@ -152,7 +151,7 @@ class Reader(nn.Module):
 
 def test_a_model_that_reads_its_weights_is_given_what_it_asked_for(x: torch.Tensor) -> None:
     model = Reader()
-    weights = torch.from_numpy(numbers.attention(model, {"x": x})["self"][0]).float()
+    weights = torch.from_numpy(plots.attention_weights(model, {"x": x})["self"][0]).float()
     averaged, without, each = (seen[1] for seen in model.seen)
     torch.testing.assert_close(averaged, weights.mean(dim=1))
     assert without is None
@@ -179,16 +178,16 @@ def test_the_weights_of_a_hugging_face_model_are_what_it_returns(word_level: Any
     model = bert_model(small).train()
     collate = DataCollatorWithPositionalEncoding(word_level, model=model)
     batch = collate(["a b c", "a"])
-    found = numbers.attention(model, batch)
+    found = plots.attention_weights(model, batch)
     assert model.training
     with torch.no_grad():
         theirs = model.eval()(**batch, output_attentions=True).attentions
     assert np.allclose(found["self"], np.stack([layer.numpy() for layer in theirs]))
     assert not found["self"][:, 1, :, :, 1:].any()  # nobody looks at padding
-    with_wrapper = numbers.attention(nn.DataParallel(model), batch)
+    with_wrapper = plots.attention_weights(nn.DataParallel(model), batch)
     assert np.array_equal(with_wrapper["self"], found["self"])
     arrays = {name: value.numpy() for name, value in batch.items()}
-    assert np.array_equal(numbers.attention(model, arrays)["self"], found["self"])
+    assert np.array_equal(plots.attention_weights(model, arrays)["self"], found["self"])
 
 
 def test_an_encoder_decoder_has_its_tokens_on_the_right_axes(word_level: Any, small: dict[str, Any]) -> None:
@@ -210,7 +209,7 @@ def test_an_encoder_decoder_has_its_tokens_on_the_right_axes(word_level: Any, sm
     assert target == collate.tokens(batch["decoder_input_ids"])[0]
     assert [text.get_text() for text in cross.get_xticklabels()] == source
     assert [text.get_text() for text in cross.get_yticklabels()] == target
-    found = numbers.attention(model, batch)
+    found = plots.attention_weights(model, batch)
     assert np.allclose(drawn(cross), found["cross"][0, 0].mean(axis=0))
 
 
@@ -235,14 +234,14 @@ def test_a_model_that_returns_no_weights_is_told_how_to(word_level: Any, small: 
 def test_models_that_call_something_else_their_attention_are_refused() -> None:
     ids = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
     wrong = {
-        "squeezebert": r"weights are from 0 to 1 and sum to 1; the self attention of this SqueezeBertModel is none",
+        "squeezebert": r"attention weights must be at least 0 and sum to at most 1; this SqueezeBertModel",
         "fnet": r"this FNetModel returns no attention weights\n  got: attn_imp.*'eager'\n  fix: another model",
-        "longformer": r"the attention of this LongformerModel is not one of all tokens to all tokens",
-        "canine": r"the layers of kind 'self' must attend with equally many heads",
+        "longformer": r"the attention of this LongformerModel is not between all pairs of tokens",
+        "canine": r"all 'self' layers must have equally many heads",
     }
     for name, message in wrong.items():
         with pytest.raises(ValueError, match=message):
-            numbers.attention(FAMILIES[name].build(attn_implementation="eager"), ids)
+            plots.attention_weights(FAMILIES[name].build(attn_implementation="eager"), ids)
 
 
 # ------------------------------------------------------------------------------------------------------- what is drawn
@@ -251,7 +250,7 @@ def test_models_that_call_something_else_their_attention_are_refused() -> None:
 def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, small: dict[str, Any]) -> None:
     model = bert_model(small)
     batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c", "the a"])
-    found = numbers.attention(model, batch)["self"]
+    found = plots.attention_weights(model, batch)["self"]
     axes = plots.attention(model, batch, layer=1, head=-1, row=1)
     assert isinstance(axes, Axes)
     assert title(axes) == "layer 1, head 3"
@@ -271,7 +270,7 @@ def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, sm
 def test_layers_and_heads_are_a_grid_in_which_a_colour_means_the_same(word_level: Any, small: dict[str, Any]) -> None:
     model = bert_model(small)
     batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c"])
-    found = numbers.attention(model, batch)["self"]
+    found = plots.attention_weights(model, batch)["self"]
     for layer, head, count in (("all", "all", 12), ([0, 2], [1], 2), ("all", "mean", 3)):
         cells = panels(plots.attention(model, batch, layer=layer, head=head))
         assert len(cells) == count
@@ -306,29 +305,27 @@ def test_what_is_not_there_is_named_with_what_is(x: torch.Tensor) -> None:
     model = nn.Transformer(8, 2, 2, 2, 16, batch_first=True)
     batch = (x, x)
     with pytest.raises(
-        ValueError, match=r"layer must be a number from 0 to 1.*: there are 2\n  got: 5\n  fix: layer=1"
+        ValueError, match=r"layer must be an integer from 0 to 1, several, or \"all\"\n  got: 5\n  fix: layer=1"
     ):
         plots.attention(model, batch, layer=5)
-    with pytest.raises(
-        ValueError, match=r"head must be a number from 0 to 1, several, .*\"mean\": there are 2\n  got: 2"
-    ):
+    with pytest.raises(ValueError, match=r"head must be an integer from 0 to 1, several, .*\"mean\"\n  got: 2"):
         plots.attention(model, batch, head=[0, 2])
     with pytest.raises(ValueError, match=r"layer must be.*\n  got: 'mean'"):
         plots.attention(model, batch, layer="mean")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"head names none\n  got: \[\]"):
+    with pytest.raises(ValueError, match=r"head must not be empty\n  got: \[\]"):
         plots.attention(model, batch, head=[])
     with pytest.raises(ValueError, match=r"kind must be one of 'encoder', 'decoder', 'cross'\n  got: 'self'"):
         plots.attention(model, batch, kind="self")
-    with pytest.raises(ValueError, match=r"row must be a number from 0 to 1\n  got: 2"):
+    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 1\n  got: 2"):
         plots.attention(model, batch, row=2)
-    with pytest.raises(ValueError, match=r"ax holds one panel\n  got: 3 panels"):
+    with pytest.raises(ValueError, match=r"ax has room for one panel\n  got: 3 panels"):
         plots.attention(model, batch, ax=Figure().subplots())
     with pytest.raises(ValueError, match=r"tokens must be 2 lists of 5 tokens"):
         plots.attention(model, batch, kind="encoder", tokens=[["a"]])
-    with pytest.raises(ValueError, match=r"at most 64 tokens can be labelled.*\n  got: 65\n  fix: span=\(0, 64\)"):
+    with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: span=\(0, 64\)"):
         plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8))
     wide = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 32, 8, batch_first=True), 5, enable_nested_tensor=False)
-    with pytest.raises(ValueError, match=r"at most 144 panels.*\n  got: 160\n  fix: layer=0"):
+    with pytest.raises(ValueError, match=r"a picture can label at most 144 panels.*\n  got: 160\n  fix: layer=0"):
         plots.attention(wide, torch.zeros(1, 2, 32), layer="all", head="all")
 
 
@@ -337,13 +334,16 @@ def test_a_model_or_a_batch_that_gives_nothing_to_draw_is_refused(x: torch.Tenso
         plots.attention(nn.Linear(8, 8), x)
     with pytest.raises(TypeError, match=r"model must be a module\n  got: 'bert'"):
         plots.attention("bert", x)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"is given a batch, a mapping"):
+    with pytest.raises(TypeError, match=r"needs a batch, a mapping"):
         plots.attention(bert_model(small), x)
-    with pytest.raises(TypeError, match=r"batch must be a mapping of what the model reads"):
+    with pytest.raises(TypeError, match=r"batch must be a mapping of the model's inputs"):
         plots.attention(nn.MultiheadAttention(8, 2), "text")
-    with pytest.raises(ValueError, match=r"nothing in the batch is named by the forward.*\n.*\n  fix: .*embedding="):
+    with pytest.raises(
+        ValueError,
+        match=r"no key of the batch is an argument of this Trans.*forward.*\n.*\n  fix: .*embedding=",
+    ):
         plots.attention(nn.TransformerEncoderLayer(8, 2), {"input_ids": torch.ones(1, 2)})
     module = nn.MultiheadAttention(8, 2, batch_first=True)
     hidden = {"query": x, "key": x, "value": x, "key_padding_mask": torch.ones(2, 5, dtype=torch.bool)}
-    with pytest.raises(ValueError, match=r"NaN or infinity in the data: self attention"):
+    with pytest.raises(ValueError, match=r"self attention must be finite"):
         plots.attention(module, hidden)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from hf_posenc import PositionalEmbedding, plots
-from hf_posenc.plots import numbers
-from hf_posenc.plots.labelling import write_beside
-from hf_posenc.plots.numbers.embeddings import principal_components
 
 QUEEN = "a queen is a woman, a king is a man"
 
@@ -51,73 +47,13 @@ def bert_table(folder: Path) -> nn.Embedding:
     return nn.Embedding(*weights[name].shape, _weight=weights[name])
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers
+def letters(count: int) -> Any:
+    """A tokenizer of the first letters, id 0 for "a"."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
 
-
-@given(seed=st.integers(0, 1000), count=st.integers(3, 20), width=st.integers(2, 12))
-@settings(max_examples=25, deadline=None)
-def test_the_plane_is_that_of_the_two_largest_eigenvectors(seed: int, count: int, width: int) -> None:
-    points = np.random.default_rng(seed).normal(size=(count, width))
-    plane, held = principal_components(points)
-    expected, share = by_eigenvectors(points)
-    assert np.allclose(held, share)
-    assert np.allclose(np.abs(plane), np.abs(expected), atol=1e-6)
-    assert held[0] >= held[1]
-
-
-def test_a_cloud_with_fewer_dimensions_lies_at_zero_in_those_it_lacks() -> None:
-    for points in (np.ones((1, 4)), np.ones((3, 4)), np.array([[1.0]])):
-        plane, held = principal_components(points)
-        assert not plane.any()
-        assert not held.any()
-    plane, held = principal_components(np.array([[0.0], [2.0]]))
-    assert plane.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
-    assert held.tolist() == [1.0, 0.0]
-
-
-@pytest.mark.parametrize("scale", [None, "sqrt_d", 3.0])
-def test_before_are_the_rows_of_the_table_and_after_those_and_positions(word_level: Any, scale: Any) -> None:
-    embedding = table()
-    found = numbers.embeddings(word_level, embedding, "the a b a", scale=scale)
-    ids = word_level("the a b a")["input_ids"]
-    rows = embedding.weight[ids].detach().double().numpy()
-    factor = {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale)
-    after = factor * rows + np.array([row(position, 8) for position in range(4)])
-    assert found.tokens == ["the", "a", "b", "a"]
-    for points, held, whole in ((found.before, found.spread_before, rows), (found.after, found.spread_after, after)):
-        expected, share = by_eigenvectors(whole)
-        assert np.allclose(np.abs(points), np.abs(expected), atol=1e-5)
-        assert np.allclose(held, share, atol=1e-6)
-    assert np.allclose(found.before[1], found.before[3])
-    assert not np.allclose(found.after[1], found.after[3])
-
-
-def test_a_positional_embedding_brings_its_own_positions_and_stays_as_it_is(word_level: Any) -> None:
-    module = PositionalEmbedding(table(), scale=2.0, dropout=0.9).train()
-    state = torch.random.get_rng_state()
-    found = numbers.embeddings(word_level, module, "the a b a")
-    expected = numbers.embeddings(word_level, module.embedding, "the a b a", scale=2.0)
-    assert np.allclose(found.after, expected.after)
-    assert module.training
-    assert module.encoding.training
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_crowding_is_the_part_of_both_norms_that_is_the_positions(word_level: Any) -> None:
-    embedding = table()
-    found = numbers.crowding(word_level, embedding, "the a b")
-    for place, number in enumerate(word_level("the a b")["input_ids"]):
-        token = math.hypot(*embedding.weight[number].tolist())
-        position = math.hypot(*row(place, 8))
-        assert found.token_norms[place] == pytest.approx(token)
-        assert found.position_norms[place] == pytest.approx(position)
-        assert found.share[place] == pytest.approx(position / (position + token))
-        assert found.share_sqrt_d[place] == pytest.approx(position / (position + math.sqrt(8) * token))
-    nothing = nn.Embedding(1800, 8, _weight=torch.zeros(1800, 8))
-    assert numbers.crowding(word_level, nothing, "the a b").share.tolist() == [1.0] * 3
-
-
-# ------------------------------------------------------------------------------------------------------- what is drawn
+    raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate("abcdefghijkl"[:count])}, unk_token="a"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    return raw
 
 
 def dots(axes: Axes) -> Any:
@@ -128,6 +64,73 @@ def words(axes: Axes) -> dict[str, Any]:
     return {text.get_text(): text for text in axes.texts if text.get_text()}
 
 
+# ------------------------------------------------------------------------------------------------- the data on the axes
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(3, 12), width=st.integers(2, 8))
+@settings(max_examples=8, deadline=None)
+def test_the_plane_is_that_of_the_two_largest_eigenvectors(seed: int, count: int, width: int) -> None:
+    points = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    module = nn.Embedding.from_pretrained(torch.from_numpy(points))
+    figure = plots.embeddings(letters(count), module, " ".join("abcdefghijkl"[:count]))
+    plane, share = by_eigenvectors(points.astype(np.float64))
+    assert np.allclose(np.abs(dots(figure.axes[0])), np.abs(plane), atol=1e-4)
+    assert figure.axes[0].get_xlabel() == f"component 1: {share[0]:.0%} of the variance"
+
+
+def test_points_without_variance_are_at_zero() -> None:
+    for rows in ([[1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[0.0], [2.0]]):
+        module = nn.Embedding.from_pretrained(torch.tensor(rows))
+        before = plots.embeddings(letters(len(rows)), module, " ".join("ab"[: len(rows)])).axes[0]
+        expected = [[-1.0, 0.0], [1.0, 0.0]] if rows == [[0.0], [2.0]] else [[0.0, 0.0]]
+        assert dots(before).tolist() == expected
+
+
+@pytest.mark.parametrize("scale", [None, "sqrt_d", 3.0])
+def test_before_are_the_rows_of_the_table_and_after_those_and_positions(word_level: Any, scale: Any) -> None:
+    embedding = table()
+    figure = plots.embeddings(word_level, embedding, "the a b a", scale=scale)
+    ids = word_level("the a b a")["input_ids"]
+    rows = embedding.weight[ids].detach().double().numpy()
+    factor = {None: 1.0, "sqrt_d": math.sqrt(8)}.get(scale, scale)
+    after = factor * rows + np.array([row(position, 8) for position in range(4)])
+    before, after_axes = figure.axes
+    expected, share = by_eigenvectors(rows)
+    assert np.allclose(np.abs(dots(before)), np.abs(expected)[:3], atol=1e-5)  # "a" is one point
+    assert set(words(before)) == {"the", "a (1, 3)", "b"}
+    for axes, part in ((before, share), (after_axes, by_eigenvectors(after)[1])):
+        assert axes.get_xlabel() == f"component 1: {part[0]:.0%} of the variance"
+    moved = np.asarray(after_axes.lines[0].get_xydata())
+    assert np.allclose(np.abs(moved), np.abs(by_eigenvectors(after)[0]), atol=1e-5)
+    assert set(words(after_axes)) == {"the", "a (1)", "a (3)", "b"}
+
+
+def test_a_positional_embedding_has_its_own_positions_and_stays_unchanged(word_level: Any) -> None:
+    module = PositionalEmbedding(table(), scale=2.0, dropout=0.9).train()
+    state = torch.random.get_rng_state()
+    found = plots.embeddings(word_level, module, "the a b a").axes[1].lines[0].get_xydata()
+    expected = plots.embeddings(word_level, module.embedding, "the a b a", scale=2.0).axes[1].lines[0].get_xydata()
+    assert np.allclose(found, expected)
+    assert module.training
+    assert module.encoding.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_crowding_is_the_part_of_both_norms_that_is_the_positions(word_level: Any) -> None:
+    embedding = table()
+    heights = [bar.get_height() for bar in plots.crowding(word_level, embedding, "the a b").patches]
+    for place, number in enumerate(word_level("the a b")["input_ids"]):
+        token = math.hypot(*embedding.weight[number].tolist())
+        position = math.hypot(*row(place, 8))
+        assert heights[place] == pytest.approx(position / (position + token))
+        assert heights[place + 3] == pytest.approx(position / (position + math.sqrt(8) * token))
+    nothing = nn.Embedding(1800, 8, _weight=torch.zeros(1800, 8))
+    assert [bar.get_height() for bar in plots.crowding(word_level, nothing, "the a b").patches] == [1.0] * 6
+
+
+# ------------------------------------------------------------------------------------------------------- what is drawn
+
+
 def test_queens_and_kings_lie_together_before_positions_and_a_word_that_comes_twice_apart_after(
     bert_folder: Path,
 ) -> None:
@@ -135,8 +138,7 @@ def test_queens_and_kings_lie_together_before_positions_and_a_word_that_comes_tw
     figure = plots.embeddings(bert_folder, embedding, QUEEN, title="trained embeddings")
     assert isinstance(figure, Figure)
     before, after = figure.axes
-    found = numbers.embeddings(bert_folder, embedding, QUEEN)
-    assert dots(after).tolist() == found.after.tolist()
+    assert len(dots(after)) == 11
     assert len(dots(before)) == 7  # a, queen, is, woman, the comma, king, man
     places = {name: text.xy for name, text in words(before).items()}
     assert set(places) == {"a (0, 3, 6, 9)", "queen", "is (2, 8)", "woman", ",", "king", "man"}
@@ -147,9 +149,8 @@ def test_queens_and_kings_lie_together_before_positions_and_a_word_that_comes_tw
         "king",
         "man",
     }
-    assert np.array_equal(np.asarray(after.lines[0].get_xydata()), found.after)
+    assert np.array_equal(np.asarray(after.lines[0].get_xydata()), dots(after))
     assert figure.get_suptitle() == "trained embeddings"
-    assert before.get_xlabel() == f"component 1: {found.spread_before[0]:.0%} of the variance"
 
 
 @pytest.mark.parametrize(
@@ -173,18 +174,6 @@ def test_no_word_lies_on_another_or_outside(bert_folder: Path, text: str) -> Non
         assert all(frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in extents)
 
 
-def test_a_word_that_had_to_go_far_has_a_line_to_its_point() -> None:
-    axes = Figure().subplots()
-    points = np.array([[0.0, 0.0], [0.001, 0.0], [0.0, 0.001], [0.001, 0.001], [1.0, 1.0]])
-    axes.scatter(*points.T)
-    axes.figure.draw_without_rendering()
-    write_beside(axes, points, ["a long word"] * 5)
-    assert sum(1 for text in axes.texts if not text.get_text()) >= 1  # lines are notes without words
-    axes.figure.draw_without_rendering()
-    extents = [text.get_window_extent() for text in axes.texts if text.get_text()]
-    assert not any(one.overlaps(two) for one, two in combinations(extents, 2))
-
-
 def test_the_title_says_what_tokens_are_multiplied_by(word_level: Any) -> None:
     for scale, expected in (("sqrt_d", "after positions, tokens × √d"), (2.5, "after positions, tokens × 2.5")):
         mine = Figure().subplots()
@@ -195,11 +184,8 @@ def test_the_title_says_what_tokens_are_multiplied_by(word_level: Any) -> None:
     assert axes.get_title(loc="left") == "after positions"
 
 
-def test_bars_are_the_shares(word_level: Any) -> None:
+def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:
     axes = plots.crowding(word_level, table(), "the a b")
-    found = numbers.crowding(word_level, table(), "the a b")
-    heights = [bar.get_height() for bar in axes.patches]
-    assert heights == [*found.share, *found.share_sqrt_d]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["the", "a", "b"]
     mine = Figure().subplots()
     assert plots.crowding(word_level, table(), "the", ax=mine) is mine
@@ -214,12 +200,12 @@ def test_what_cannot_be_drawn_is_refused(picture: Any, word_level: Any) -> None:
         picture(word_level, table(), "")
     with pytest.raises(TypeError, match=r"text must be one sentence, a str\n  got: \['a'\]"):
         picture(word_level, table(), ["a"])
-    with pytest.raises(ValueError, match=r"token 'the' has id \d+, the embedding has 2 rows"):
+    with pytest.raises(ValueError, match=r"token 'the' has id \d+, but the embedding has 2 rows"):
         picture(word_level, table(2), "the")
-    with pytest.raises(ValueError, match=r"at most 64 tokens can be labelled.*\n  got: 65\n  fix: a shorter text"):
+    with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: a shorter text"):
         picture(word_level, table(), "the " * 65)
     broken = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), torch.nan))
-    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'embeddings'"):
+    with pytest.raises(ValueError, match=r"embeddings must be finite"):
         picture(word_level, broken, "the a")
     with pytest.raises(TypeError, match=r"embedding must be an nn\.Embedding"):
         picture(word_level, np.ones((3, 4)), "the")
@@ -233,26 +219,3 @@ def test_a_whole_model_is_told_the_way_to_its_embeddings(word_level: Any) -> Non
     model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=1800))
     with pytest.raises(TypeError, match=r"get_input_embeddings\(\)"):
         plots.embeddings(word_level, model, "the")  # type: ignore[arg-type]
-
-
-def test_numbers_need_no_matplotlib_and_pictures_say_how_to_install_it(
-    word_level: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    batch = {"input_ids": torch.ones(1, 3, dtype=torch.long)}
-    layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
-    points = np.ones((1, 2, 2))
-    calls: list[tuple[Any, Any, tuple[Any, ...]]] = [
-        (numbers.embeddings, plots.embeddings, (word_level, table(), "the")),
-        (numbers.crowding, plots.crowding, (word_level, table(), "the")),
-        (numbers.masks, plots.masks, (batch,)),
-        (numbers.attention, plots.attention, (layer, torch.ones(1, 2, 4))),
-        (numbers.losses, plots.losses, ({"a": [1.0]},)),
-        (numbers.sequences, plots.sequences, (points, points, points)),
-    ]
-    for number, picture, arguments in calls:
-        assert number(*arguments)
-        with pytest.raises(ImportError, match=r'need matplotlib.*\n  fix: pip install "hf-posenc\[plots\]"'):
-            picture(*arguments)

@@ -13,7 +13,7 @@ import typer
 
 from .demo import demo, show
 from .encode import encode
-from .plot import plot
+from .plot import PASS_ON, plot
 from .stopping import restore
 from .terminal import Screen
 from .verify import verify
@@ -60,7 +60,7 @@ def explore(
     serve(port, browser=browser, say=Screen().say)
 
 
-app.add_typer(plot, name="plot")
+app.command(context_settings=PASS_ON)(plot)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,7 +22,7 @@ def python_of(shown: Shown) -> str:
     """
     settings = shown.settings
     how = f"convention={quoted(settings.convention)}, base={settings.base!r}"
-    imports = ["from hf_posenc import plots"]
+    imports = ["import torch", "from hf_posenc import plots", "from hf_posenc import sinusoidal_encoding"]
     body: list[str] = []
     if shown.table is not None:
         more, tokenizer = python_of_tokenizer(settings)
@@ -48,8 +48,9 @@ def python_of(shown: Shown) -> str:
         ]
     shape = f"{settings.d_model}, {settings.positions}, {how}"
     body += [
-        f"encoding = plots.numbers.encoding({shape}).values  # (positions, columns)",
-        f"distances = plots.numbers.distances({shape}).distances  # (positions, positions)",
+        f"positions = torch.arange({settings.positions})",
+        f"encoding = sinusoidal_encoding(positions, {settings.d_model}, {how}, dtype=torch.float64)",
+        "distances = torch.cdist(encoding, encoding)  # (positions, positions)",
         "",
         "pictures = {",
         f'    "encoding": plots.encoding({shape}),',

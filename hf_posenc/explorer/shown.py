@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..batch import real_tokens
 from ..collator import DataCollatorWithPositionalEncoding
 from ..embedding import PositionalEmbedding
-from ..plots import numbers
+from ..sinusoid import sinusoidal_encoding
 from ..tokenization.loading import number_of_ids
 from .settings import Settings
 from .sources import last_change, table_of, tokenizer_of, why_random
@@ -88,9 +89,9 @@ def _shown(settings: Settings, _: int) -> Shown:
     problems: list[str] = []
     notes = list(settings.left_out)
     parts: dict[str, Any] = {}
-    size, how = (settings.d_model, settings.positions), settings.formula
-    parts["encoding"] = tried(lambda: numbers.encoding(*size, **how).values, problems)
-    parts["distances"] = tried(lambda: numbers.distances(*size, **how).distances, problems)
+    encoding = tried(lambda: _encoding(settings), problems)
+    if encoding is not None:
+        parts |= {"encoding": encoding.numpy(), "distances": torch.cdist(encoding, encoding).numpy()}
     if settings.texts:
         parts |= tried(lambda: _collated(settings, notes), problems) or {}
     else:
@@ -98,6 +99,12 @@ def _shown(settings: Settings, _: int) -> Shown:
     if "batch" in parts:
         parts |= tried(lambda: _embedded(settings, parts), problems) or {}
     return Shown(settings, notes=tuple(notes), problems=tuple(dict.fromkeys(problems)), **parts)
+
+
+def _encoding(settings: Settings) -> torch.Tensor:
+    """Return the encoding of all positions, `(positions, D)` float64."""
+    positions = torch.arange(settings.positions)
+    return sinusoidal_encoding(positions, settings.d_model, dtype=torch.float64, **settings.formula)
 
 
 def masks_span(shown: Shown) -> tuple[int, int] | None:

@@ -1,30 +1,20 @@
-"""Pictures of what the package makes, one function a picture; each returns matplotlib `Axes`, or a `Figure` of several.
+"""Pictures of encodings, batches, masks, attention and training: one function each, which returns matplotlib `Axes`.
 
-Importing this costs nothing and needs no matplotlib; calling does. The numbers drawn are in `numbers`, the writing of
-files in `canvas.save`.
+A picture of several panels is a `Figure`. The numbers drawn are on the axes. Importing this needs no matplotlib.
 """
 
-from . import canvas, numbers
-from .attention import attention
-from .batch import batch
-from .embeddings import crowding, embeddings
-from .masks import masks
-from .positions import (
-    curves,
-    degrees,
-    dials,
-    distances,
-    encoding,
-    frequencies,
-    offsets,
-    oscillation,
-    similarity,
-    sine_and_cosine,
-)
-from .training import losses, sequences
+from . import canvas
+from .attention_maps import attention, attention_weights
+from .batches import batch, masks
+from .heat_maps import distances, encoding, sine_and_cosine
+from .results import losses, sequences
+from .rotations import degrees, dials, frequencies, offsets
+from .token_embeddings import crowding, embeddings
+from .waves import curves, oscillation, similarity
 
 __all__ = [
     "attention",
+    "attention_weights",
     "batch",
     "canvas",
     "crowding",
@@ -37,7 +27,6 @@ __all__ = [
     "frequencies",
     "losses",
     "masks",
-    "numbers",
     "offsets",
     "oscillation",
     "sequences",

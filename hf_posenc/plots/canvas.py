@@ -1,120 +1,138 @@
-"""What every picture needs: axes that no window or notebook owns, colours, text that any font can show, refusals.
+"""The style of every picture, the axes it is drawn into, and the file it is saved to.
 
-Nothing here touches `pyplot`, whose state belongs to the user; writing files is in `saving`.
+matplotlib is imported by the first call. `pyplot` is never used: no window opens, and no global setting changes.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import os
 import textwrap
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain
-from .glyphs import fonts, readable
-from .limits import MOST, check_count, check_finite, every
-from .saving import figure_of, save
+from .._files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_Picture = TypeVar("_Picture", "Figure", "Axes")
+_Arguments = ParamSpec("_Arguments")
+_Picture = TypeVar("_Picture", bound="Axes | Figure")
 
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "DIVERGING",
-    "FADED",
-    "GREEN",
-    "GRID",
-    "INK",
-    "LABEL",
-    "LINES",
-    "MOST",
-    "ORANGE",
-    "PADDING",
-    "PURPLE",
-    "SEQUENTIAL",
-    "SKY",
-    "SMALL",
-    "TITLE",
-    "VERMILLION",
-    "YELLOW",
-    "axes",
-    "check_count",
-    "check_finite",
-    "every",
-    "figure_of",
-    "fonts",
-    "gaps",
-    "heat",
-    "label",
-    "legend_below",
-    "need_matplotlib",
-    "new_figure",
-    "readable",
-    "save",
-    "whole_ticks",
-]
-
-# Okabe and Ito 2008, "Color Universal Design": these stand apart with any kind of colour vision.
+# Okabe and Ito 2008, "Color Universal Design": distinct with any kind of colour vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-# For lines, in the order of use: without yellow, which is faint on white.
-LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
-# Amounts grow from dark to bright; numbers with a sign are orange below 0, white at 0 and purple above it.
+BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # without yellow, which is faint on white
+DASHES = ("-", "--", "-.", ":")  # tell lines apart in print
+# Amounts run from dark to bright. Signed numbers are orange below 0, white at 0 and purple above.
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
-PADDING, GRID = "#DCDCDC", "#DCDCDC"
-INK, FADED = "#202020", "#6A6A6A"  # to write with: on white, and on PADDING
+PADDING = GRID = "#DCDCDC"
+INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
 
-TITLE, LABEL, SMALL = 10, 9, 8  # points
-_CHARACTERS = 13  # of a title, in an inch
+LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points
+
+# The style of every picture, whatever style the user has set. Axes passed as `ax` keep their own colours.
+_STYLE: dict[str, Any] = {
+    "axes.titlelocation": "left",
+    "axes.titlesize": LARGE,
+    "figure.titlesize": LARGE,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "axes.grid": False,
+    "figure.facecolor": "white",
+    "figure.edgecolor": "white",
+    "axes.facecolor": "white",
+    "axes.edgecolor": BLACK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "xtick.labelcolor": INK,
+    "ytick.color": INK,
+    "ytick.labelcolor": INK,
+    "patch.edgecolor": BLACK,
+    "legend.labelcolor": INK,
+}
+# Fonts of other scripts on the usual systems. None has colour bitmaps, which matplotlib cannot draw.
+_OTHER_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC"),
+    *("Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Leelawadee UI"),
+    *("Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol"),
+)
+_CHARACTERS_PER_INCH = 13  # of a title
+_ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings belong to the whole process
 
 
-def axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
-    r"""The axes to draw into: yours, or those of a new figure.
-
-    Args:
-        ax (`matplotlib.axes.Axes`, *optional*): returned as they are.
-        width, height (`float`): of the new figure, in inches; a notebook shows about 6.5.
-
-    Returns:
-        `matplotlib.axes.Axes`
+def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
+    r"""Return the drawing function, run in the style of this package.
 
     Raises:
-        ImportError: if matplotlib is not installed.
-        TypeError: if `ax` is something else, a whole figure for instance.
+        ImportError: if matplotlib is not installed, with the line that installs it.
 
     Example:
-        >>> axes(width=4, height=3).figure.get_size_inches()
-        array([4., 3.])
+        >>> picture(lambda: new_axes()).__name__
+        '<lambda>'
     """
-    need_matplotlib()
-    if ax is None:
-        made = new_figure(width, height).add_subplot()
-        return _shown_by_notebooks(made)
-    if not hasattr(ax, "imshow"):
-        raise TypeError(
-            explain("ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out")
-        )
-    return ax
+
+    @functools.wraps(draw)
+    def styled(*args: _Arguments.args, **settings: _Arguments.kwargs) -> _Picture:
+        need_matplotlib()
+        from matplotlib import rc_context
+
+        theirs = settings.get("ax") is not None
+        style = {name: value for name, value in _STYLE.items() if not (theirs and "color" in name)}
+        with _ONE_AT_A_TIME, rc_context(style | {"font.family": list(fonts())}):
+            made = draw(*args, **settings)
+            if not theirs:
+                for ax in figure_of(made).axes:
+                    for each in (ax, *ax.child_axes):
+                        for axis in (each.xaxis, each.yaxis):  # ticks get the style when they are first used
+                            axis.get_major_ticks(1), axis.get_minor_ticks(1)
+        return made
+
+    return styled
+
+
+@functools.cache
+def fonts() -> dict[str, frozenset[int]]:
+    """Return the installed fonts that labels use, first choice first, each with the code points that it can show."""
+    from matplotlib import font_manager
+
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    names = ["DejaVu Sans", *(name for name in _OTHER_FONTS if name in installed)]  # DejaVu Sans is in matplotlib
+    return {name: frozenset(font_manager.get_font(font_manager.findfont(name)).get_charmap()) for name in names}
+
+
+def need_matplotlib() -> None:
+    """Raise ImportError with the line that installs matplotlib, if it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            explain("pictures need matplotlib, which is not installed", fix='pip install "hf-posenc[plots]"')
+        ) from error
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""An empty figure with a canvas of its own, drawn without a display; a notebook shows it all the same.
+    r"""Return an empty figure that needs no display; a notebook shows it as PNG.
 
     Args:
-        width, height (`float`): in inches.
+        width, height (`float`): size in inches; a notebook shows about 6.5 inches.
 
     Returns:
         `matplotlib.figure.Figure`
 
     Raises:
-        ImportError: if matplotlib is not installed, with the line that installs it.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> new_figure(4, 3).get_size_inches()
@@ -126,44 +144,73 @@ def new_figure(width: float, height: float) -> Figure:
 
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    return _shown_by_notebooks(figure)
+    return _shown_in_notebooks(figure)
 
 
-def label(ax: Axes, title: str, across: str, down: str, *, pad: float | None = None) -> None:
-    """Title and names of both axes, in the sizes of every picture; a title longer than the axes gets more lines."""
-    wide = ax.get_window_extent().width / figure_of(ax).dpi
-    lines = [textwrap.fill(line, max(int(wide * _CHARACTERS), 20)) for line in title.split("\n")]
-    ax.set_title("\n".join(lines), fontsize=TITLE, loc="left", pad=pad)
-    ax.set_xlabel(across, fontsize=LABEL)
-    ax.set_ylabel(down, fontsize=LABEL)
+def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
+    r"""Return `ax`, or the axes of a new figure.
+
+    Args:
+        ax (`matplotlib.axes.Axes`, *optional*): returned unchanged.
+        width, height (`float`): size of the new figure in inches.
+
+    Returns:
+        `matplotlib.axes.Axes`
+
+    Raises:
+        TypeError: if `ax` is something else, such as a figure.
+
+    Example:
+        >>> new_axes(width=4, height=3).figure.get_size_inches()
+        array([4., 3.])
+    """
+    if ax is None:
+        return _shown_in_notebooks(new_figure(width, height).add_subplot())
+    if not hasattr(ax, "imshow"):
+        raise TypeError(
+            explain("ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out")
+        )
+    return ax
+
+
+def label(ax: Axes, title: str, across: str, down: str, *, grid: bool = False, pad: float | None = None) -> None:
+    """Set the title and the names of both axes; a title wider than the axes is wrapped."""
+    inches = ax.get_window_extent().width / figure_of(ax).dpi
+    lines = [textwrap.fill(line, max(int(inches * _CHARACTERS_PER_INCH), 20)) for line in title.split("\n")]
+    ax.set_title("\n".join(lines), pad=pad)
+    ax.set_xlabel(across, fontsize=MEDIUM)
+    ax.set_ylabel(down, fontsize=MEDIUM)
     ax.tick_params(which="both", labelsize=SMALL)
+    if grid:
+        ax.grid(color=GRID, linewidth=0.6)
+        ax.set_axisbelow(True)
 
 
-def whole_ticks(*each: Any) -> None:
-    """Ticks at whole numbers only, for positions and columns: axes (`ax.xaxis`) whose limits are set already."""
+def integer_ticks(*each: Any) -> None:
+    """Set ticks at integers only, on axes (`ax.xaxis`) whose limits are set."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     for axis in each:
         low, high = sorted(axis.get_view_interval())
-        if high - low <= 1:  # matplotlib would write fractions of the only one
+        if high - low <= 1:  # matplotlib would label fractions
             axis.set_ticks([round((low + high) / 2)])
         else:
             axis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
         axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def legend_below(ax: Axes, wide: float = 2.4) -> None:
-    """A legend under the name of the axis across, where it hides nothing; each entry `wide` inches."""
+def legend_below(ax: Axes, entry_width: float = 2.4) -> None:
+    """Add a legend below the x label, where it covers no line; each entry takes `entry_width` inches."""
     from matplotlib.transforms import ScaledTranslation
 
     figure = figure_of(ax)
-    columns = max(int(ax.get_window_extent().width / figure.dpi / wide), 1)
+    columns = max(int(ax.get_window_extent().width / figure.dpi / entry_width), 1)
     below = ax.transAxes + ScaledTranslation(0, -0.48, figure.dpi_scale_trans)
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    ax.legend(**place, ncols=columns, fontsize=SMALL, frameon=False, borderaxespad=0, borderpad=0)
+    corner: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    ax.legend(**corner, ncols=columns, borderaxespad=0, borderpad=0)
 
 
-def heat(
+def heat_map(
     ax: Axes,
     values: NDArray[Any],
     *,
@@ -171,64 +218,116 @@ def heat(
     largest: float | None = None,
     name: str | None = None,
 ) -> Any:
-    r"""Numbers as colours, first row on top, with whole numbers along both axes.
+    r"""Draw numbers as colours, first row on top, with integer ticks on both axes.
 
     Args:
-        ax (`Axes`): to draw into.
-        values (`np.ndarray` `(R, C)`): finite, see `check_finite`.
-        extent (four `float`, *optional*): left, right, bottom, top in the numbers of the axes. By default row and
-            column numbers; give it where rows or columns were left out.
-        largest (`float`, *optional*): colours with white at 0, from -`largest` to `largest`. Without it, colours from
-            the smallest to the largest number.
-        name (`str`, *optional*): of the colour bar. Without it there is none.
+        ax (`Axes`): the axes to draw into.
+        values (`np.ndarray` `(R, C)`): finite numbers.
+        extent (four `float`, *optional*): left, right, bottom and top in axis units, for thinned data. By default the
+            row and column numbers.
+        largest (`float`, *optional*): for signed numbers, colours from -`largest` to `largest` with white at 0. By
+            default, colours from 0 to the largest number.
+        name (`str`, *optional*): label of the colour bar. By default there is no bar.
 
     Returns:
         `matplotlib.image.AxesImage`
     """
-    scale: dict[str, Any] = (
-        {"cmap": SEQUENTIAL} if largest is None else {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
-    )
-    # Where there are more numbers than pixels this averages them; leaving some out would draw waves that are not there.
-    # Numbers are averaged, not colours: orange and purple would make brown, which the colour bar does not know.
+    colours: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": float(values.max()) or 1}
+    if largest is not None:
+        colours = {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
+    # Numbers are averaged where there are more than pixels, and before they become colours: a mean of orange and
+    # purple would be a brown that the colour bar lacks.
     smooth: dict[str, Any] = {"interpolation": "antialiased", "interpolation_stage": "data"}
-    image = ax.imshow(values, aspect="auto", extent=extent, **smooth, **scale)
-    whole_ticks(ax.xaxis, ax.yaxis)
+    image = ax.imshow(values, aspect="auto", extent=extent, **smooth, **colours)
+    integer_ticks(ax.xaxis, ax.yaxis)
     if name is not None:
-        bar = ax.figure.colorbar(image, ax=ax)
-        bar.ax.tick_params(labelsize=SMALL)
-        bar.set_label(name, fontsize=LABEL)
+        colour_bar(ax, image, name)
     return image
 
 
-def gaps(numbers: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
-    r"""A line's numbers with a gap before some of them: matplotlib draws none to and from NaN.
+def colour_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
+    """Add a labelled colour bar beside one or several axes."""
+    bar = image.figure.colorbar(image, ax=ax, **settings)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.set_label(name, fontsize=MEDIUM)
+
+
+def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
+    r"""Save a picture as PNG or SVG, by the suffix of the file name.
+
+    The file is written whole or not at all. Equal pictures give equal SVG files, without a date or random ids.
+
+    Args:
+        picture (`matplotlib.figure.Figure` or `Axes`): of axes, their whole figure is saved.
+        path (`str` or path): ends in .png or .svg. An existing file is replaced.
+
+    Returns:
+        `pathlib.Path` of the file.
+
+    Raises:
+        ValueError: if the suffix is another one, or the file cannot be written.
 
     Example:
-        >>> gaps(np.array([1, 2, 3]), np.array([2]))
-        array([ 1.,  2., nan,  3.])
+        >>> import tempfile
+        >>> from hf_posenc import plots
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(plots.frequencies(64), Path(folder) / "decay.svg").name
+        'decay.svg'
     """
-    return np.insert(numbers.astype(np.float64), before, np.nan)
+    from matplotlib import rc_context
 
-
-def need_matplotlib() -> None:
-    """Raises, with the line that installs it, where matplotlib is missing: the first thing that a picture asks."""
+    target, suffix = Path(path), check_suffix(path)
+    figure, metadata = figure_of(picture), {"Date": None} if suffix == "svg" else {}
     try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            explain("pictures need matplotlib, which is not installed", fix='pip install "hf-posenc[plots]"')
-        ) from error
+        with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "hf_posenc"}):
+            figure.savefig(temporary, format=suffix, metadata=metadata, facecolor=figure.get_facecolor())
+    except OSError as error:
+        raise ValueError(
+            explain(
+                "the picture cannot be written",
+                got=f"{target}: {error.strerror or error}",
+                fix="an existing folder with write permission",
+            )
+        ) from None
+    return target
 
 
-def _shown_by_notebooks(picture: _Picture) -> _Picture:
-    """A notebook shows by itself what pyplot knows; anything else, figures and axes alike, it asks for this method."""
-    asked: Any = picture
-    asked._repr_png_ = functools.partial(png, picture)
-    return picture
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    r"""Return the format of a picture's file, "png" or "svg".
+
+    Raises:
+        ValueError: if the suffix is another one.
+
+    Example:
+        >>> check_suffix("decay.SVG")
+        'svg'
+    """
+    target = Path(path)
+    suffix = target.suffix.lower().lstrip(".")
+    if suffix not in ("png", "svg"):
+        raise ValueError(
+            explain(
+                "a picture's file name must end in .png or .svg",
+                got=repr(target.name),
+                fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
+            )
+        )
+    return suffix
 
 
 def png(picture: Figure | Axes) -> bytes:
-    """The bytes of a picture as PNG, those that `save` writes."""
+    """Return a picture as PNG, the bytes that `save` writes."""
     file = io.BytesIO()
     figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
     return file.getvalue()
+
+
+def figure_of(picture: Figure | Axes) -> Figure:
+    """Return the whole figure of axes or of a subfigure."""
+    return picture.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
+
+
+def _shown_in_notebooks(picture: _Picture) -> _Picture:
+    """Return the picture with the method that notebooks call; without `pyplot` they have no other way to show it."""
+    picture._repr_png_ = functools.partial(png, picture)  # type: ignore[union-attr]
+    return picture

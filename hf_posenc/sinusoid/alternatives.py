@@ -23,7 +23,7 @@ from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    r"""Baseline without positions: `x * scale`, then dropout. Attention without a mask then ignores the order.
+    r"""Add no positions: `x * scale`, then dropout. The baseline of a comparison: full attention then ignores order.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -62,7 +62,7 @@ class NoPositionalEncoding(PositionalEncoding):
 
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
-    r"""Sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
+    r"""Add sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -128,7 +128,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
-    r"""Decaying columns: `x * scale + exp(-p * rate)`, then dropout. Column i decays at the rate base^(-i/D).
+    r"""Add `exp(-p * rate)`: `x * scale + encoding`, then dropout. Column i decays at the rate base^(-i/D).
 
     The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
     distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0

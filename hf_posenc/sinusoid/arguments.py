@@ -30,12 +30,6 @@ _SEARCH_STEPS = 10_000
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def check_type(value: object, kind: type, name: str, *, example: object) -> None:
-    """Raise if `value` is not an instance of `kind`."""
-    if not isinstance(value, kind):
-        raise TypeError(explain(f"{name} must be a {kind.__name__}", got=shorten(value), fix=f"{name}={example}"))
-
-
 def check_width(d_model: Any) -> int:
     """Return the width `d_model` as an `int` of at least 1."""
     return as_integer(d_model, "d_model", minimum=1, example=512)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from .._explain import explain, one_of, shorten
-from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_type, check_wavelengths
+from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]
 Spacing = Literal["width", "ends"]
@@ -71,8 +71,13 @@ class Convention:
     key: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_type(self.name, str, "name", example="'mine'")
-        check_type(self.cosine_first, bool, "cosine_first", example=True)
+        texts: dict[str, tuple[object, type, str]] = {
+            "name": (self.name, str, "name='mine'"),
+            "cosine_first": (self.cosine_first, bool, "cosine_first=True"),
+        }
+        for name, (value, kind, fix) in texts.items():
+            if not isinstance(value, kind):
+                raise TypeError(explain(f"{name} must be a {kind.__name__}", got=shorten(value), fix=fix))
         if self.layout not in get_args(Layout):
             raise ValueError(one_of("layout", self.layout, get_args(Layout)))
         if self.spacing not in get_args(Spacing):

@@ -21,7 +21,7 @@ _MEAN_SQUARE_OF_GELU = 0.4252  # of GELU(z) for a standard normal z
 
 
 class LearnedPositionalEncoding(PositionalEncoding):
-    r"""Learned table of positions: `x * scale + weight[position]`, then dropout.
+    r"""Add the rows of a trained table: `x * scale + weight[position]`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -106,7 +106,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
 
 class FourierPositionalEncoding(PositionalEncoding):
-    r"""Learnable Fourier features of real positions: `x * scale + MLP(features(p))`, then dropout.
+    r"""Add learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
 
     The features of a position are its cosines and sines at F/2 learned frequencies, divided by √F; the MLP has one
     hidden layer with GELU. Rows are computed at each call, with a gradient for all weights, at the cost of a small

@@ -33,7 +33,7 @@ _SPREAD_POSITIONS = 128
 
 
 class PositionalEncoding(nn.Module):
-    r"""Base class of positional encodings: `x * scale + rows`, then dropout. Subclasses implement `rows`.
+    r"""Base class of positional encodings: `x * scale + rows`, then dropout. A subclass implements `rows`.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -234,7 +234,7 @@ class PositionalEncoding(nn.Module):
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
-    r"""Sinusoidal position vectors: `x * scale + encoding`, then dropout.
+    r"""Add sinusoidal position vectors: `x * scale + encoding`, then dropout.
 
     The module has no parameter and no buffer, so a checkpoint, `.half()` or the meta device cannot change its rows,
     which are exact in every dtype and cached outside of it. A `pe` entry in an old checkpoint is ignored. Positions may

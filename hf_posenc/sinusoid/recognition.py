@@ -143,7 +143,7 @@ class Identified:
 def identify(
     table: torch.Tensor | NDArray[Any] | torch.nn.Module, *, conventions: Sequence[str | Convention] = ()
 ) -> Identified:
-    r"""Identify the convention of a position table, its first position and amplitude, and its largest error.
+    r"""Name the convention of a position table, its first position and amplitude, and its largest error.
 
     Args:
         table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight` or `weights`): any floating

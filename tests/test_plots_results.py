@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hf_posenc import plots
-from hf_posenc.plots import numbers
 
 # As Trainer writes it.
 LOG: list[dict[str, Any]] = [
@@ -33,14 +32,12 @@ def drawn(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
 def test_a_log_history_becomes_a_training_and_an_evaluation_curve_against_steps() -> None:
     axes = plots.losses(LOG)
     assert drawn(axes) == {"training": ([8, 16], [0.9, 0.5]), "evaluation": ([8, 16], [0.8, 0.6])}
-    found = numbers.losses(LOG)
-    assert found["training"].losses.dtype == np.float64
     assert axes.get_ylim()[0] == 0
 
 
 def test_several_data_sets_several_runs_and_plain_numbers_keep_their_names() -> None:
     log = [{"eval_de_loss": 0.3, "step": 1}, {"eval_fr_loss": 0.4, "step": 1}, {"loss": 0.5, "step": 1}]
-    assert list(numbers.losses(log)) == ["training", "evaluation, de", "evaluation, fr"]
+    assert list(drawn(plots.losses(log))) == ["training", "evaluation, de", "evaluation, fr"]
     runs = plots.losses({"with positions": LOG, "without": LOG[:1]})
     assert set(drawn(runs)) == {"with positions, training", "with positions, evaluation", "without, training"}
     plain = plots.losses({"mine": torch.tensor([0.5, 0.25], dtype=torch.bfloat16), "theirs": [3]})
@@ -60,20 +57,20 @@ def test_a_logarithmic_scale_has_plain_numbers() -> None:
 
 def test_losses_that_are_none_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"data: losses of 'training' must.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(numbers"
+        ValueError, match=r"losses of 'training' must be finite.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(values"
     ):
         plots.losses([{"loss": float("nan"), "step": 1}])
-    with pytest.raises(ValueError, match=r"NaN or infinity"):
+    with pytest.raises(ValueError, match=r"losses of 'a' must be finite"):
         plots.losses({"a": [1.0, float("inf")]})
     with pytest.raises(ValueError, match=r"there is no loss to draw\n  got: \[\{'epoch': 1\}\]\n  fix: plots.losses\("):
         plots.losses([{"epoch": 1}])
-    with pytest.raises(TypeError, match=r"losses are a log history, or numbers by name\n  got: 'loss'"):
+    with pytest.raises(TypeError, match=r"history must be a log history, or losses by name\n  got: 'loss'"):
         plots.losses("loss")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"losses of 'a' must be numbers\n  got: \['x'\]"):
         plots.losses({"a": ["x"]})
     with pytest.raises(ValueError, match=r"'a' must be a list of losses\n  got: shape \(\)"):
         plots.losses({"a": 3.0})
-    with pytest.raises(ValueError, match=r"above 0\n  got: -1.0\n  fix: log=False"):
+    with pytest.raises(ValueError, match=r"must be positive for a logarithmic scale\n  got: -1.0\n  fix: log=False"):
         plots.losses({"a": [-1.0]}, log=True)
     with pytest.raises(ValueError, match=r"at most 14 curves.*\n  got: 15"):
         plots.losses({str(name): [1.0] for name in range(15)})
@@ -90,7 +87,7 @@ def test_a_panel_holds_what_was_read_what_was_to_come_and_what_was_said(squares:
     figure = plots.sequences(*(torch.from_numpy(points) for points in squares))
     assert isinstance(figure, Figure)
     assert len(figure.axes) == 8
-    assert figure.get_suptitle() == "predictions beside the truth, the first 8 of 12"
+    assert figure.get_suptitle() == "Predicted and true points, the first 8 of 12"
     for number, axes in enumerate(figure.axes):
         held = {str(points.get_label()): np.asarray(points.get_offsets()) for points in axes.collections}
         for name, given in zip(("input", "truth", "prediction"), squares, strict=True):
@@ -114,18 +111,18 @@ def test_points_that_do_not_fit_are_refused(squares: Any) -> None:
     with pytest.raises(ValueError, match=r"truth must be points in the plane.*\n  got: shape \(12, 2, 1\)"):
         plots.sequences(read, true[..., :1], said)
     with pytest.raises(
-        ValueError, match=r"equally long\n  got: inputs \(12, 2, 2\), truth \(12, 2, 2\), prediction \(12, 1"
+        ValueError, match=r"equal lengths\n  got: inputs \(12, 2, 2\), truth \(12, 2, 2\), prediction \(12, 1"
     ):
         plots.sequences(read, true, said[:, :1])
-    with pytest.raises(ValueError, match=r"equally long"):
+    with pytest.raises(ValueError, match="equally many sequences"):
         plots.sequences(read[:3], true, said)
-    with pytest.raises(ValueError, match=r"NaN or infinity in the data: 'prediction'"):
+    with pytest.raises(ValueError, match=r"prediction must be finite"):
         plots.sequences(read, true, said * np.nan)
     with pytest.raises(TypeError, match=r"inputs must be numbers"):
         plots.sequences("corners", true, said)
-    with pytest.raises(ValueError, match=r"most must be at least 1\n  got: 0\n  fix: most=8"):
+    with pytest.raises(ValueError, match=r"most must be positive\n  got: 0\n  fix: most=8"):
         plots.sequences(*squares, most=0)
-    with pytest.raises(TypeError, match=r"most must be a whole number\n  got: 2.5\n  fix: most=8"):
+    with pytest.raises(TypeError, match=r"most must be an integer\n  got: 2.5\n  fix: most=8"):
         plots.sequences(*squares, most=2.5)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,130 @@
+"""Arguments of the pictures as NumPy arrays, and the errors for those that cannot be drawn.
+
+No matplotlib is needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .._explain import as_integer, explain, shorten
+
+_LARGEST = 2**24  # positions; more would fill the memory
+
+
+def as_numpy(value: Any) -> NDArray[Any]:
+    r"""Return a tensor of any device and dtype, an array or lists as an array.
+
+    Example:
+        >>> import torch
+        >>> as_numpy(torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
+        array([1., 1.], dtype=float32)
+    """
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
+    return np.asarray(value)
+
+
+def as_finite(value: Any, name: str, example: str) -> NDArray[np.float64]:
+    r"""Return numbers as float64, or raise if they are not finite numbers.
+
+    Example:
+        >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
+        array([1., 2.])
+    """
+    try:
+        values = np.asarray(as_numpy(value), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(explain(f"{name} must be numbers", got=shorten(value), fix=example)) from None
+    return check_finite(values, name)
+
+
+def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
+    r"""Return the values, or raise if one is NaN or infinite.
+
+    Example:
+        >>> check_finite(np.ones(2), "attention")
+        array([1., 1.])
+    """
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            explain(
+                f"{name} must be finite to be drawn",
+                got=f"{values[first]} at {list(first)}; {int(wrong.sum()):,} of {values.size:,} are NaN or infinite",
+                fix=f"np.isfinite({name if name.isidentifier() else 'values'}) finds them all",
+            )
+        )
+    return values
+
+
+def check_count(name: str, count: int, most: int, fix: str) -> None:
+    r"""Raise if there are more items than can be labelled and told apart.
+
+    Example:
+        >>> check_count("columns", 3, 7, "columns=[0, 1]")
+    """
+    if count > most:
+        raise ValueError(explain(f"a picture can label at most {most} {name}", got=count, fix=fix))
+
+
+def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
+    r"""Return an integer from 1 to `most`, or raise.
+
+    Example:
+        >>> as_count(np.int64(3), "length", 100)
+        3
+    """
+    number = as_integer(value, name, minimum=1, example=example)
+    if number > most:
+        raise ValueError(explain(f"a picture shows {name} up to {most:,}", got=number, fix=f"{name}={example}"))
+    return number
+
+
+def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
+    r"""Return one or several integers of at least `least` as `(N,)` int64, or raise.
+
+    Example:
+        >>> as_integers(3, "columns", "[0, 1]")
+        array([3])
+    """
+    try:
+        array = np.atleast_1d(np.asarray(list(values) if isinstance(values, range) else values))
+    except ValueError:  # nested lists of different lengths
+        array = np.array([None])
+    if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
+        raise TypeError(explain(f"{name} must be integers", got=shorten(values), fix=f"{name}={example}"))
+    if array.min() < least:
+        raise ValueError(explain(f"{name} must be at least {least}", got=int(array.min()), fix=f"{name}={example}"))
+    return array.astype(np.int64)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    r"""Put a module into evaluation mode without gradients, and restore the mode of every part afterwards.
+
+    Example:
+        >>> dropout = nn.Dropout()
+        >>> with evaluating(dropout):
+        ...     dropout.training
+        False
+        >>> dropout.training
+        True
+    """
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,419 @@
+"""Attention weights of a model on a batch: one panel per layer and head, with tokens on both axes.
+
+The model computes the weights; nothing is computed from queries and keys here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .._explain import explain, one_of, shorten
+from .._huggingface import forward_names, is_hugging_face, opened
+from ..batch import real_tokens
+from ..masks import AttentionMask
+from .arguments import as_numpy, check_count, check_finite, evaluating
+from .canvas import MEDIUM, SEQUENTIAL, SMALL, colour_bar, new_axes, new_figure, picture
+from .labels import inches_of, label_matrix, row_index, span_of, token_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Kind = Literal["self", "encoder", "decoder", "cross"]
+_Weights = list[tuple[str, str, NDArray[Any]]]  # kind, name of the layer, weights (B, H, Q, K)
+
+_WIDEST = 10.0  # inches
+_MOST_PANELS = 144  # twelve layers of twelve heads
+_LABELLED = 12  # panels; beside more there is no room for tokens
+_ROUNDING = 0.02  # by which sums of bfloat16 weights may exceed 1
+_OUTPUTS = {
+    "attentions": "self",
+    "encoder_attentions": "encoder",
+    "decoder_attentions": "decoder",
+    "cross_attentions": "cross",
+}
+_SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
+
+
+class _Panel(NamedTuple):
+    """The weights of one layer and head, with the tokens of both axes and False at padding."""
+
+    title: str
+    weights: NDArray[np.float64]  # (Q, K)
+    queries: list[str]
+    keys: list[str]
+    real_queries: list[bool]
+    real_keys: list[bool]
+
+
+@picture
+def attention(
+    model: nn.Module,
+    batch: Any,
+    *,
+    layer: int | Sequence[int] | Literal["all"] = -1,
+    head: int | Sequence[int] | Literal["all", "mean"] = "mean",
+    kind: Kind | None = None,
+    row: int = 0,
+    tokens: Sequence[Sequence[str]] | None = None,
+    decoder_tokens: Sequence[Sequence[str]] | None = None,
+    span: tuple[int, int] | None = None,
+    ax: Axes | None = None,
+) -> Axes | Figure:
+    r"""Draw the attention weights of a model: one line per query token, which sums to 1 over the key tokens.
+
+    The model runs once, without dropout and gradients, and is left unchanged.
+
+    Args:
+        model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains
+            `nn.MultiheadAttention`, such as torch's layers.
+        batch: inputs of the model. Of a mapping, such as `collate(texts)`, the entries named by the model's `forward`
+            are used; torch's encoders get `inputs_embeds` and its masks in their own form. A tensor `(B, T, D)` or a
+            tuple of arguments is passed as it is.
+        layer (`int`, several, or `"all"`): layers to draw. By default the last.
+        head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean.
+        kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): one kind of attention. By default all that
+            the model has.
+        row (`int`): row of the batch.
+        tokens, decoder_tokens (`B` lists of `T` `str`, *optional*): tokens of the encoder, or of any other model, and
+            tokens of the decoder. By default the tokens of the batch, else the ids or column numbers.
+        span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into.
+
+    Returns:
+        `matplotlib.axes.Axes` of one panel, or `matplotlib.figure.Figure` of several. The image of a panel holds its
+        weights, `(queries, keys)` float64.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if the model returns no weights, there is no such layer, head, kind or row, a weight is not finite,
+            or there are more than 64 tokens or 144 panels.
+        TypeError: if the model cannot read the batch.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and figures 3 to 5. arXiv:1706.03762.
+
+    Example:
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+        >>> attention(layer, torch.ones(1, 3, 8), head=1).get_title(loc="left")
+        'encoder, layer 0, head 1'
+    """
+    weights = attention_weights(model, batch)
+    if kind is not None:
+        if kind not in weights:
+            raise ValueError(one_of("kind", kind, list(weights)))
+        weights = {kind: weights[kind]}
+    panels = list(_panels(weights, batch, layer, head, row, (tokens, decoder_tokens), span))
+    if len(panels) > 1:
+        if ax is not None:
+            got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
+            fix = 'kind="encoder", layer=0, head="mean" or another choice of one; or leave ax out'
+            raise ValueError(explain("ax has room for one panel", got=got, fix=fix))
+        check_count("panels", len(panels), _MOST_PANELS, fix='layer=0, or head="mean"')
+        return _grid(panels)
+    only = panels[0]
+    width, height = (min(max(len(words) * 0.3, 2.6), 7.8) for words in (only.keys, only.queries))
+    ax = new_axes(ax, width + inches_of(only.queries) + 1.4, height + inches_of(only.keys) + 0.8)
+    colour_bar(ax, _draw(ax, only, float(only.weights.max()), labelled=True), "attention weight", shrink=0.8)
+    return ax
+
+
+def _panels(
+    weights: Mapping[str, NDArray[np.float64]],
+    batch: Any,
+    layer: Any,
+    head: Any,
+    row: int,
+    tokens: tuple[Sequence[Sequence[str]] | None, Sequence[Sequence[str]] | None],
+    span: tuple[int, int] | None,
+) -> Iterator[_Panel]:
+    for kind, values in weights.items():
+        layers, rows, heads, queries, keys = values.shape
+        index = row_index(row, rows)
+        decoders = (kind in ("decoder", "cross"), kind == "decoder")  # of queries, of keys
+        sides = []
+        for decoder, length in zip(decoders, (queries, keys), strict=True):
+            part, name = span_of(span, length), "decoder_input_ids" if decoder else "input_ids"
+            (words,) = token_labels(
+                batch, tokens[decoder], (rows, length), rows=slice(index, index + 1), span=part, name=name
+            )
+            sides.append((part, words, _real(batch, (rows, length), decoder=decoder)[index, part].tolist()))
+        (down, query_words, real_queries), (across, key_words, real_keys) = sides
+        numbers = [None] if head == "mean" else _indices(head, heads, "head", '"all" or "mean"')
+        for one, other in product(_indices(layer, layers, "layer", '"all"'), numbers):
+            shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
+            which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
+            title = f"{'' if kind == 'self' else f'{kind}, '}layer {one}, {which}"
+            yield _Panel(title, shown[down, across], query_words, key_words, real_queries, real_keys)
+
+
+def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
+    """Return False at the padding that the batch shows, for the encoder's or the decoder's tokens."""
+    if isinstance(batch, Mapping):
+        prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
+        names = [name for name in ("attention_mask", "document_ids") if f"{prefix}{name}" in batch]
+        known = real_tokens({name: batch[f"{prefix}{name}"] for name in names})
+        if known is not None and tuple(known.shape) == shape:
+            return as_numpy(known).astype(bool)
+    return np.ones(shape, dtype=bool)
+
+
+def _indices(wanted: Any, count: int, name: str, words: str) -> list[int]:
+    """Return the chosen layers or heads as indices from 0; negative numbers count from the end."""
+    if wanted == "all":
+        return list(range(count))
+    numbers: list[Any] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
+            rule = f"{name} must be an integer from 0 to {count - 1}, several, or {words}"
+            raise ValueError(explain(rule, got=shorten(number), fix=f"{name}={count - 1}"))
+    if not numbers:
+        raise ValueError(explain(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0"))
+    return [number % count for number in numbers]
+
+
+def _draw(ax: Axes, panel: _Panel, highest: float, *, labelled: bool) -> Any:
+    narrow = min(panel.weights.shape) * 4 < max(panel.weights.shape)
+    colours: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": highest, "interpolation": "nearest"}
+    image = ax.imshow(panel.weights, aspect="auto" if narrow else "equal", **colours)
+    ax.set_title(panel.title, fontsize=MEDIUM if labelled else SMALL)
+    if labelled:
+        label_matrix(ax, panel.keys, panel.queries, real_across=panel.real_keys, real_down=panel.real_queries)
+        ax.set_xlabel("key", fontsize=SMALL)
+        ax.set_ylabel("query", fontsize=SMALL)
+    else:
+        ax.set_xticks([])
+        ax.set_yticks([])
+    return image
+
+
+def _grid(panels: Sequence[_Panel]) -> Figure:
+    """Draw all panels with the same colours; of many, one line of panels per layer and one column per head."""
+    labelled = len(panels) <= _LABELLED
+    most = max(max(panel.weights.shape) for panel in panels)
+    words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
+    side = max(0.17 * most, 1.8) + inches_of(words) + 0.5 if labelled else 1.25  # inches
+    heads = sum(panel.title.startswith(panels[0].title.rpartition(", ")[0]) for panel in panels)
+    abreast = heads if not labelled and 1 < heads <= _LABELLED else int(_WIDEST // side)
+    abreast = max(min(len(panels), abreast), 1)
+    abreast = 2 if (len(panels), abreast) == (4, 3) else abreast  # instead of one alone in a line
+    lines = -(-len(panels) // abreast)
+    figure = new_figure(max(abreast * side + 1.0, 5.0), lines * side + 0.4)
+    highest = max(float(panel.weights.max()) for panel in panels)
+    cells = figure.subplots(lines, abreast, squeeze=False).flatten().tolist()
+    for cell, panel in zip(cells, panels, strict=False):
+        image = _draw(cell, panel, highest, labelled=labelled)
+    for cell in cells[len(panels) :]:
+        cell.set_axis_off()
+    colour_bar(cells, image, "attention weight", shrink=min(4 / (lines * side), 0.8), aspect=25)
+    if not labelled:
+        figure.suptitle(f"Attention weights: queries down, keys across (tokens are shown for up to {_LABELLED} panels)")
+    return figure
+
+
+def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.float64]]:
+    r"""Return the attention weights of all layers and heads, as arrays; no matplotlib is needed.
+
+    Args:
+        model (`nn.Module`), batch: as in `attention`.
+
+    Returns:
+        `dict` of `np.ndarray` `(layers, B, heads, queries, keys)` float64 by kind: `"self"`, or `"encoder"`,
+        `"decoder"` and `"cross"`. Rows sum to 1.
+
+    Raises:
+        ValueError: if the model returns no weights, or one is not finite.
+        TypeError: if the model cannot read the batch.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+        >>> {kind: weights.shape for kind, weights in attention_weights(layer, torch.ones(1, 3, 8)).items()}
+        {'encoder': (1, 1, 2, 3, 3)}
+    """
+    model = opened(model)
+    if not isinstance(model, nn.Module):
+        raise TypeError(explain("model must be a module", got=shorten(model), fix="plots.attention(model, batch)"))
+    with evaluating(model):
+        weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
+    found = {}
+    for kind in dict.fromkeys(kind for kind, _, _ in weights):
+        layers = [(name, values) for each, name, values in weights if each == kind]
+        for name, values in layers:
+            if values.shape != layers[0][1].shape:
+                raise ValueError(
+                    explain(
+                        f"all {kind!r} layers must have equally many heads, queries and keys",
+                        got=f"{layers[0][0]} has weights {layers[0][1].shape}, {name} {values.shape}",
+                        fix="plots.attention(model.part, batch) for one part of the model",
+                    )
+                )
+        found[kind] = np.stack([values for _, values in layers]).astype(np.float64)
+        check_finite(found[kind], f"{kind} attention")
+        least, most = float(found[kind].min()), float(found[kind].sum(axis=-1).max())
+        if least < 0 or most > 1 + _ROUNDING:  # where part is lost in a sink, weights sum to less
+            raise ValueError(
+                explain(
+                    f"attention weights must be at least 0 and sum to at most 1; this {type(model).__name__} returns "
+                    "something else",
+                    got=f"a lowest number of {least:.3g}, and a row that sums to {most:.3g}, as {kind} attention",
+                    fix="another model: this one returns scores before softmax",
+                )
+            )
+    return found
+
+
+def _of_hugging_face(model: Any, batch: Any) -> _Weights:
+    if not isinstance(batch, Mapping):
+        rule = "a Hugging Face model needs a batch, a mapping from names to tensors"
+        raise TypeError(explain(rule, got=shorten(type(batch).__name__), fix="plots.attention(model, collate(texts))"))
+    names = set(forward_names(model))
+    inputs = {name: value for name, value in _moved(batch, model).items() if name in names}
+    settings = {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
+    output = model(**inputs, **settings, output_attentions=True)
+    found: _Weights = []
+    for name, kind in _OUTPUTS.items():
+        layers = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        for number, weights in enumerate(layers or ()):
+            if weights is not None:
+                found.append((kind, f"layer {number}", as_numpy(weights)))
+    if not found:
+        used = getattr(model.config, "_attn_implementation", None)
+        eager = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
+        raise ValueError(
+            explain(
+                f"this {type(model).__name__} returns no attention weights",
+                got=f"attn_implementation={used!r}" if used else "no attention in its output",
+                fix="another model: this one has no weights to return" if used == "eager" else eager,
+            )
+        )
+    for kind, _, weights in found:
+        if weights.ndim != 4 or (kind != "cross" and weights.shape[2] != weights.shape[3]):
+            rule = f"the attention of this {type(model).__name__} is not between all pairs of tokens"
+            fix = "a model with weights (batch, heads, tokens, tokens)"
+            raise ValueError(explain(rule, got=f"weights {weights.shape}", fix=fix))
+    return found
+
+
+def _of_torch(model: nn.Module, batch: Any) -> _Weights:
+    args, kwargs = _arguments(model, batch)
+    found = _captured(model, lambda: model(*args, **kwargs))
+    if not found:
+        inside = any(isinstance(part, nn.MultiheadAttention) for part in model.modules())
+        raise ValueError(
+            explain(
+                f"this {type(model).__name__} returns no attention weights",
+                got="its forward never calls its nn.MultiheadAttention" if inside else "no nn.MultiheadAttention in it",
+                fix="a module with nn.MultiheadAttention, such as torch's layers",
+            )
+        )
+    return found
+
+
+def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the arguments of a call of a model that is not from Hugging Face."""
+    if isinstance(batch, torch.Tensor):
+        return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
+    if isinstance(batch, tuple | list):
+        return batch, {}
+    if not isinstance(batch, Mapping):
+        rule = "batch must be a mapping of the model's inputs, a tensor, or a tuple of arguments"
+        raise TypeError(explain(rule, got=shorten(batch), fix="plots.attention(model, {'inputs_embeds': x})"))
+    names, batch = forward_names(model), _moved(batch, model)
+    encoder = isinstance(model, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerEncoder)
+    if encoder and "inputs_embeds" in batch:
+        return _encoder_arguments(model, batch)
+    inputs = {name: value for name, value in batch.items() if name in names}
+    if not inputs:
+        mapping = f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})"
+        raise ValueError(
+            explain(
+                f"no key of the batch is an argument of this {type(model).__name__}'s forward",
+                got=f"{list(batch)}, and forward has {', '.join(names)}",
+                fix="collate with embedding=, for inputs_embeds" if encoder else mapping,
+            )
+        )
+    return (), inputs
+
+
+def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the embeddings of a batch, and its masks in the form of torch's module."""
+    attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
+    x = batch["inputs_embeds"]
+    if not {"attention_mask", "document_ids"} & {*batch}:
+        batch = {**batch, "attention_mask": torch.ones(x.shape[:2])}
+    mask = AttentionMask.from_batch(batch, look_ahead="look_ahead_mask" in batch)
+    x = x if attend.batch_first else x.transpose(0, 1)
+    if isinstance(model, nn.MultiheadAttention):
+        return (x, x, x), mask.for_multihead_attention(attend.num_heads)
+    if isinstance(model, nn.TransformerEncoderLayer):
+        return (x,), mask.for_transformer_encoder_layer(attend.num_heads)
+    return (x,), mask.for_transformer_encoder(attend.num_heads)
+
+
+def _moved(value: Any, model: nn.Module) -> Any:
+    """Return arrays and tensors, in mappings too, as tensors on the device of the model's weights."""
+    if isinstance(value, Mapping):
+        return {name: _moved(inner, model) for name, inner in value.items()}
+    value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
+    r"""Run a model and return the weights of every `nn.MultiheadAttention` in it, in the order of its modules.
+
+    Of a module that is called several times, as by a decoder that reads its own predictions, the last weights are
+    returned: those of the longest input.
+    """
+    kinds: dict[nn.Module, str] = {}
+    for part in model.modules():
+        if isinstance(part, nn.TransformerEncoderLayer):
+            kinds[part.self_attn] = "encoder"
+        elif isinstance(part, nn.TransformerDecoderLayer):
+            kinds |= {part.self_attn: "decoder", part.multihead_attn: "cross"}
+    modules = {part: name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
+    found: dict[nn.Module, tuple[str, NDArray[Any]]] = {}
+    handles = [handle for module in modules for handle in _hooks(module, kinds.get(module), found)]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # the fused layer computes no weights
+    try:
+        run()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for handle in handles:
+            handle.remove()
+    return [(found[module][0], name, found[module][1]) for module, name in modules.items() if module in found]
+
+
+def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
+    """Add hooks that request the weights of each call, store them, and return to the caller what it requested."""
+    requested: list[tuple[bool, bool]] = []
+
+    def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+        bound = _SIGNATURE.bind(attention, *args, **kwargs)
+        bound.apply_defaults()
+        requested.append((bound.arguments["need_weights"], bound.arguments["average_attn_weights"]))
+        bound.arguments |= {"need_weights": True, "average_attn_weights": False}
+        return bound.args[1:], bound.kwargs
+
+    def after(attention: nn.Module, args: tuple[Any, ...], output: tuple[Any, Any]) -> tuple[Any, Any]:
+        result, weights = output
+        query, key = args[0], args[1]
+        values = as_numpy(weights)
+        inferred = "self" if query is key or torch.equal(query, key) else "cross"
+        found[attention] = kind or inferred, values if values.ndim == 4 else values[None]  # of an unbatched input
+        needed, averaged = requested.pop()
+        if not needed:
+            return result, None
+        return result, weights.mean(dim=-3) if averaged else weights
+
+    return [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]

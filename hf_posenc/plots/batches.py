@@ -1,0 +1,437 @@
+"""Pictures of one batch: its tokens, masks, positions and embeddings; and its masks token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._explain import explain, shorten
+from ..batch import real_tokens
+from ..masks import AttentionMask
+from .arguments import as_numpy, check_finite
+from .canvas import (
+    BLUE,
+    DIVERGING,
+    FADED,
+    GREEN,
+    INK,
+    MEDIUM,
+    ORANGE,
+    PADDING,
+    SEQUENTIAL,
+    SMALL,
+    colour_bar,
+    new_axes,
+    new_figure,
+    picture,
+)
+from .labels import inches_of, label_matrix, row_index, span_of, token_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
+_ROTATED, _NUMBERED = 14, 24  # columns; of more, tokens are rotated, and positions are shown by colour alone
+_WIDEST = 10.0  # inches of the masks
+_LINES = "#C8C8C8"  # between cells
+
+# A cell of a mask, by its colour.
+_HIDDEN, _PADDING, _FROM_PADDING, _ALLOWED = range(4)
+_COLOURS = ("#FFFFFF", PADDING, "#A6CBE3", BLUE)
+_MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed")
+
+
+@picture
+def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
+    r"""Draw a batch: tokens with padding in grey, both masks, position ids, and the embeddings of the first row.
+
+    There is one panel for each of these that the batch has. At most 16 rows and 64 columns are drawn; the title says
+    so.
+
+    Args:
+        batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
+            `(B, T, D)`, and any of `attention_mask` `(B, T)`, `position_ids` `(B, T)`, `look_ahead_mask`
+            `(B, 1, T, T)`.
+        tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
+            the tokens of the batch, else the ids.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the tokens into, without the other panels.
+
+    Returns:
+        `matplotlib.figure.Figure`, that of `ax` if it is given. The image of each panel holds its part of the batch.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if the batch has neither `input_ids` nor `inputs_embeds`, `tokens` does not fit it, or an embedding
+            is not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
+        >>> figure = batch({"input_ids": ids, "attention_mask": ids != 0}, [["I", "ride", "bike"], ["no", "-", "-"]])
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['tokens (grey: padding)', 'attention_mask (grey: padding)']
+    """
+    contents = _Contents(batch)
+    rows, columns = min(contents.shape[0], _MOST_ROWS), min(contents.shape[1], _MOST_COLUMNS)
+    real = contents.real[:rows, :columns]
+    if tokens is None and "input_ids" not in batch:
+        words = [[""] * columns] * rows
+    else:
+        words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(columns))
+    values = (
+        as_numpy(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH]) if "inputs_embeds" in batch else np.zeros((1, 1))
+    )
+    check_finite(values, "inputs_embeds")
+    if ax is not None:
+        _draw_tokens(new_axes(ax), words, real)
+        return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
+
+    longest = 0.085 * max(len(word) for row in words for word in row) + 0.12  # inches
+    width, height = (max(longest, 0.4), 0.32) if columns <= _ROTATED else (0.24, max(longest, 0.3))
+    names = [name for name in ("attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds") if name in batch]
+    pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
+    heights = [max(height * rows + 0.5, 1.4)]
+    heights += [4.2 if {"look_ahead_mask", "inputs_embeds"} & {*pair} else 0.22 * rows + 1.0 for pair in pairs]
+    figure = new_figure(min(max(width * columns + 1.2, 8.0), 22.0), sum(heights) + 0.4)
+    whole = zip((rows, columns), contents.shape, ("rows", "columns"), strict=True)
+    drawn = ", ".join(f"{few} of {all_} {name}" for few, all_, name in whole if few < all_)
+    title = f"Batch of {contents.shape[0]} rows × {contents.shape[1]} tokens"
+    figure.suptitle(title + (f", the first {drawn}" if drawn else ""))
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    _draw_tokens(figure.add_subplot(grid[0, :]), words, real)
+    for line, pair in enumerate(pairs, 1):
+        for column, name in enumerate(pair):
+            panel = figure.add_subplot(grid[line, column] if len(pair) == 2 else grid[line, :])
+            if name == "attention_mask":
+                _two_colours(panel, real, PADDING, BLUE)
+                _cell_lines(panel, *real.shape)
+                _number_ticks(panel, "attention_mask (grey: padding)", "column", "row", real.shape)
+            elif name == "position_ids":
+                _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
+            elif name == "look_ahead_mask":
+                mask = contents.matrix(name)[:_MOST_COLUMNS, :_MOST_COLUMNS]  # of a decoder, it has another length
+                _two_colours(panel, as_numpy(mask).astype(bool), PADDING, BLUE)
+                panel.set_aspect("equal")
+                _number_ticks(panel, "look_ahead_mask (blue: allowed)", "key", "query", tuple(mask.shape))
+            else:
+                _draw_embeddings(panel, values, int(batch[name].shape[-1]))
+    return figure
+
+
+@picture
+def masks(
+    batch: Mapping[str, Any],
+    tokens: Sequence[Sequence[str]] | None = None,
+    *,
+    row: int | None = None,
+    span: tuple[int, int] | None = None,
+    look_ahead: bool | None = None,
+    decoder: bool = False,
+    ax: Axes | None = None,
+) -> Axes | Figure:
+    r"""Draw the masks of a batch: which token of one row may attend to which, and the padding of every row.
+
+    Blue cells are allowed: the query token of the line may attend to the key token of the column. Keys at padding are
+    grey; allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
+    documents of packed rows, are drawn below for every row.
+
+    Args:
+        batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
+            It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `attention_mask`, `(B, T)` or
+            `(B, 1, T, T)`, `look_ahead_mask` `(B, 1, T, T)`, `position_ids` and `document_ids` `(B, T)`. Without
+            `document_ids`, a document begins where the position ids restart.
+        tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
+            the tokens of the batch, else the ids.
+        row (`int`, *optional*): row of the matrices. By default the row with the most documents, then the most padding.
+        span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
+        look_ahead (`bool`, *optional*): True for a model that adds its own look-ahead mask. By default the mask of the
+            batch is used.
+        decoder (`bool`): draw the masks of the decoder of an encoder-decoder.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the combined matrix into, without the other panels.
+
+    Returns:
+        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 3 where a real query may attend
+        and 2 where a query at padding may, 1 at masked padding and 0 at other masked keys.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if the batch has no tokens, more than 64 would be drawn, there is no such `row` or `span`, or
+            `tokens` does not fit the batch.
+
+    Example:
+        >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
+        >>> figure = masks({"input_ids": ids, "attention_mask": ids != 0}, look_ahead=True)
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
+    """
+    contents = _Contents(_part_of(batch, decoder=decoder))
+    count, length = contents.shape
+    index = contents.most_masked_row() if row is None else row_index(row, count)
+    part = span_of(span, length)
+    name = "decoder_input_ids" if decoder else "input_ids"
+    (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
+    real = contents.real[index, part]
+    matrices = contents.matrices(index, part, look_ahead)
+    if ax is not None:
+        title, allowed = matrices.popitem()
+        return _draw_matrix(new_axes(ax), title, allowed, words, real)
+
+    below = {"padding mask of every row": None, "position_ids": contents.positions, "document_ids": contents.documents}
+    strips = {title: values for title, values in below.items() if values is not None or "mask" in title}
+    rows = min(count, _MOST_ROWS)
+    panel = max(len(words) * min(0.3, max(0.12, 2.2 / len(words))), 1.7) + inches_of(words) + 0.45  # inches
+    abreast = max(min(len(matrices), int(_WIDEST // panel)), 1)
+    abreast = 2 if (len(matrices), abreast) == (4, 3) else abreast  # instead of one alone in a line
+    lines = -(-len(matrices) // abreast)
+    heights = [panel + 0.1] * lines + [0.2 * rows + 0.75] * len(strips)
+    figure = new_figure(max(abreast * panel + 0.3, 6.5), sum(heights) + 0.7)
+    grid = figure.add_gridspec(len(heights), abreast, height_ratios=heights)
+    whose = "decoder row" if decoder else "row"
+    tokens_drawn = f", tokens {part.start} to {part.stop - 1}" if part.stop - part.start < length else ""
+    figure.suptitle(f"Masks of {whose} {index} in a batch of {count} × {length} tokens{tokens_drawn}")
+    for number, (title, allowed) in enumerate(matrices.items()):
+        cell = figure.add_subplot(grid[number // abreast, number % abreast])
+        _draw_matrix(cell, title, allowed, words, real)
+    more = f", the first {rows} of {count} rows" if rows < count else ""
+    for number, (title, values) in enumerate(strips.items()):
+        strip, there = figure.add_subplot(grid[lines + number, :]), contents.real[:rows, part]
+        if values is None:
+            _two_colours(strip, there, PADDING, BLUE)
+            _cell_lines(strip, *there.shape)
+            _number_ticks(strip, title + more, "column", "row", there.shape, part.start)
+        else:
+            _draw_numbers(strip, title, values[:rows, part], there, part.start, more)
+    _mask_legend(figure)
+    return figure
+
+
+class _Contents:
+    """The entries of a batch that the pictures draw, checked against the shape of its tokens."""
+
+    def __init__(self, batch: Mapping[str, Any]) -> None:
+        self.batch = batch
+        self.shape = _shape_of(batch)  # (B, T)
+        mask = batch.get("attention_mask")
+        if isinstance(mask, dict):  # one for each kind of layer
+            mask = next(iter(mask.values()))
+        self.four_dimensional = mask[:, 0] if mask is not None and mask.ndim == 4 else None  # (B, 1 or T, T)
+        self.real: NDArray[np.bool_]
+        if self.four_dimensional is not None:
+            allowed = _allowed(self.four_dimensional)
+            _check_shape("attention_mask", (len(allowed), allowed.shape[-1]), self.shape)
+            self.real = np.asarray(allowed.any(axis=1))  # some query sees each real token, and none sees padding
+        else:
+            known = real_tokens(batch)
+            self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
+            _check_shape("attention_mask", self.real.shape, self.shape)
+        self.positions: NDArray[Any] | None = None
+        if batch.get("position_ids") is not None:
+            positions = as_numpy(batch["position_ids"])
+            one = positions.ndim == 1 or len(positions) == 1  # one row of positions for all
+            _check_shape(
+                "position_ids", positions.shape[-1:] if one else positions.shape, self.shape[1 if one else 0 :]
+            )
+            self.positions = np.broadcast_to(positions, self.shape)
+        self.documents = self._documents()
+
+    def _documents(self) -> NDArray[np.int64] | None:
+        """Return the document of each token, -1 at padding; `None` if no row has several."""
+        if self.batch.get("document_ids") is not None:
+            ids = as_numpy(self.batch["document_ids"]).astype(np.int64)
+            _check_shape("document_ids", ids.shape, self.shape)
+            return np.where(self.real, ids, -1)
+        if self.positions is None:
+            return None
+        packed = {"attention_mask": torch.from_numpy(self.real.copy())}
+        packed["position_ids"] = torch.from_numpy(self.positions.astype(np.int64))
+        ids = AttentionMask.from_batch(packed).documents.numpy()
+        return ids if (ids > 0).any() else None
+
+    def matrix(self, name: str) -> Any:
+        """Return a mask `(B, 1, T, T)` that is the same for every row as `(T, T)`."""
+        mask = self.batch[name]
+        while mask.ndim > 2:
+            mask = mask[0]
+        return mask
+
+    def most_masked_row(self) -> int:
+        """Return the row with the most documents, among equals the one with the most padding."""
+        last = np.zeros(len(self.real)) if self.documents is None else self.documents.max(axis=1)
+        return int(np.lexsort((self.real.sum(axis=1), -last))[0])
+
+    def matrices(self, row: int, part: slice, look_ahead: bool | None) -> dict[str, NDArray[np.bool_]]:
+        """Return the masks of a row by title, `(T, T)` with True where attention is allowed; the last combines all."""
+        real = self.real[row, part]
+        padding = np.broadcast_to(real, (len(real), len(real)))
+        combined = padding.copy()
+        if self.four_dimensional is not None:
+            queries = part if self.four_dimensional.shape[1] > 1 else slice(None)
+            combined &= _allowed(self.four_dimensional[row, queries, part])
+        found = {"padding mask": padding}
+        together = ["padding"]
+        if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
+            found["look-ahead mask"] = np.tri(len(real), dtype=bool)
+            together.append("look-ahead")
+            if self.batch.get("look_ahead_mask") is not None:
+                mask = self.matrix("look_ahead_mask")
+                _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
+                found["look-ahead mask"] = _allowed(mask[part, part])
+            combined &= found["look-ahead mask"]
+        if self.documents is not None:
+            ids = self.documents[row, part]
+            combined &= ids[:, None] == ids
+            found["same document"] = (ids[:, None] == ids) & (ids >= 0)
+            together.append("document")
+        if len(together) > 1:
+            found[" and ".join(together) if len(together) == 2 else "all combined"] = combined
+        elif not np.array_equal(padding, combined):
+            found["attention_mask of 4 dimensions"] = combined
+        return found
+
+
+def _shape_of(batch: Any) -> tuple[int, int]:
+    """Return rows and columns of the tokens, or raise if the batch cannot be drawn."""
+    fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
+    if not isinstance(batch, Mapping):
+        rule = "a batch is a mapping from names to tensors or arrays"
+        raise TypeError(explain(rule, got=shorten(type(batch).__name__), fix=fix))
+    for name, value in batch.items():  # a tokenizer returns lists without return_tensors
+        if isinstance(value, list | tuple):
+            rule = f"'{name}' must be a tensor or an array"
+            raise TypeError(explain(rule, got=f"a {type(value).__name__}", fix=fix))
+    for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
+        if batch.get(name) is not None:
+            shape = tuple(batch[name].shape)
+            if len(shape) == rank and 0 not in shape:
+                return int(shape[0]), int(shape[1])
+            rule = f"'{name}' must have {rank} dimensions, none of them 0"
+            raise ValueError(explain(rule, got=f"shape {shape}", fix="plots.batch(collate(texts))"))
+    rule = "a batch to draw needs 'input_ids' or 'inputs_embeds'"
+    raise ValueError(explain(rule, got=f"{list(batch)}", fix="plots.batch(collate(texts))"))
+
+
+def _part_of(batch: Any, *, decoder: bool) -> Any:
+    """Return the entries of the decoder, under plain names, or of the encoder; other batches as they are."""
+    if not isinstance(batch, Mapping):
+        return batch
+    if not decoder:  # the look-ahead mask of an encoder-decoder is the decoder's
+        both = "decoder_input_ids" in batch
+        return {name: batch[name] for name in batch if name != "look_ahead_mask"} if both else batch
+    if "decoder_input_ids" not in batch:
+        alone = ", without model=, which leaves them to the model" if "labels" in batch else ""
+        raise ValueError(
+            explain(
+                "this batch has no decoder inputs",
+                got=f"{list(batch)}, without 'decoder_input_ids'",
+                fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
+            )
+        )
+    inputs = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
+    return inputs | {name: batch[name] for name in ("look_ahead_mask",) if name in batch}
+
+
+def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if shape != expected:
+        rule = f"'{name}' does not fit the tokens of the batch"
+        raise ValueError(explain(rule, got=f"shape {shape}, expected {expected}", fix="plots.masks(collate(texts))"))
+
+
+def _allowed(mask: Any) -> NDArray[np.bool_]:
+    """Return True where a mask allows attention, be it bool or added to scores."""
+    values = as_numpy(mask)
+    return values == 0 if values.dtype.kind == "f" else values.astype(bool)
+
+
+def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_]) -> None:
+    _two_colours(ax, real, PADDING, "#FFFFFF")
+    for (i, j), is_real in np.ndenumerate(real):
+        rotation = 90 if real.shape[1] > _ROTATED else 0
+        _write(ax, i, j, words[i][j], INK if is_real else FADED, rotation=rotation)
+    _cell_lines(ax, len(real), real.shape[1], colour="#B0B0B0")
+    _number_ticks(ax, "tokens (grey: padding)", "column", "row", real.shape)
+
+
+def _draw_numbers(
+    ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
+) -> None:
+    """Draw position ids or document ids by colour, and as numbers where there is room; padding in grey."""
+    shown: Any = np.ma.masked_array(numbers, mask=~real)
+    low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
+    ax.set_facecolor(PADDING)  # visible where the array is masked
+    if name == "document_ids":  # two colours alternate
+        _two_colours(ax, shown % 2, GREEN, ORANGE)
+        title = f"{name}: {low} to {high}"
+    else:
+        ax.imshow(shown, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")
+        title = f"{name}: {low} (dark) to {high} (bright)"
+    if real.shape[1] <= _NUMBERED:
+        for (i, j), number in np.ndenumerate(numbers):
+            dark = name != "document_ids" and number <= (low + high) / 2
+            _write(ax, i, j, str(number), FADED if not real[i, j] else "white" if dark else "black")
+    _cell_lines(ax, *real.shape)
+    _number_ticks(ax, title + more, "column", "row", real.shape, first)
+
+
+def _draw_embeddings(ax: Axes, values: NDArray[Any], width: int) -> None:
+    largest = float(np.abs(values).max()) or 1.0
+    image = ax.imshow(values, cmap=DIVERGING, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
+    more = f", the first {_MOST_WIDTH} of {width} dimensions" if width > _MOST_WIDTH else ""
+    _number_ticks(ax, f"inputs_embeds of row 0{more}", "dimension", "column", values.shape)
+    colour_bar(ax, image, "value")
+
+
+def _draw_matrix(ax: Axes, title: str, allowed: NDArray[np.bool_], words: list[str], real: NDArray[np.bool_]) -> Axes:
+    from matplotlib.colors import ListedColormap
+
+    queries, keys = real[:, None], real[None, :]
+    cells = np.where(allowed, np.where(queries, _ALLOWED, _FROM_PADDING), np.where(keys, _HIDDEN, _PADDING))
+    ax.imshow(cells, cmap=ListedColormap(list(_COLOURS)), vmin=0, vmax=3, interpolation="nearest")
+    _cell_lines(ax, *cells.shape)
+    label_matrix(ax, words, words, real_across=real.tolist(), real_down=real.tolist())
+    ax.set_title(title, fontsize=MEDIUM)
+    ax.set_xlabel("key", fontsize=SMALL)
+    ax.set_ylabel("query", fontsize=SMALL)
+    return ax
+
+
+def _two_colours(ax: Axes, values: Any, zero: str, one: str) -> None:
+    from matplotlib.colors import ListedColormap
+
+    ax.imshow(values, cmap=ListedColormap([zero, one]), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+
+
+def _write(ax: Axes, row: int, column: int, text: str, colour: str, **style: Any) -> None:
+    ax.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour, clip_on=True, **style)
+
+
+def _cell_lines(ax: Axes, rows: int, columns: int, *, colour: str = _LINES) -> None:
+    ax.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    ax.grid(which="minor", color=colour, linewidth=0.5)
+    ax.tick_params(which="both", length=0)
+
+
+def _number_ticks(ax: Axes, title: str, across: str, down: str, shape: tuple[int, ...], first: int = 0) -> None:
+    """Set the title and both labels, and at most 16 ticks a side; columns are counted from `first`."""
+    ax.set_title(title, fontsize=MEDIUM)
+    ax.set_xlabel(across, fontsize=SMALL)
+    ax.set_ylabel(down, fontsize=SMALL)
+    columns, rows = (range(0, count, -(-count // 16)) for count in (shape[1], shape[0]))
+    ax.set_xticks(columns, labels=[str(first + column) for column in columns])
+    ax.set_yticks(rows)
+    ax.tick_params(labelsize=SMALL)
+
+
+def _mask_legend(figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    patches = [
+        Patch(facecolor=colour, edgecolor="#909090", label=meaning)
+        for colour, meaning in zip(_COLOURS, _MEANINGS, strict=True)
+    ]
+    figure.legend(handles=patches[::-1], loc="outside lower center", ncols=4)

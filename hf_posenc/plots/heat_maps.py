@@ -1,0 +1,163 @@
+"""Heat maps of a sinusoidal encoding: the table, sines and cosines apart, and the distances between positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..sinusoid import Convention
+from .arguments import as_count
+from .canvas import FADED, SMALL, colour_bar, figure_of, heat_map, label, new_axes, picture
+from .sinusoids import columns_of, described, mean_rows, rows_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_DISTANCES = 500  # rows and columns of the matrix
+_WIDE = 3.2  # inches: room for "cosines (odd columns)" above each half
+
+
+@picture
+def encoding(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    transpose: bool = False,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the encoding as a heat map: one row per position, one column per dimension.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        length (`int`): number of positions from 0. Above 2,000, each row is the mean of several positions.
+        transpose (`bool`): positions across and columns down instead.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the encoding, `(length, d_model)` float64.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or `length` is not positive.
+
+    Example:
+        >>> encoding(128, 100).images[0].get_array().shape
+        (100, 128)
+    """
+    count = as_count(length, "length", 100)
+    values, step = mean_rows(count, d_model, convention, base)
+    ax = new_axes(ax, 6.5, 4.0)
+    title = f"Encoding of {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
+    averaged = f"\neach {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
+    label(ax, title + averaged, *(("position", "column") if transpose else ("column", "position")))
+    width, height = (count, d_model) if transpose else (d_model, count)
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, also where a row is the mean of several
+    heat_map(ax, values.T if transpose else values, extent=extent, largest=1, name="value")
+    return ax
+
+
+@picture
+def sine_and_cosine(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw two heat maps side by side: the sine columns and the cosine columns.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        length (`int`): number of positions from 0. Above 2,000, each row is the mean of several positions.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with two images, the sine and the cosine columns of the encoding, `(length, columns)`
+        float64 each; with one image if there is no cosine column.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or `length` is not positive.
+
+    Example:
+        >>> [image.get_array().shape for image in sine_and_cosine(5, 100).images]
+        [(100, 3), (100, 2)]
+    """
+    count = as_count(length, "length", 100)
+    values, step = mean_rows(count, d_model, convention, base)
+    columns = columns_of(d_model, convention, base)
+    halves = {"sines": np.flatnonzero(columns.sine), "cosines": np.flatnonzero(columns.cosine)}
+    halves = {name: kind for name, kind in halves.items() if len(kind)} or {"zeros": np.arange(d_model)}
+    ax = new_axes(ax, 6.5, 4.0)
+    title = f"Sines and cosines of {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
+    averaged = f"\neach row is the mean of {step:,} positions" if step > 1 else ""
+    label(ax, title + averaged, "column", "position", pad=18)
+    wide = ax.get_window_extent().width / figure_of(ax).dpi > _WIDE
+    gap, start = max(d_model // 32, 0.25), 0.0
+    ticks: dict[float, str] = {}
+    for name, kind in halves.items():
+        width = len(kind)
+        heat_map(ax, values[:, kind], extent=(start, start + width, count - 0.5, -0.5), largest=1)
+        marked = np.unique(np.linspace(0, width, min(width, 4), endpoint=False).astype(int)).tolist()
+        ticks |= {start + 0.5 + i: str(kind[i]) for i in marked}
+        parity = set((kind % 2).tolist())
+        which = f" ({'odd' if 1 in parity else 'even'} columns)" if wide and len(parity) == 1 < width else ""
+        above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+        ax.text(start + width / 2, 1.01, name + which, fontsize=SMALL, color=FADED, **above)
+        for edge in (start, start + width):
+            ax.axvline(edge, color=FADED, linewidth=0.8)
+        start += width + gap
+    ax.set_xlim(0, start - gap)
+    ax.set_xticks(list(ticks), list(ticks.values()))
+    colour_bar(ax, ax.images[0], "value")
+    return ax
+
+
+@picture
+def distances(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the Euclidean distances between the encodings of every two positions.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        length (`int`): number of positions from 0. Above 500, every second, third, … position is drawn.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances, `(length, length)` float64.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or `length` is not positive.
+
+    Example:
+        >>> distances(64, 50).images[0].get_array().shape
+        (50, 50)
+    """
+    count = as_count(length, "length", 100)
+    step = -(-count // _MOST_DISTANCES)
+    rows = torch.from_numpy(rows_of(np.arange(0, count, step), d_model, convention, base))
+    apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # products err in the eighth digit
+    ax = new_axes(ax, 5.2, 4.4)
+    thinned = f"\none of every {step:,} positions drawn" if step > 1 else ""
+    label(ax, f"Distances between positions\n{described(d_model, convention, base)}{thinned}", "position", "position")
+    heat_map(ax, apart.numpy(), extent=(-0.5, count - 0.5, count - 0.5, -0.5), name="distance")
+    ax.set_aspect("equal")
+    return ax

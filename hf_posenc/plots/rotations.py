@@ -1,0 +1,274 @@
+"""Rotations of a sinusoidal encoding: frequencies, the angle at a position, clock hands, and angles of fixed bases.
+
+Sine and cosine of the same angle, a pair of columns, are the tip of a clock hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._explain import explain
+from ..sinusoid import Convention, fixed_bases
+from ..sinusoid import frequencies as radians
+from .arguments import as_count, as_integers, check_count
+from .canvas import (
+    BLUE,
+    DASHES,
+    FADED,
+    LINES,
+    MEDIUM,
+    SMALL,
+    figure_of,
+    integer_ticks,
+    label,
+    legend_below,
+    new_axes,
+    picture,
+)
+from .sinusoids import check_width, columns_of, described, line_points, turn, with_gaps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
+
+
+@picture
+def frequencies(
+    d_model: int = 128,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the frequency of every pair of columns, 1/10000^(2i/D), with the wavelengths on the right.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with one line: x the pairs of columns, y the frequencies in radians per position.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` is not positive.
+
+    Example:
+        >>> frequencies(8).lines[0].get_ydata().round(4)
+        array([1.   , 0.1  , 0.01 , 0.001])
+    """
+    check_width(d_model)
+    rates = radians(d_model, convention=convention, base=base).numpy()
+    ax = new_axes(ax, 6.5, 3.4)
+    ax.plot(np.arange(len(rates)), rates, color=BLUE, marker="." if len(rates) <= 64 else None)
+    if rates[0] > 10 * rates[-1]:
+        ax.set_yscale("log")
+    integer_ticks(ax.xaxis)
+    title = f"Frequency of each pair of columns: {described(d_model, convention, base)}"
+    label(ax, title, "pair of columns", "radians per position", grid=True)
+    right = ax.secondary_yaxis("right", functions=(_wavelength, _wavelength))
+    right.set_ylabel("wavelength: positions per turn", fontsize=MEDIUM)
+    right.tick_params(which="both", labelsize=SMALL)
+    return ax
+
+
+@picture
+def offsets(
+    d_model: int = 128,
+    position: Iterable[int] | int = (1, 10, 100),
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the angle of every column at a position: the frequency times the position.
+
+    On the logarithmic axis the frequencies are shifted up by the position. Above the line of one turn a column has
+    repeated.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        position (one to six `int`): positions to draw, 1 or more.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with the line of the frequencies, one line per position, and the line of one turn: x the
+        columns, y angles in radians. NaN separates the sines from the cosines where they are halves of a row.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or a position is not positive, or there are more than six positions.
+
+    Example:
+        >>> offsets(64, [10, 100]).get_ylabel()
+        'angle in radians'
+    """
+    where = as_integers(position, "position", "[1, 10, 100]")
+    check_count("positions", len(where), len(LINES) - 1, "position=[1, 10, 100]")
+    if not where.all():
+        rule = "position must be at least 1: at position 0 every angle is 0, which a logarithmic axis cannot show"
+        raise ValueError(explain(rule, got=0, fix="position=[1, 10, 100]"))
+    rates = columns_of(d_model, convention, base).frequency
+    columns = np.flatnonzero(rates)
+    rates = rates[columns]
+    ends = np.flatnonzero(np.diff(rates) > 0) + 1  # in halves, the sines end and the cosines begin
+    across, marker = with_gaps(columns, ends), "." if len(columns) == 1 else None
+    ax = new_axes(ax, 6.5, 3.6)
+    shown: dict[str, Any] = {"color": FADED, "linestyle": ":", "zorder": 3, "label": "frequencies: position 1"}
+    ax.plot(across, with_gaps(rates, ends), marker=marker, **shown)
+    for i, one in enumerate(where.tolist()):
+        ax.plot(across, with_gaps(rates * one, ends), color=LINES[i], marker=marker, label=f"position {one:,}")
+    ax.axhline(2 * np.pi, color=FADED, linewidth=0.8)
+    ax.set_yscale("log")
+    low, high = np.log(ax.get_ylim())
+    below = (np.log(2 * np.pi) - low) / (high - low) > 0.85  # above the line the words would run into the title
+    ax.annotate(
+        "one turn",
+        (1, 2 * np.pi),
+        xycoords=("axes fraction", "data"),
+        xytext=(-3, -2 if below else 2),
+        textcoords="offset points",
+        ha="right",
+        va="top" if below else "bottom",
+        fontsize=SMALL,
+    )
+    legend_below(ax, 1.6)
+    integer_ticks(ax.xaxis)
+    title = f"Angle of each column at a position: {described(d_model, convention, base)}"
+    label(ax, title, "column", "angle in radians", grid=True)
+    return ax
+
+
+@picture
+def dials(
+    d_model: int = 8,
+    positions: int = 10,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw a clock for each pair of columns at each position, with hands that turn at decreasing speeds.
+
+    A hand points right at angle 0 and turns counterclockwise. The height of its tip is the sine column, the width the
+    cosine column.
+
+    Args:
+        d_model (`int`): width, the number of columns, 1 to 32.
+        positions (`int`): number of positions, 1 to 32.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: from (p, -i) at position p and pair
+        i to that point plus 0.4 times (cosine, sine).
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` or `positions` is not positive, or larger than 32.
+
+    Example:
+        >>> [text.get_text() for text in dials(4, 3).get_yticklabels()]
+        ['columns 0, 1\n6.28 positions a turn', 'columns 2, 3\n628 positions a turn']
+    """
+    from matplotlib.collections import LineCollection
+
+    length = as_count(positions, "positions", 10, most=_MOST_POSITIONS)
+    rates = radians(d_model, convention=convention, base=base).numpy()
+    check_count("pairs of columns", len(rates), _MOST_PAIRS, f"d_model={2 * _MOST_PAIRS}")
+    formulas = columns_of(d_model, convention, base)
+    sines, cosines = np.flatnonzero(formulas.sine).tolist(), np.flatnonzero(formulas.cosine).tolist()
+    pairs = [sines[i : i + 1] + cosines[i : i + 1] for i in range(len(rates))]
+    size = min(0.5, 5.0 / length)
+    ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * len(pairs))
+    centres = np.stack(np.meshgrid(np.arange(length), -np.arange(len(pairs))), axis=-1).reshape(-1, 2)
+    around = np.linspace(0, 2 * np.pi, 49)
+    rims = 0.44 * np.stack([np.cos(around), np.sin(around)], axis=-1)  # (49, 2)
+    ax.add_collection(LineCollection(list(centres[:, None] + rims), colors=FADED, linewidths=0.6))
+    angles = np.outer(rates, np.arange(length)).reshape(-1)
+    tips = centres + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    ax.scatter(tips[:, 0], tips[:, 1], s=6, color=BLUE, zorder=3)
+    ax.add_collection(LineCollection(list(np.stack([centres, tips], axis=1)), colors=BLUE, linewidths=1.4))
+    ax.set_xlim(-0.6, length - 0.4)
+    ax.set_ylim(0.4 - len(pairs), 0.6)
+    ax.set_aspect("equal")
+    ax.set_anchor("W")  # the title begins there
+    for side in ax.spines.values():
+        side.set_visible(False)
+    label(ax, f"Pairs of columns as clock hands: {described(d_model, convention, base)}", "position", "")
+    names = [f"column{'s' if len(pair) > 1 else ''} {', '.join(map(str, pair))}" for pair in pairs]
+    inside = ax.get_window_extent()
+    row = min(inside.height / len(pairs), inside.width / length) / figure_of(ax).dpi  # inches, about
+    if size > 0.4 and row > 0.35:  # room for two lines
+        names = [f"{name}\n{turn(2 * np.pi / rate)}" for name, rate in zip(names, rates, strict=True)]
+    ax.set_yticks(-np.arange(len(pairs)), names)
+    ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
+    ax.tick_params(length=0)
+    return ax
+
+
+@picture
+def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, ax: Axes | None = None) -> Axes:
+    r"""Draw the angles of fixed bases along the positions: base 4 makes a quarter turn per position.
+
+    Args:
+        bases (one to seven numbers): positions per turn, each larger than 1.
+        length (`int`, *optional*): number of positions from 0. By default three turns of the largest base.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with one line per base: x the positions, y degrees below 360, NaN before every new turn.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if a base is not larger than 1, `length` is not positive, or there are more than seven bases.
+
+    Example:
+        >>> degrees().get_title(loc="left")
+        'Angles of bases 4, 5, 7: all repeat after 140 positions'
+    """
+    turns = fixed_bases(*bases).bases or ()
+    check_count("bases", len(turns), len(LINES), "bases=(4, 5, 7)")
+    count = math.ceil(3 * max(turns)) if length is None else as_count(length, "length", 21)
+    numbers = np.array(turns, dtype=np.float64)
+    positions, values, step = line_points(np.arange(count)[:, None] % numbers * 360 / numbers)
+    ax = new_axes(ax, 6.5, 3.4)
+    few = len(positions) <= 60
+    for i, one in enumerate(turns):
+        starts = np.flatnonzero(np.diff(values[:, i]) < 0) + 1 if step == 1 else np.array([], dtype=int)
+        ax.plot(
+            with_gaps(positions[:, i], starts),
+            with_gaps(values[:, i], starts),
+            color=LINES[i],
+            linestyle=DASHES[i % 4] if few else "-",
+            marker="os^Dv*P"[i] if few else None,
+            markersize=4,
+            linewidth=1,
+            label=f"base {one:g}: {360 / one:.4g}° per position",
+        )
+    ax.set_ylim(-10, 370)
+    ax.set_yticks(range(0, 361, 90), [f"{tick}°" for tick in range(0, 361, 90)])
+    legend_below(ax, 1.6)
+    integer_ticks(ax.xaxis)
+    title = f"Angles of base{'s' * (len(turns) > 1)} {', '.join(f'{one:g}' for one in turns)}"
+    if all(float(one).is_integer() for one in turns):
+        title += f": all repeat after {math.lcm(*(int(one) for one in turns)):,} positions"
+    thinned = f"\nlowest and highest angle of every {2 * step:,} positions drawn" if step > 1 else ""
+    label(ax, title + thinned, "position", "angle", grid=True)
+    return ax
+
+
+def _wavelength(values: Any) -> Any:
+    """Return wavelengths of frequencies, or frequencies of wavelengths."""
+    with np.errstate(divide="ignore"):
+        return 2 * np.pi / np.asarray(values)

@@ -1,0 +1,285 @@
+"""Token embeddings of a sentence: in the plane, before and after positions are added, and beside positions in size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from .._explain import explain, shorten
+from ..collator.decoding import tokens_of
+from ..embedding import PositionalEmbedding
+from ..sinusoid import Convention
+from ..tokenization.loading import private_copy
+from .arguments import as_finite, check_count, evaluating
+from .canvas import BLUE, GRID, INK, MEDIUM, ORANGE, SMALL, figure_of, new_axes, new_figure, picture
+from .labels import MOST_TOKENS, label_points, readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..tokenization.loading import AnyTokenizer
+
+_NO_LIMIT = int(1e30)  # transformers warns of a text longer than the model reads; no model runs here
+
+
+@picture
+def embeddings(
+    tokenizer: AnyTokenizer,
+    embedding: nn.Embedding | PositionalEmbedding,
+    text: str,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    scale: Literal["sqrt_d"] | float | None = None,
+    add_special_tokens: bool = False,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes | Figure:
+    r"""Draw a text's token embeddings in the plane of their largest variance (PCA), before and after positions.
+
+    Before, a repeated word is one point, and word order is invisible. After, a thin line joins the tokens in order, and
+    repeated words are apart.
+
+    Args:
+        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
+        embedding (`nn.Embedding` or `PositionalEmbedding`): table of the vectors, such as
+            `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale.
+        text (`str`): a sentence of at most 64 tokens.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings, as in `PositionalEmbedding`.
+        add_special_tokens (`bool`): also draw special tokens such as [CLS].
+        title (`str`, *optional*): title of the figure. A title that is set later shifts the words.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the panel after positions into, without the other.
+
+    Returns:
+        `matplotlib.figure.Figure` of two axes; `ax` if it is given. After positions, `ax.lines[0].get_xydata()` is the
+        point of every token, `(T, 2)`; before, `ax.collections[0].get_offsets()` holds each distinct point once.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if the text has no or too many tokens, the table lacks the row of one, or a number is not finite.
+        TypeError: if an argument has a wrong type.
+
+    Example:
+        >>> import torch
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> raw = Tokenizer(models.WordLevel({"a": 0, "king": 1, "queen": 2}, unk_token="a"))
+        >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> figure = embeddings(raw, torch.nn.Embedding(3, 8), "a king a queen")
+        >>> [len(axes.collections[0].get_offsets()) for axes in figure.axes]
+        [3, 4]
+    """
+    if isinstance(embedding, PositionalEmbedding):
+        module, factor = embedding, ""
+    else:
+        module = PositionalEmbedding(embedding, convention=convention, base=base, scale=scale)
+        factor = "" if scale is None else ", tokens × √d" if scale == "sqrt_d" else f", tokens × {scale:.3g}"
+    tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
+    with evaluating(module):
+        moved = module.encoding(vectors)
+    panels = [
+        ("before positions", *principal_components(as_finite(vectors[0], "embeddings", "torch.randn(8, 4)"))),
+        (f"after positions{factor}", *principal_components(as_finite(moved[0], "embeddings", "torch.randn(8, 4)"))),
+    ]
+    if ax is not None:
+        cells, panels = [new_axes(ax)], panels[1:]
+    else:
+        side = 4.6 if len(tokens) <= 16 else 6.0
+        figure = new_figure(2 * side, side)
+        if title is not None:
+            figure.suptitle(title)
+        cells = figure.subplots(1, 2).tolist()
+    for cell, (name, points, share) in zip(cells, panels, strict=True):
+        _draw_frame(cell, name, points, share)
+    figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
+    for cell, (name, points, _) in zip(cells, panels, strict=True):
+        _draw_points(cell, points, [readable(token) for token in tokens], in_order=name != "before positions")
+    return figure_of(cells[0]) if ax is None else ax
+
+
+@picture
+def crowding(
+    tokenizer: AnyTokenizer,
+    embedding: nn.Embedding | PositionalEmbedding,
+    text: str,
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    add_special_tokens: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the share of positions in the norm of every token's vector, with and without the factor √d.
+
+    The share is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|.
+    At one half both are equally long.
+
+    Args:
+        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
+        embedding (`nn.Embedding` or `PositionalEmbedding`): table of the vectors, such as
+            `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention and base.
+        text (`str`): a sentence of at most 64 tokens.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        add_special_tokens (`bool`): also draw special tokens such as [CLS].
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes`. The heights of `ax.patches` are the shares of all tokens, then those with √d.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if the text has no or too many tokens, the table lacks the row of one, or a number is not finite.
+        TypeError: if an argument has a wrong type.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.4 (√d). arXiv:1706.03762.
+
+    Example:
+        >>> import torch
+        >>> from tokenizers import Tokenizer, models
+        >>> raw = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+        >>> axes = crowding(raw, torch.nn.Embedding.from_pretrained(torch.full((1, 4), 0.5)), "a")
+        >>> [round(float(bar.get_height()), 3) for bar in axes.patches]
+        [0.586, 0.414]
+    """
+    module = embedding
+    if not isinstance(module, PositionalEmbedding):
+        module = PositionalEmbedding(module, convention=convention, base=base)
+    tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
+    with evaluating(module):
+        positions = module.encoding(torch.zeros_like(vectors))
+    token_norms = np.linalg.norm(as_finite(vectors[0], "embeddings", "torch.randn(8, 4)"), axis=1)
+    position_norms = np.linalg.norm(as_finite(positions[0], "positions", "torch.randn(8, 4)"), axis=1)
+
+    count = len(tokens)
+    ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 10.0), height=3.6)
+    root = float(module.d_model) ** 0.5
+    bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
+    for factor, shift, colour, name in bars:
+        whole = position_norms + factor * token_norms
+        share = position_norms / np.where(whole > 0, whole, 1.0)
+        ax.bar(np.arange(count) + shift, share, 0.4, color=colour, label=name)
+    ax.axhline(0.5, color=INK, linewidth=0.8, linestyle="--")
+    ax.set_ylim(0, 1.16)  # the legend is above the bars
+    ax.set_yticks(np.linspace(0, 1, 6))
+    ax.set_xlim(-0.6, count - 0.4)
+    rotated = count > 12 or max(len(token) for token in tokens) * count > 60
+    labels = [readable(token) for token in tokens]
+    ax.set_xticks(np.arange(count), labels=labels, rotation=90 if rotated else 0, fontsize=SMALL)
+    ax.set_ylabel("|p| / (|p| + |e|)", fontsize=MEDIUM)
+    ax.tick_params(labelsize=SMALL, length=2)
+    ax.set_title("Share of positions in the norm of each token")
+    ax.legend(loc="upper left", ncols=2)
+    return ax
+
+
+def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    r"""Return the first two principal components of points, and the share of the variance of each.
+
+    Args:
+        points (`np.ndarray` `(N, D)`): one point a row.
+
+    Returns:
+        `np.ndarray` `(N, 2)` float64, 0 in missing dimensions, and `(2,)`. The largest loading of a component is
+        positive.
+
+    Source:
+        Pearson 1901, "On lines and planes of closest fit to systems of points in space".
+
+    Example:
+        >>> principal_components(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0]]))
+        (array([[-1.5,  0. ],
+               [ 1.5,  0. ]]), array([1., 0.]))
+    """
+    centred = points - points.mean(axis=0)
+    _, lengths, right = np.linalg.svd(centred, full_matrices=False)
+    rounding = len(points) * np.finfo(np.float64).eps * np.abs(points).max(initial=0.0)
+    lengths = np.where(lengths > rounding, lengths, 0.0)
+    largest = right[np.arange(len(right)), np.abs(right).argmax(axis=1)]
+    signed = right * np.where(largest < 0, -1.0, 1.0)[:, None]
+    plane, share = np.zeros((len(points), 2)), np.zeros(2)
+    found = min(2, int((lengths > 0).sum()))  # without variance there is no direction
+    plane[:, :found] = centred @ signed[:found].T
+    share[:found] = lengths[:found] ** 2 / (float((lengths**2).sum()) or 1.0)
+    return plane + 0.0, share  # no negative zeros
+
+
+def _vectors(
+    tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
+) -> tuple[list[str], torch.Tensor]:
+    """Return the tokens of a text, and their vectors `(1, T, D)` without positions."""
+    if not isinstance(text, str):
+        raise TypeError(explain("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"'))
+    mine = private_copy(tokenizer)
+    mine.model_max_length = _NO_LIMIT
+    ids = list(mine(text, add_special_tokens=add_special_tokens)["input_ids"])
+    if not ids:
+        raise ValueError(explain("the text has no tokens", got=shorten(text), fix='"a king is a man"'))
+    check_count("tokens", len(ids), MOST_TOKENS, fix="a shorter text")
+    tokens = tokens_of(mine, ids)
+    too_large = [number for number, token in enumerate(ids) if token >= module.num_embeddings]
+    if too_large:
+        first = too_large[0]
+        raise ValueError(
+            explain(
+                f"token {tokens[first]!r} has id {ids[first]}, but the embedding has {module.num_embeddings} rows",
+                got=f"the embedding of another tokenizer, in {shorten(text)}",
+                fix="model.get_input_embeddings() of the tokenizer's model",
+            )
+        )
+    with evaluating(module):
+        return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
+
+
+def _draw_frame(ax: Axes, title: str, points: NDArray[np.float64], share: NDArray[np.float64]) -> None:
+    """Draw everything that decides the size of the axes."""
+    ax.set_title(title)
+    ax.set_xlabel(f"component 1: {share[0]:.0%} of the variance", fontsize=MEDIUM)
+    ax.set_ylabel(f"component 2: {share[1]:.0%} of the variance", fontsize=MEDIUM)
+    ax.tick_params(labelsize=SMALL)
+    ax.grid(color=GRID, linewidth=0.5)
+    ax.set_axisbelow(True)
+    for set_limits, values in ((ax.set_xlim, points[:, 0]), (ax.set_ylim, points[:, 1])):
+        low, high = float(values.min()), float(values.max())
+        margin = 0.16 * (high - low) or 1.0  # for words
+        set_limits(low - margin, high + margin)
+
+
+def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
+    groups = _coinciding(points)
+    middles = np.array([points[group].mean(axis=0) for group in groups])
+    if in_order:
+        alpha = 0.8 if len(words) <= 16 else 0.3
+        ax.plot(points[:, 0], points[:, 1], color=ORANGE, linewidth=0.8, alpha=alpha, zorder=1)
+    ax.scatter(middles[:, 0], middles[:, 1], s=16, color=BLUE, zorder=2)
+    label_points(ax, middles, [_label(group, words) for group in groups])
+
+
+def _coinciding(points: NDArray[np.float64]) -> list[list[int]]:
+    """Return the indices of the points, coinciding points in one list."""
+    near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
+    groups: list[list[int]] = []
+    for number, point in enumerate(points):
+        same = [group for group in groups if float(np.abs(points[group[0]] - point).max()) <= near]
+        if same:
+            same[0].append(number)
+        else:
+            groups.append([number])
+    return groups
+
+
+def _label(group: Sequence[int], words: Sequence[str]) -> str:
+    """Return the word of coinciding tokens; a repeated word with its indices in the sentence."""
+    names = list(dict.fromkeys(words[number] for number in group))
+    if len(names) > 1:
+        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    if words.count(names[0]) == 1:
+        return names[0]
+    return f"{names[0]} ({', '.join(map(str, group[:4]))}{', …' if len(group) > 4 else ''})"

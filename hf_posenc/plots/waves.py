@@ -1,0 +1,257 @@
+"""Lines of a sinusoidal encoding: columns along positions, positions along columns, and similarity along distances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain, one_of
+from ..sinusoid import Convention
+from .arguments import as_count, as_integers, check_count
+from .canvas import (
+    BLACK,
+    BLUE,
+    DASHES,
+    GREEN,
+    GRID,
+    LINES,
+    ORANGE,
+    SKY,
+    VERMILLION,
+    integer_ticks,
+    label,
+    legend_below,
+    new_axes,
+    picture,
+)
+from .sinusoids import MOST_POINTS, Columns, columns_of, described, line_points, rows_of, turn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_BANDS = 12
+_ON_TOP = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # lines that lie on each other: neighbours differ most
+Measure = Literal["dot", "cosine"]
+
+
+@picture
+def curves(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    columns: Iterable[int] | int | None = None,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw columns of the encoding as waves along the positions.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        length (`int`): number of positions from 0. Above 2,000, a wave too fast to be seen is drawn as a band.
+        columns (one to seven `int`, *optional*): columns to draw. By default four that make 8, 4, 2 and 1 turns.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with one line per column: x the positions, y the values.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if a column does not exist, or there are more than seven.
+
+    Example:
+        >>> [line.get_label() for line in curves(20, 100, columns=[4, 5]).lines]
+        ['column 4, sine, 39.6 positions a turn', 'column 5, cosine, 39.6 positions a turn']
+    """
+    formulas = columns_of(d_model, convention, base)
+    count = as_count(length, "length", 100)
+    chosen = _visible_columns(formulas, count) if columns is None else _checked_columns(columns, d_model)
+    check_count("columns", len(chosen), len(LINES), "columns=[0, 1]")
+    cosine, frequency = formulas.cosine[chosen], formulas.frequency[chosen]
+    angles = np.outer(np.arange(count), frequency)  # (P, C); float64 errs by 1e-11 at 100,000
+    positions, values, step = line_points(np.where(cosine, np.cos(angles), np.sin(angles)))
+    ax = new_axes(ax, 6.5, 3.6)
+    for i, column in enumerate(chosen.tolist()):
+        name = "cosine" if cosine[i] else "sine"
+        wavelength = 2 * np.pi / frequency[i] if frequency[i] else np.inf
+        ax.plot(
+            positions[:, i],
+            values[:, i],
+            color=LINES[i],
+            linestyle=DASHES[i % 4],
+            marker="." if count == 1 else None,
+            label=f"column {column}, {name}, {turn(wavelength)}",
+        )
+    ax.set_ylim(-1.1, 1.1)
+    legend_below(ax)
+    integer_ticks(ax.xaxis)
+    thinned = f"\nlowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
+    title = f"Columns along {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
+    label(ax, title + thinned, "position", "value", grid=True)
+    return ax
+
+
+@picture
+def oscillation(
+    d_model: int = 128,
+    positions: Iterable[int] | int = (0, 1, 10, 100),
+    *,
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the encodings of several positions, one below the other, as waves over the columns.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        positions (one to twelve `int`): positions to draw, 0 or more.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with two lines per position, its sine columns and its cosine columns. The lines of
+        position number i are the values minus 3 · i.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `d_model` is not positive, a position is negative, or there are more than twelve.
+
+    Example:
+        >>> [text.get_text() for text in oscillation(64, [0, 10]).get_yticklabels()]
+        ['0', '10']
+    """
+    where = as_integers(positions, "positions", "[1, 10, 100]")
+    check_count("positions", len(where), _MOST_BANDS, "positions=[1, 10, 100]")
+    formulas = columns_of(d_model, convention, base)
+    rows = rows_of(where, d_model, convention, base)
+    ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
+    for i, row in enumerate(rows):
+        ax.axhspan(-3 * i - 1, -3 * i + 1, color=GRID, alpha=0.4, linewidth=0)
+        kinds = (("sine columns", formulas.sine, BLUE, "-"), ("cosine columns", formulas.cosine, ORANGE, "--"))
+        for name, kind, colour, style in kinds:
+            if kind.any():
+                ax.plot(
+                    np.flatnonzero(kind),
+                    row[kind] - 3 * i,
+                    color=colour,
+                    linestyle=style,
+                    marker="." if kind.sum() <= 32 else None,
+                    label=name if i == 0 else None,
+                )
+    ax.set_yticks([-3 * i for i in range(len(where))], [f"{one:,}" for one in where.tolist()])
+    ax.set_ylim(1.5 - 3 * len(where), 1.5)
+    legend_below(ax)
+    integer_ticks(ax.xaxis)
+    title = f"Encoding of {len(where)} position{'s' * (len(where) > 1)} along the columns"
+    label(ax, f"{title}: {described(d_model, convention, base)}\neach band runs from -1 to 1", "column", "position")
+    return ax
+
+
+@picture
+def similarity(
+    d_model: int = 128,
+    length: int = 100,
+    *,
+    starts: Iterable[int] | int = (0, 10, 100),
+    measure: Measure = "dot",
+    convention: str | Convention = "vaswani",
+    base: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw the dot product of two positions' encodings against their distance, from several starts.
+
+    The lines lie on each other: the product is the sum of cos(distance · frequency) over the pairs of columns, which
+    depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
+
+    Args:
+        d_model (`int`): width, the number of columns.
+        length (`int`): number of distances from 0. Above 2,000, every second, third, … distance is drawn.
+        starts (one to six `int`): positions to measure from.
+        measure (`"dot"` or `"cosine"`): dot product, or that of rows scaled to length 1.
+        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
+        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+
+    Returns:
+        `matplotlib.axes.Axes` with one line per start: x the distances, y the dot products or cosines.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        ValueError: if `measure` is another, `d_model` or `length` is not positive, a start is negative, or there are
+            more than six.
+
+    Example:
+        >>> [line.get_label() for line in similarity(64, 50).lines]
+        ['from position 0', 'from position 10', 'from position 100']
+    """
+    if measure not in get_args(Measure):
+        raise ValueError(one_of("measure", measure, get_args(Measure)))
+    where = as_integers(starts, "starts", "[0, 10, 100]").tolist()
+    check_count("starts", len(where), len(_ON_TOP), "starts=[0, 10, 100]")
+    count = as_count(length, "length", 100)
+    step = -(-count // MOST_POINTS)
+    apart = np.arange(0, count, step)
+    lines = [_similarities(start, apart, measure, d_model, convention, base) for start in where]
+    ax = new_axes(ax, 6.5, 3.4)
+    for i, (start, values) in enumerate(zip(where, lines, strict=True)):
+        # The first line is broad and pale, those on top are thinner and dashed, so that all are visible.
+        ax.plot(
+            apart,
+            values,
+            color=_ON_TOP[i],
+            linewidth=1.2 if len(where) == 1 else 6 - 4.8 * i / (len(where) - 1),
+            linestyle="-" if i == 0 else (0, (4, 2 + 2 * i)),
+            marker="." if count == 1 else None,
+            label=f"from position {start:,}",
+        )
+    legend_below(ax, 1.6)
+    integer_ticks(ax.xaxis)
+    name = "dot product" if measure == "dot" else "cosine similarity"
+    thinned = f"\none of every {step:,} distances drawn" if step > 1 else ""
+    title = f"{name.capitalize()} by distance: {described(d_model, convention, base)}{thinned}"
+    label(ax, title, "distance in positions", name, grid=True)
+    return ax
+
+
+def _similarities(
+    start: int,
+    apart: NDArray[np.int64],
+    measure: Measure,
+    d_model: int,
+    convention: str | Convention,
+    base: float | None,
+) -> NDArray[np.float64]:
+    rows = rows_of(start + apart, d_model, convention, base)  # (K, D)
+    one = rows_of(np.array([start]), d_model, convention, base)[0]
+    dots: NDArray[np.float64] = rows @ one
+    if measure == "dot":
+        return dots
+    sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
+    # Of width 1, the row of position 0 is zero.
+    return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
+
+
+def _visible_columns(formulas: Columns, length: int) -> NDArray[np.int64]:
+    """Return up to four columns, fastest first: those nearest to 8, 4, 2 and 1 turns over the length."""
+    with np.errstate(divide="ignore"):
+        turns = np.log(formulas.frequency * length / (2 * np.pi))
+    nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
+    return np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
+
+
+def _checked_columns(columns: object, d_model: int) -> NDArray[np.int64]:
+    """Return the columns as `(C,)` int64, or raise if one does not exist."""
+    last = d_model - 1
+    chosen = as_integers(columns, "columns", f"[0, {last}]" if last else "[0]", least=-d_model)
+    for column in chosen.tolist():
+        if not 0 <= column <= last:
+            nearest = min(max(column, 0), last)
+            rule = f"columns must be integers from 0 to {last} with d_model={d_model}"
+            raise ValueError(explain(rule, got=f"column {column}", fix=f"columns=[{nearest}]"))
+    return chosen

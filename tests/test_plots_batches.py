@@ -1,0 +1,488 @@
+"""The pictures of a batch, held against the batch, loops over queries and keys, and `AttentionMask`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+
+from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
+
+MASKED, PADDING, FROM_PADDING, ALLOWED = range(4)  # the numbers of a matrix: the picture's docstring
+GREY = "#6A6A6A"  # labels of padding
+LENGTHS = [4, 2, 1]
+
+
+def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 0) -> dict[str, torch.Tensor]:
+    """A batch with rows of these lengths, ids from 100 up, padding 0."""
+    rows, column = len(lengths), torch.arange(columns)
+    length = torch.tensor(lengths)[:, None]
+    keep = column < length if side == "right" else column >= columns - length  # (B, T)
+    batch = {
+        "input_ids": (torch.arange(rows * columns).view(rows, columns) + 100) * keep,
+        "attention_mask": keep.long(),
+        "position_ids": (keep.cumsum(1) - 1).clamp(min=0),
+        "look_ahead_mask": torch.ones(columns, columns, dtype=torch.bool).tril().expand(rows, 1, columns, columns),
+    }
+    if width:
+        batch["inputs_embeds"] = torch.linspace(-2, 1, rows * columns * width).view(rows, columns, width)
+    return batch
+
+
+def panel(figure: Any, name: str) -> Axes:
+    assert isinstance(figure, Figure)
+    return next(axes for axes in figure.axes if axes.get_title(loc="left").startswith(name))
+
+
+def drawn(axes: Axes) -> Any:
+    return axes.images[0].get_array()
+
+
+def cells(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_each_panel_holds_what_the_batch_holds() -> None:
+    batch = made([8, 3], 8, width=4)
+    figure = plots.batch(batch)
+    assert np.array_equal(drawn(panel(figure, "tokens")), batch["attention_mask"])
+    assert np.array_equal(drawn(panel(figure, "attention_mask")), batch["attention_mask"])
+    assert np.array_equal(drawn(panel(figure, "look_ahead_mask")), np.tri(8, dtype=bool))
+    assert np.array_equal(drawn(panel(figure, "inputs_embeds")), batch["inputs_embeds"][0])
+    positions = drawn(panel(figure, "position_ids"))
+    assert np.array_equal(positions.mask, batch["attention_mask"] == 0)  # what is masked shows as padding
+    assert positions.compressed().tolist() == [*range(8), *range(3)]
+    assert cells(panel(figure, "position_ids")) == [str(p) for p in batch["position_ids"].flatten().tolist()]
+    assert cells(panel(figure, "tokens")) == [str(token) for token in batch["input_ids"].flatten().tolist()]
+    assert "position_ids: 0 (dark) to 7 (bright)" in panel(figure, "position_ids").get_title(loc="left")
+
+
+def test_the_largest_number_decides_the_colours_of_the_embeddings_on_both_sides_of_zero() -> None:
+    image = panel(plots.batch(made([8, 3], 8, width=4)), "inputs_embeds").images[0]
+    assert image.get_clim() == (-2.0, 2.0)
+
+
+def test_tokens_are_written_and_those_of_the_padding_in_grey() -> None:
+    tokens = [["I", "ride", "bike"], ["no", "<pad>", "<pad>"]]
+    axes = panel(plots.batch(made([3, 1], 3), tokens), "tokens")
+    assert cells(axes) == ["I", "ride", "bike", "no", "<pad>", "<pad>"]
+    colours = [text.get_color() for text in axes.texts]
+    assert len(set(colours[:4])) == len(set(colours[4:])) == 1
+    assert colours[0] != colours[4]
+
+
+def test_panels_are_there_for_what_the_batch_has() -> None:
+    batch = made([4, 4], 4)
+    titles = [axes.get_title(loc="left") for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
+    assert titles == ["tokens (grey: padding)"]
+    figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
+    assert [axes.get_title(loc="left")[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
+
+
+def test_numpy_and_tensors_give_the_same_picture() -> None:
+    batch = made([5, 2], 5, width=3)
+    ours, theirs = plots.batch(batch), plots.batch({name: value.numpy() for name, value in batch.items()})
+    for one, two in zip(ours.axes, theirs.axes, strict=True):
+        assert one.get_title(loc="left") == two.get_title(loc="left")
+        assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
+
+
+def test_documents_that_share_a_row_are_all_real_tokens() -> None:
+    documents = np.array([[0, 0, 1, -1], [0, 1, 1, 1]])
+    figure = plots.batch({"input_ids": np.ones((2, 4), dtype=np.int64), "document_ids": documents})
+    assert np.array_equal(drawn(panel(figure, "tokens")), documents >= 0)
+
+
+def test_a_large_batch_is_cut_and_the_title_says_so() -> None:
+    figure = plots.batch(made([90] * 40, 100, width=600))
+    assert figure.get_suptitle() == "Batch of 40 rows × 100 tokens, the first 16 of 40 rows, 64 of 100 columns"
+    assert drawn(panel(figure, "tokens")).shape == (16, 64)
+    assert drawn(panel(figure, "look_ahead_mask")).shape == (64, 64)
+    assert drawn(panel(figure, "inputs_embeds")).shape == (64, 512)
+    assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "columns", "side"),
+    [([8, 4], 8, "right"), ([60, 44, 31, 12, 5, 3, 58, 20], 60, "left"), ([1], 1, "right"), ([17] * 3, 17, "left")],
+)
+def test_any_size_and_any_script_can_be_saved_without_a_warning(
+    lengths: list[int], columns: int, side: str, tmp_path: Path
+) -> None:
+    words = [
+        "Ġride",
+        "我",
+        "每天",
+        "👍🏽",
+        "หมา",
+        "हिन्दी",
+        "שלום",
+        "$x$",
+        "\\frac{",
+        "\n",
+        "\u200d",
+        "",
+        "a" * 300,
+        "_^%#&~",
+    ]
+    tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(len(lengths))]
+    figure = plots.batch(made(lengths, columns, side=side, width=16), tokens)
+    figure.savefig(tmp_path / "batch.png")
+    assert (tmp_path / "batch.png").stat().st_size > 5_000
+    assert max(figure.get_size_inches()) < 40
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 8), (8, 60)])
+def test_no_token_runs_out_of_its_cell_and_no_title_into_the_next(rows: int, columns: int) -> None:
+    words = ["ride", "##ising", "Ġinternationalisation", "我每天骑自行车", "[PAD]"]
+    tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(rows)]
+    figure = plots.batch(made([columns] * rows, columns, width=16), tokens)
+    figure.canvas.draw()
+    axes = panel(figure, "tokens")
+    box = axes.get_window_extent()
+    for text in axes.texts:
+        extent = text.get_window_extent()
+        assert extent.width <= box.width / columns
+        assert extent.height <= box.height / rows
+    titles = [axes._left_title.get_window_extent() for axes in figure.axes]  # type: ignore[attr-defined]
+    for i, one in enumerate(titles):
+        assert not any(one.overlaps(two) for two in titles[:i] if one.width and two.width)
+
+
+def test_given_axes_hold_the_tokens_and_nothing_else_is_drawn() -> None:
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plots.batch(made([3, 1], 3), ax=right) is figure
+    assert not left.images
+    assert len(figure.axes) == 2
+    assert right.get_title(loc="left") == "tokens (grey: padding)"
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]"):
+        plots.batch({"labels": np.ones((2, 2))})
+    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions.*\n  got: shape \(3,\)"):
+        plots.batch({"input_ids": np.ones(3)})
+    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions, none of them 0\n  got: shape \(2, 0\)"):
+        plots.batch({"input_ids": torch.ones(2, 0)})
+    with pytest.raises(ValueError, match=r"tokens must be 2 lists of 3 tokens.*\n  got: 2 of lengths \[3, 1\]"):
+        plots.batch(made([3, 1], 3), [["a", "b", "c"], ["a"]])
+
+
+@pytest.mark.parametrize("picture", [plots.batch, plots.masks])
+def test_what_a_tokenizer_gives_without_return_tensors_is_refused(picture: Any, word_level) -> None:
+    with pytest.raises(
+        TypeError, match=r"'input_ids' must be a tensor or an array\n  got: a list\n  fix: .*return_tensors"
+    ):
+        picture(word_level(["a b", "a"]))
+    with pytest.raises(TypeError, match=r"a batch is a mapping.*\n  got: 'list'\n  fix: plots.batch\(collate"):
+        picture(["a b", "a"])
+
+
+@pytest.mark.parametrize("picture", [plots.batch, plots.masks])
+def test_a_mask_or_positions_of_other_tokens_are_refused_and_one_row_of_positions_is_for_all(picture: Any) -> None:
+    ids = np.ones((2, 3), dtype=int)
+    with pytest.raises(ValueError, match=r"'attention_mask' does not fit.*\n  got: shape \(2, 4\).*\(2, 3\)"):
+        picture({"input_ids": ids, "attention_mask": np.ones((2, 4))})
+    with pytest.raises(ValueError, match=r"'position_ids' does not fit.*\n  got: shape \(3, 3\).*\(2, 3\)"):
+        picture({"input_ids": ids, "position_ids": np.ones((3, 3), dtype=int)})
+    figure = picture({"input_ids": ids, "position_ids": np.arange(3)[None]})
+    (ax,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith("position_ids"))
+    assert np.asarray(ax.images[0].get_array()).tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_embeddings_that_are_not_finite_are_refused() -> None:
+    batch = made([3, 1], 3, width=2)
+    batch["inputs_embeds"][0, 1, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"inputs_embeds must be finite.*\n  got: nan at \[1, 1\]"):
+        plots.batch(batch)
+
+
+def test_a_batch_of_the_collator_shows_its_tokens(word_level) -> None:
+    from hf_posenc import DataCollatorWithPositionalEncoding
+
+    batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
+    assert cells(panel(plots.batch(batch), "tokens")) == ["a", "b", "a", "[PAD]"]
+
+
+def test_a_packed_batch_for_a_model_shows_its_padding(word_level) -> None:
+    from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec
+
+    names = ("input_ids", "attention_mask", "position_ids")
+    spec = ModelSpec(accepts=names, positions=("rotary",), is_causal=True, takes_4d_mask=True)
+    collate = DataCollatorWithPositionalEncoding(
+        word_level, model=spec, packing=True, max_length=8, padding="max_length"
+    )
+    batch = collate(["a b c", "a b"])
+    assert batch["attention_mask"].shape == (1, 1, 8, 8)
+    plain = collate.replace(model=None, look_ahead=False)(["a b c", "a b"])
+    pictures = [panel(plots.batch(one), "tokens").images[0].get_array() for one in (batch, plain)]
+    np.testing.assert_array_equal(*pictures)
+
+
+@pytest.mark.parametrize("style", ["dark_background", "ggplot"])
+def test_a_picture_has_a_white_page_and_dark_words_whatever_style_the_user_has_chosen(
+    style: str, tmp_path: Path
+) -> None:
+    from matplotlib import image, rcParams
+    from matplotlib.style import context
+
+    with context(style):
+        chosen = dict(rcParams)
+        figure = plots.masks(made([3, 1], 3))
+        assert isinstance(figure, Figure)
+        curves = plots.curves(8, 20)
+        for picture in (figure, curves):
+            page = image.imread(plots.canvas.save(picture, tmp_path / "page.png"))
+            assert np.allclose(page[0, :, :3], 1.0)
+        own = Figure(layout="constrained").subplots()
+        assert plots.curves(8, 20, ax=own).get_facecolor() == own.get_facecolor() != (1.0, 1.0, 1.0, 1.0)
+        assert dict(rcParams) == chosen
+    for axes in (*figure.axes, curves):
+        words = [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.xaxis.label, axes.yaxis.label]
+        assert axes.get_facecolor() in {(1.0, 1.0, 1.0, 1.0), to_rgba("#DCDCDC")}
+        assert all(max(to_rgba(word.get_color())[:3]) < 0.5 for word in words)
+
+
+def padded(side: str = "right", *, look_ahead: bool = True) -> dict[str, torch.Tensor]:
+    """Rows of these lengths as the collator pads them."""
+    keep = torch.zeros(3, 4, dtype=torch.long)
+    for row, length in enumerate(LENGTHS):
+        keep[row, :length] = 1
+    keep = keep if side == "right" else keep.flip(1)
+    batch = {"input_ids": 10 * keep, "attention_mask": keep, "position_ids": (keep.cumsum(1) - 1).clamp(min=0)}
+    if look_ahead:
+        batch["look_ahead_mask"] = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 1, 4, 4)
+    return batch
+
+
+def codes(axes: Axes) -> Any:
+    return np.asarray(axes.images[0].get_array())
+
+
+def labels(axes: Axes) -> tuple[list[str], list[str]]:
+    return [text.get_text() for text in axes.get_xticklabels()], [text.get_text() for text in axes.get_yticklabels()]
+
+
+# ----------------------------------------------------------------------------------------------- masks: what is allowed
+
+
+def allowed(batch: Any, row: int = 0, **settings: Any) -> np.ndarray:
+    """The matrix `(T, T)` of a row: True where the query may attend to the key, its own padding included."""
+    return codes(plots.masks(batch, row=row, ax=Figure().subplots(), **settings)) >= FROM_PADDING  # type: ignore[no-any-return,arg-type]
+
+
+def strip(figure: Any, name: str) -> Any:
+    return panel(figure, name).images[0].get_array()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("look_ahead", [True, False])
+def test_a_query_may_attend_to_real_tokens_that_are_not_later(side: str, look_ahead: bool) -> None:
+    batch = padded(side, look_ahead=look_ahead)
+    real = batch["attention_mask"].numpy() == 1
+    for row in range(3):
+        order = np.tri(4, dtype=bool) if look_ahead else np.ones((4, 4), dtype=bool)
+        assert np.array_equal(allowed(batch, row), order & real[row])
+    assert np.array_equal(strip(plots.masks(batch), "padding mask of every row"), real)
+
+
+def test_packed_documents_attend_to_themselves_alone_as_attention_mask_says(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=8, padding="max_length")
+    batch = collate(["a b c", "a b", "the a", "b c d e f"])
+    theirs = AttentionMask.from_batch(batch, look_ahead=True).dense()[:, 0].numpy()
+    real = batch["document_ids"].numpy() >= 0
+    for row in range(len(real)):
+        assert np.array_equal(allowed(batch, row)[real[row]], theirs[row][real[row]])  # queries at padding do not count
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_mask_for_a_model_allows_the_same_as_the_documents(word_level: Any, causal: bool) -> None:
+    names = ("input_ids", "attention_mask", "position_ids")
+    spec = ModelSpec(accepts=names, positions=("learned",), is_causal=causal, takes_4d_mask=True)
+    texts, settings = ["a b c", "a b", "the a"], {"packing": True, "max_length": 8, "padding": "max_length"}
+    for_model = DataCollatorWithPositionalEncoding(word_level, model=spec, **settings)(texts)  # type: ignore[arg-type]
+    plain = DataCollatorWithPositionalEncoding(word_level, look_ahead=causal, **settings)(texts)  # type: ignore[arg-type]
+    assert for_model["attention_mask"].dtype == torch.float32
+    real = plain["document_ids"].numpy() >= 0
+    for row in range(len(real)):
+        assert np.array_equal(allowed(for_model, row)[real[row]], allowed(plain, row)[real[row]])
+    ours, theirs = (strip(plots.masks(batch), "document_ids") for batch in (for_model, plain))
+    assert np.array_equal(np.ma.filled(ours, -1), np.ma.filled(theirs, -1))
+
+
+def test_position_ids_that_restart_separate_documents() -> None:
+    batch = {"input_ids": np.ones((2, 4), dtype=int), "position_ids": np.array([[0, 1, 0, 1], [0, 1, 2, 3]])}
+    first = allowed(batch, 0, look_ahead=True).astype(int).tolist()
+    assert first == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert np.array_equal(allowed(batch, 1, look_ahead=True), np.tri(4, dtype=bool))
+
+
+def test_masks_of_four_dimensions_may_be_bool_additive_for_all_queries_or_by_kind_of_layer() -> None:
+    keep = torch.tensor([[True, True, False]])
+    additive = torch.zeros(1, 1, 1, 3).masked_fill(~keep[:, None, None], torch.finfo(torch.float32).min)
+    whole = keep[:, None, None].expand(1, 1, 3, 3)
+    for mask in (keep[:, None, None], whole, additive, additive.bfloat16(), {"full_attention": additive}):
+        batch = {"input_ids": torch.ones(1, 3, dtype=torch.long), "attention_mask": mask}
+        assert allowed(batch).tolist() == [[True, True, False]] * 3
+        assert strip(plots.masks(batch), "padding mask of every row").tolist() == keep.tolist()
+
+
+def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, text_column="a", text_target_column="b")
+    batch = collate([{"a": "a b c", "b": "a b"}, {"a": "a", "b": "the a b d e"}])
+    encoder, decoder = plots.masks(batch), plots.masks(batch, decoder=True)
+    assert isinstance(encoder, Figure)
+    assert "look-ahead mask" not in [axes.get_title(loc="left") for axes in encoder.axes]
+    assert np.array_equal(strip(encoder, "padding mask of every row"), batch["attention_mask"] == 1)
+    assert np.array_equal(strip(decoder, "padding mask of every row"), batch["decoder_attention_mask"] == 1)
+    assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
+
+
+# ------------------------------------------------------------------------------------------------------- what is drawn
+
+
+def test_each_matrix_holds_who_may_attend_to_whom_and_tokens_stand_on_both_axes() -> None:
+    tokens = [["I", "ride", "my", "bike"], ["a", "b", "<pad>", "<pad>"], ["x", "<pad>", "<pad>", "<pad>"]]
+    figure = plots.masks(padded(), tokens, row=1)
+    assert isinstance(figure, Figure)
+    both = panel(figure, "padding and look-ahead")
+    assert codes(both).tolist() == [
+        [ALLOWED, MASKED, PADDING, PADDING],
+        [ALLOWED, ALLOWED, PADDING, PADDING],
+        [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
+        [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
+    ]
+    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
+    assert codes(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
+    assert labels(both) == (tokens[1], tokens[1])
+    assert [to_hex(text.get_color()).upper() == GREY for text in both.get_yticklabels()] == [False, False, True, True]
+
+
+def test_what_there_is_for_every_row_stands_below(word_level: Any) -> None:
+    collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=8, padding="max_length")
+    batch = collate(["a b c", "a b", "the a", "b c d e f"])
+    figure = plots.masks(batch, row=0)
+    assert isinstance(figure, Figure)
+    real = np.asarray(batch["document_ids"]) >= 0
+    assert np.array_equal(codes(panel(figure, "padding mask of every row")), real)
+    positions = panel(figure, "position_ids: 0 (dark) to 4 (bright)").images[0].get_array()
+    assert np.array_equal(np.ma.getmaskarray(positions), ~real)
+    assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
+    documents = panel(figure, "document_ids: 0 to 1")
+    assert [text.get_text() for text in documents.texts] == [str(i) for i in batch["document_ids"].flatten().tolist()]
+    titles = [axes.get_title(loc="left") for axes in figure.axes[:4]]
+    assert titles == ["padding mask", "look-ahead mask", "same document", "all combined"]
+    inside = batch["document_ids"][0]
+    same = (inside[:, None] == inside) & (inside[:, None] >= 0) & torch.ones(8, 8).tril().bool()
+    assert np.array_equal((codes(panel(figure, "all combined")) == ALLOWED)[real[0]], same.numpy()[real[0]])
+
+
+def test_the_row_with_most_to_show_is_drawn_unless_one_is_asked_for() -> None:
+    for row, expected in ((None, 2), (0, 0), (-2, 1)):
+        figure = plots.masks(padded(), row=row)
+        assert isinstance(figure, Figure)
+        assert figure.get_suptitle() == f"Masks of row {expected} in a batch of 3 × 4 tokens"
+    packed = {"input_ids": np.ones((2, 3)), "document_ids": np.array([[0, 0, -1], [0, 1, 2]])}
+    figure = plots.masks(packed)
+    assert isinstance(figure, Figure)
+    assert figure.get_suptitle().startswith("Masks of row 1 ")
+
+
+def test_a_batch_knows_its_own_tokens_and_other_mappings_show_ids(word_level: Any) -> None:
+    batch = DataCollatorWithPositionalEncoding(word_level)(["a b", "a"])
+    figure = plots.masks(batch)
+    assert isinstance(figure, Figure)
+    assert labels(figure.axes[0])[0] == ["a", "[PAD]"]
+    plain = plots.masks(dict(batch))
+    assert isinstance(plain, Figure)
+    assert labels(plain.axes[0])[0] == [str(i) for i in batch["input_ids"][1].tolist()]
+    embedded = plots.masks({"inputs_embeds": torch.ones(1, 3, 2)})
+    assert isinstance(embedded, Figure)
+    assert labels(embedded.axes[0])[1] == ["0", "1", "2"]
+
+
+def test_axes_of_ones_own_hold_everything_together() -> None:
+    left, right = Figure().subplots(1, 2)
+    assert plots.masks(padded(), row=0, ax=right) is right
+    assert (codes(right) == ALLOWED).tolist() == np.tri(4, dtype=bool).tolist()
+    assert not left.images
+
+
+def test_a_stretch_of_a_long_text_is_drawn_and_named() -> None:
+    batch = {"input_ids": np.arange(200)[None], "attention_mask": np.ones((1, 200), dtype=int)}
+    with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 200\n  fix: span=\(0, 64\)"):
+        plots.masks(batch)
+    figure = plots.masks(batch, span=(190, 300))
+    assert isinstance(figure, Figure)
+    assert labels(figure.axes[0])[0] == [str(token) for token in range(190, 200)]
+    assert figure.get_suptitle().endswith("tokens 190 to 199")
+
+
+def test_of_a_very_long_text_only_what_is_drawn_is_worked_out() -> None:
+    batch = {"input_ids": np.zeros((2, 200_000), dtype=int), "attention_mask": np.ones((2, 200_000), dtype=int)}
+    axes = plots.masks(batch, span=(150_000, 150_003), look_ahead=True, ax=Figure().subplots())
+    assert isinstance(axes, Axes)
+    assert (codes(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
+
+
+WORDS = ["Ġinternationalisation", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
+
+
+@pytest.mark.parametrize("length", [1, 7, 64])
+def test_no_label_runs_into_another_and_nothing_is_cut(length: int, tmp_path: Path) -> None:
+    batch = {"input_ids": np.ones((2, length), dtype=int), "attention_mask": np.ones((2, length), dtype=int)}
+    batch["attention_mask"][1, length // 2 + 1 :] = 0
+    tokens = [[WORDS[i % len(WORDS)] for i in range(length)]] * 2
+    figure = plots.masks(batch, tokens, look_ahead=True)
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()
+    whole = figure.bbox
+    for axes in figure.axes:
+        for words in (axes.get_xticklabels(), axes.get_yticklabels()):
+            extents = [word.get_window_extent() for word in words if word.get_text()]
+            assert not any(one.overlaps(two) for one, two in pairwise(extents))
+        extent = axes.get_tightbbox()
+        assert extent is not None
+        assert extent.x0 >= 0
+        assert extent.x1 <= whole.x1 + 1
+    assert figure.get_size_inches()[0] <= 11
+    assert min(word.get_fontsize() for axes in figure.axes for word in axes.get_xticklabels()) >= 7
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_what_cannot_be_drawn_is_refused_with_the_numbers() -> None:
+    batch = padded()
+    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2"):
+        plots.masks(batch, row=3)
+    with pytest.raises(ValueError, match=r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)"):
+        plots.masks(batch, span=(4, 9))
+    with pytest.raises(ValueError, match=r"span must be two integers"):
+        plots.masks(batch, span=("a", "b"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"tokens must be 3 lists of 4 tokens.*\n  got: 1 of lengths \[1\]"):
+        plots.masks(batch, [["a"]])
+    with pytest.raises(
+        ValueError, match=r"this batch has no decoder inputs.*\n.*\n  fix: .*text_target_column=\"...\"\)$"
+    ):
+        plots.masks(batch, decoder=True)
+    with pytest.raises(
+        ValueError, match=r"text_target_column=\"...\"\), without model=, which leaves them to the model"
+    ):
+        plots.masks(batch | {"labels": torch.ones(3, 4)}, decoder=True)
+    with pytest.raises(ValueError, match=r"needs 'input_ids' or 'inputs_embeds'\n  got: \['labels'\]"):
+        plots.masks({"labels": torch.ones(2, 2)})
+    with pytest.raises(ValueError, match=r"'input_ids' must have 2 dimensions"):
+        plots.masks({"input_ids": torch.ones(3)})
+    with pytest.raises(ValueError, match=r"'look_ahead_mask' does not fit.*\n  got: shape \(3, 3\), expected \(4, 4\)"):
+        plots.masks(batch | {"look_ahead_mask": torch.ones(3, 3)})
+    with pytest.raises(ValueError, match=r"'attention_mask' does not fit"):
+        plots.masks(batch | {"attention_mask": torch.ones(3, 3)})
