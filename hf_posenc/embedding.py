@@ -217,7 +217,7 @@ class PositionalEmbedding(nn.Module):
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warn once if the encoding is much larger, on the first call, when a checkpoint has been loaded."""
+        """Warn on the first call, after checkpoints are loaded, if the encoding is much larger than the embeddings."""
         if without_values(embedded) or self._spread_seen:  # in this order: a graph must not depend on the attribute
             return
         real = embedded.detach() if keep is None else embedded.detach()[keep]

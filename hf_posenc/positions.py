@@ -1,4 +1,4 @@
-"""Position ids: from a mask, from lengths, from packed documents; and documents, from position ids that restart.
+"""Position ids: from a mask, from lengths, from packed documents.
 
 Positions are never computed from token ids: the padding id may be a real token, such as eos.
 """

@@ -377,7 +377,7 @@ class Description:
 
 
 class _Logic(NamedTuple):
-    """And, or, and conversion of bools, for bool and for additive masks; each form is written directly."""
+    """Conversion, and, or of bools in the form that is written: bool, or numbers to add."""
 
     convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
     both: Callable[..., torch.Tensor]

@@ -133,7 +133,7 @@ class HuggingFaceForms(Description):
         return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """Return the number of places from the first to the last token of the longest document."""
+        """Return the number of columns from the first to the last token of the longest document."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0
@@ -176,6 +176,7 @@ def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
 
 
 def _uses_cache(model_or_spec: Any) -> bool:
+    """Return True if the configuration of a model switches the cache on, and for a `ModelSpec`."""
     if isinstance(model_or_spec, ModelSpec):
         return True
     config = getattr(opened(model_or_spec), "config", None)

@@ -157,10 +157,10 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """First and last place of each document, `(B, D)`; column 0 is the whole row. An absent document begins at K."""
+    """First and last token of each document, `(B, D)`; entry 0 is the whole row. An absent document begins at K."""
 
     first: torch.Tensor
-    after: torch.Tensor  # last place + 1
+    after: torch.Tensor  # index of the last token + 1
     whole: torch.Tensor  # bool: no other token is between the two
 
 
@@ -172,7 +172,7 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
     first = torch.full((rows, numbers.total), length, device=keys.device).scatter_reduce_(1, ids, columns, "amin")
     after = torch.zeros_like(first).scatter_reduce_(1, ids, columns + 1, "amax")
     count = torch.zeros_like(first).scatter_add_(1, ids, keys.long())
-    if length:  # column 0 was also filled by the tokens that are not keys
+    if length:  # entry 0 was also filled by the tokens that are not keys
         first[:, 0] = torch.where(keys, columns, length).amin(1)
         after[:, 0] = torch.where(keys, columns + 1, 0).amax(1)
         count[:, 0] = keys.sum(1)
@@ -180,7 +180,7 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
 
 
 class KeyRanges(NamedTuple):
-    """Query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`; int64 `(B, Q)` each, never empty."""
+    """Range of keys of each query: `begin[b, i] <= j < stop[b, i]`; int64 `(B, Q)` each, never empty."""
 
     begin: torch.Tensor
     stop: torch.Tensor

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Varlen(NamedTuple):
-    """Where documents begin in one flat row of real tokens, as flash-attn and `varlen_attn` take it."""
+    """Offsets of the documents in one flat row of real tokens, as flash-attn and `varlen_attn` take them."""
 
     cu_seqlens: torch.Tensor  # (N + 1,) int32
     max_seqlen: int

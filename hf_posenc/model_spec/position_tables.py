@@ -320,7 +320,7 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the parameters and buffers of which as many slices have an effect as there are tokens, all of them alike.
+    """Return the parameters and buffers of which a longer sequence of the same tokens uses more slices, one per token.
 
     This finds tables read in any order and along any dimension: of three dimensions, transposed, strided or reversed.
     Relative positions read twice as many slices, less one. Tables of tokens read two, for two different tokens.
@@ -344,7 +344,7 @@ def _nonzero(grad: torch.Tensor) -> list[int]:
 
 
 def _distinguishes_places(probe: Probe) -> bool:
-    """Return True if outputs differ along a sequence of the same token."""
+    """Return True if the outputs of a sequence of one repeated token differ from each other."""
     _, out = probe.run(_repeated_tokens(probe, 1))
     return not probe.is_same(out[:, 1:], out[:, :-1])
 

@@ -131,7 +131,7 @@ class Probe:
         return lengths, samples
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
-        """Return token ids `(rows, length)` int64 without a special meaning; no two neighbours count up."""
+        """Return random ids `(rows, length)` int64 of tokens that are not special; no two neighbours count up."""
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
@@ -359,7 +359,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return ids without a special meaning: padding moves positions, end-of-sequence tokens end sequences."""
+    """Return ids that are not special tokens: padding moves positions, end-of-sequence tokens end sequences."""
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])

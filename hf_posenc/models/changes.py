@@ -130,7 +130,7 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return the new values of configuration keys that express the length of a table, by identity of configuration."""
+    """Return new values for the configuration keys with the length of a table, by identity of the configuration."""
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
