@@ -42,7 +42,7 @@ class CheckedTable:
         left_padding_shifts (`bool`): True if left padding gives real tokens later rows when only an attention mask is
             passed.
         distinct_rows (`int`): number of different rows, apart from zeros.
-        found (`Identified`, *optional*): formula of the table; `None` if its numbers cannot be read.
+        identified (`Identified`, *optional*): formula of the table; `None` if its numbers cannot be read.
         problem (`str`): the reason in that case.
     """
 
@@ -56,18 +56,18 @@ class CheckedTable:
     is_trainable: bool
     left_padding_shifts: bool
     distinct_rows: int
-    found: Identified | None
+    identified: Identified | None
     problem: str = ""
 
     @property
     def is_sinusoidal(self) -> bool:
         """True if the table holds sinusoids of a known or recorded convention."""
-        return self.found is not None and self.found.is_sinusoidal
+        return self.identified is not None and self.identified.is_sinusoidal
 
     @property
     def collapsed_rows(self) -> int:
         """Number of rows that equal an earlier one, so that a model cannot distinguish their positions."""
-        zeros = 0 if self.found is None else len(self.found.zero_rows)
+        zeros = 0 if self.identified is None else len(self.identified.zero_rows)
         return self.rows - zeros - self.distinct_rows
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class CheckedTable:
         lines = [f"{self.name}: {read}; {'trainable' if self.is_trainable else 'frozen'}"]
         if self.collapsed_rows:
             lines.append(f"  {self.collapsed_rows:,} of {self.rows:,} rows are the same as one before")
-        formula = f"unreadable: {self.problem}" if self.found is None else str(self.found)
+        formula = f"unreadable: {self.problem}" if self.identified is None else str(self.identified)
         return "\n".join([*lines, *(f"  {line}" for line in formula.splitlines())])
 
 
@@ -212,9 +212,9 @@ def _checked(
     table: PositionTable | None = None,
     is_absolute: bool = False,
 ) -> CheckedTable:
-    found, problem = None, ""
+    identified, problem = None, ""
     try:
-        found = identify(tensor, conventions=recorded)
+        identified = identify(tensor, conventions=recorded)
     except (TypeError, ValueError) as error:
         problem = ", ".join(line.strip().removeprefix("got: ") for line in str(error).splitlines()[:2])
     return CheckedTable(
@@ -228,7 +228,7 @@ def _checked(
         is_trainable=tensor.requires_grad,
         left_padding_shifts=is_absolute and table is not None and table.left_padding_shifts,
         distinct_rows=_distinct(tensor),
-        found=found,
+        identified=identified,
         problem=problem,
     )
 

@@ -88,9 +88,9 @@ def test_sinusoidal_tables_of_a_family_are_found(
     for table in found.tables:
         assert (table.first_row, table.padding_row) == (first_row, padding_row)
         assert table.counts == ("decoder_input_ids" if table.name.startswith("decoder.") else "input_ids")
-        assert table.found is not None
+        assert table.identified is not None
         assert table.is_sinusoidal
-        assert (table.found.presets[0], table.found.zero_rows) == (preset, zero_rows)
+        assert (table.identified.presets[0], table.identified.zero_rows) == (preset, zero_rows)
         assert (table.d_model, table.dtype) == (16, torch.float32)
         assert table.rows == (42 if first_row == 2 else 40)
         assert table.collapsed_rows == 0
@@ -221,14 +221,14 @@ def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: 
     found = check(model)
     table = table_of(found)
     assert found.positions == ("sinusoidal",)
-    assert table.found is not None
-    assert (table.found.is_exact, table.is_trainable) == (True, False)
-    assert (name in table.found.presets) == (recipe == "paper")
-    assert table.found.amplitude == report.scale
-    assert table.found.base == pytest.approx(report.base or 10000)
+    assert table.identified is not None
+    assert (table.identified.is_exact, table.is_trainable) == (True, False)
+    assert (name in table.identified.presets) == (recipe == "paper")
+    assert table.identified.amplitude == report.scale
+    assert table.identified.base == pytest.approx(report.base or 10000)
     assert table.first_row is not None
-    assert table.found.first_position == CONVENTIONS[name].first_position - table.first_row
-    assert table.found.zero_rows == tuple(range(table.first_row))
+    assert table.identified.first_position == CONVENTIONS[name].first_position - table.first_row
+    assert table.identified.zero_rows == tuple(range(table.first_row))
     report.remove()
     assert check(model).positions == ("learned",)
 
@@ -239,9 +239,9 @@ def test_a_custom_convention_is_recognised_by_the_record_in_the_configuration(co
     model = made("Bert")
     use_sinusoidal_positions(model, recipe="paper", convention=convention)
     table = table_of(check(model))
-    assert table.found is not None
-    assert (table.found.is_exact, table.found.presets) == (True, ())
-    assert table.found.convention.formula == convention.formula
+    assert table.identified is not None
+    assert (table.identified.is_exact, table.identified.presets) == (True, ())
+    assert table.identified.convention.formula == convention.formula
     for record in ({"convention": {"name": "no such name"}}, "unreadable", None):
         model.config.sinusoidal_positions = record
         report = check(model)
@@ -261,9 +261,9 @@ def test_exactness_refers_to_the_dtype_of_the_table() -> None:
     model = made("Bert")
     use_sinusoidal_positions(model)
     half = table_of(check(model.to(torch.bfloat16)))
-    assert half.found is not None
-    assert (half.dtype, half.found.is_exact, half.found.exact_in) == (torch.bfloat16, True, torch.bfloat16)
-    assert 1e-3 < half.found.largest_error / half.found.amplitude < 4e-3
+    assert half.identified is not None
+    assert (half.dtype, half.identified.is_exact, half.identified.exact_in) == (torch.bfloat16, True, torch.bfloat16)
+    assert 1e-3 < half.identified.largest_error / half.identified.amplitude < 4e-3
     theirs = table_of(check(made("M2M100").to(torch.bfloat16)))
     assert theirs.is_sinusoidal
 
@@ -291,7 +291,7 @@ def test_a_table_with_nan_is_reported_as_unreadable() -> None:
     with torch.no_grad():
         model.embeddings.position_embeddings.weight[39, 3] = float("nan")
     table = table_of(check(model))
-    assert table.found is None
+    assert table.identified is None
     assert not table.is_sinusoidal
     assert "unreadable: every number of a table must be finite, nan in row 39, column 3" in str(table)
 

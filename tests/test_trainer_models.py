@@ -537,8 +537,8 @@ def test_the_readmes_trainer_diff_runs_as_it_stands(tmp_path: Path, tokenizer: A
     assert script["trainer"].train().global_step == STEPS
     assert script["trainer"].model is model
     (table,) = check(model).tables
-    assert table.found is not None
-    assert (table.found.is_exact, table.is_trainable) == (True, False)
+    assert table.identified is not None
+    assert (table.identified.is_exact, table.is_trainable) == (True, False)
     assert "hf_posenc.json" in {path.name for path in (tmp_path / f"checkpoint-{STEPS}").iterdir()}
 
 
