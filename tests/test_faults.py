@@ -117,6 +117,7 @@ class At(Progress):
 # ----------------------------------------------------------------------------------------------------- killed, stopped
 
 
+@pytest.mark.slow
 def test_jobs_killed_in_every_phase_end_with_the_same_bytes() -> None:
     command = [sys.executable, "-m", "tests.faults", "--megabytes", "0", "--aimed", "5", "--call"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -152,15 +153,17 @@ def test_ctrl_c_ends_the_command_with_130_and_the_same_command_goes_on(
     assert (verify(output).bad, verify(output).finished) == ((), True)
 
 
-def test_a_parent_killed_while_its_workers_are_busy_or_stopped_leaves_none_of_them(
+def test_a_parent_killed_while_its_workers_are_busy_or_were_stopped_leaves_none_of_them(
     corpus: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     run = started(corpus, output, workers=2)
     assert wait_for("a shard is renamed", 2, output, run.alive), run.said()
-    os.kill(run.workers()[0], signal.SIGSTOP)
+    stopped = run.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
+    os.kill(stopped, signal.SIGCONT)  # a stopped process cannot notice that its parent is gone
     assert run.seconds_until_gone() is not None
     assert not verify(output).bad
     job(corpus, output)

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, other_files, shard_name, shard_number
 from .manifest import Manifest
 from .rejected import find_rejected
 from .shard_file import OnRead, damage, read_footer
+from .sources import open_sources
 
 _MOVE_AWAY = "; move it away"
+_OTHER_INPUT = "; encode it to another folder"
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,30 @@ class Verification:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"
         lines = [f"{self.folder}: {first}", *(f"  {one}" for one in self.bad)]
-        if any(not one.reason.endswith(_MOVE_AWAY) for one in self.bad):
+        if any(not one.reason.endswith((_MOVE_AWAY, _OTHER_INPUT)) for one in self.bad):
             lines.append("The same hf-posenc encode again repairs the folder, and makes only the bad shards again.")
         elif not self.finished:
             lines.append("The job is not finished: the same hf-posenc encode again continues it.")
         return "\n".join(lines)
 
 
-def verify(folder: str | Path, on_read: OnRead | None = None) -> Verification:
+def verify(
+    folder: str | Path,
+    on_read: OnRead | None = None,
+    *,
+    inputs: Any = None,
+    format: Literal["text", "json", "csv", "parquet", "arrow"] | None = None,
+    dataset_config: str | None = None,
+    dataset_split: str | None = None,
+) -> Verification:
     r"""Read every file of an output folder again and compare it with the manifest.
 
     Args:
         folder (`str` or `Path`): the folder given to `encode` as `output`.
         on_read (callable, *optional*): called with the number of bytes of each block.
+        inputs (*optional*): the inputs given to `encode`: they are read again as well, and compared with the digest of
+            the text that each shard was made from.
+        format, dataset_config, dataset_split (`str`, *optional*): as given to `encode` with these inputs.
 
     Returns:
         `Verification`; `.bad` names each file that is not as it was written, with the reason.
@@ -108,11 +122,28 @@ def verify(folder: str | Path, on_read: OnRead | None = None) -> Verification:
         raise ValueError(
             explain(f"{folder} holds no {MANIFEST}", fix="a folder that hf-posenc encode wrote with --output")
         )
+    other_inputs = []
+    if inputs is not None:
+        config = manifest.config
+        columns = list(config["columns"])  # those that were carried follow the length
+        sources = open_sources(
+            inputs if isinstance(inputs, list | tuple) else [inputs],
+            format=format,
+            text_column=config["text_column"],
+            text_pair_column=config["text_pair_column"],
+            columns=columns[columns.index("length") + 1 :],
+            split=config["split"],
+            dataset_config=dataset_config,
+            dataset_split=dataset_split,
+        )
+        before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
+        differences = sources.differences(before, None, manifest.shards, config["shard_bytes"])
+        other_inputs = [BadFile("inputs", f"{difference}{_OTHER_INPUT}") for difference in differences]
     records = manifest.shards.values()
     return Verification(
         folder,
         shards=len(records),
-        bad=(*_bad_manifest(manifest), *_bad_shards(manifest, on_read), *_bad_rejected(manifest)),
+        bad=(*_bad_manifest(manifest), *_bad_shards(manifest, on_read), *_bad_rejected(manifest), *other_inputs),
         finished=manifest.finished,
         rows=sum(record["rows"] for record in records),
         tokens=sum(record["tokens"] for record in records),
