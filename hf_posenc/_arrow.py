@@ -1,6 +1,6 @@
 """Sizes in bytes of the rows of an Arrow table, whatever its layout in memory.
 
-Offsets and widths say it, so that nothing is decoded to be weighed; a slice costs what its own rows do.
+They are computed from offsets and widths, without decoding values. A slice has the size of its own rows.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_UNKNOWN = 8.0  # bytes, for kinds without a width of their own
+_UNKNOWN = 8.0  # bytes, for types without a fixed width
 
 Sizes = NDArray[np.float64]
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    r"""Return the bytes of each row: of its texts, numbers and what is nested in it, and one for the row itself.
+    r"""Return the bytes of each row: of all its values, nested ones too, and one for the row itself.
 
     Args:
         batch (`pyarrow.RecordBatch`): of any columns.
 
     Returns:
-        `np.ndarray` `(rows,)` int64. A row's size depends on its values alone, not on how they are stored or sliced.
+        `np.ndarray` `(rows,)` int64. The size depends on the values of a row, not on how they are stored or sliced.
 
     Example:
         >>> import pyarrow as pa
@@ -38,27 +38,8 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
     return total.astype(np.int64)
 
 
-def column_sizes(column: pa.ChunkedArray) -> Sizes:
-    r"""Return the bytes of each value of a column.
-
-    Args:
-        column (`pyarrow.ChunkedArray`): of any type.
-
-    Returns:
-        `np.ndarray` `(rows,)` float64: a truth value takes an eighth.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> column_sizes(pa.chunked_array([["a", "bcd", None]]))
-        array([1., 3., 0.])
-        >>> column_sizes(pa.chunked_array([[["ab", "c"], ["d"]]]))
-        array([3., 1.])
-    """
-    return np.concatenate([np.zeros(0), *(value_sizes(chunk) for chunk in column.chunks)])
-
-
 def value_sizes(values: Any) -> Sizes:
-    r"""Return the bytes of each value of an array; 0 for a null of texts, lists and structures, which takes no room.
+    r"""Return the bytes of each value of an array; 0 for null texts, lists and structs.
 
     Args:
         values (`pyarrow.Array`): of any type.
@@ -103,13 +84,13 @@ def value_sizes(values: Any) -> Sizes:
 
 
 def _of_dictionary(values: Any) -> Sizes:
-    """Return the bytes of the value that each index stands for."""
+    """Return the bytes of the dictionary value of each index."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     where = pc.fill_null(values.indices, 0).to_numpy(zero_copy_only=False)
     words = values.dictionary
-    if len(words) > len(where):  # a short slice of a large dictionary: only the words that it uses
+    if len(words) > len(where):  # a short slice of a large dictionary: only the values in use
         used, where = np.unique(where, return_inverse=True)
         words = words.take(pa.array(used))
     held = value_sizes(words)
@@ -117,7 +98,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the bytes of the items from each start to each end; no others are read."""
+    """Return the bytes of the items from each start to each end, without reading others."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)
@@ -131,7 +112,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return the items of an array of lists, as their offsets count them."""
+    """Return the items of an array of lists, at the given offsets."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):
@@ -141,7 +122,7 @@ def _items(values: Any, first: int, last: int) -> Any:
 
 
 def _present(values: Any, sizes: Sizes) -> Sizes:
-    """Return the sizes with 0 for null rows, whatever lies beneath."""
+    """Return the sizes, with 0 for null values."""
     return sizes if values.null_count == 0 else np.where(values.is_valid().to_numpy(zero_copy_only=False), sizes, 0.0)
 
 

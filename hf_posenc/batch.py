@@ -1,7 +1,4 @@
-"""The batch that a collator hands over: a dict of tensors that can move, pin and show itself.
-
-Names, shapes and devices only; the meaning of the tensors is decided where they are made.
-"""
+"""`Batch`: the dict of tensors that a collator returns, with methods to move, pin and display it."""
 
 from __future__ import annotations
 
@@ -13,24 +10,22 @@ import torch
 
 from ._explain import explain
 
-# Turns one row of ids into the tokens to show; None when the batch came out of another process.
+# Converts one row of ids into the tokens to display.
 TokensOf = Callable[[Sequence[int]], list[str]]
 
-_MOST_ROWS, _MOST_COLUMNS = 16, 48  # of the picture in a notebook
+_MOST_ROWS, _MOST_COLUMNS = 16, 48  # displayed in a notebook
 _GREY = "color:#999;background:rgba(128,128,128,.15)"
 
 
 class Batch(dict[str, Any]):
-    r"""A plain `dict` from names to tensors, with three methods more.
+    r"""A `dict` from names to tensors that can be moved, pinned, and read by attribute.
 
-    `input_ids` is the first key (`inputs_embeds` for a model that reads those) and the batch is dimension 0 of every
-    tensor. Being a dict, it goes wherever a dict goes: `model(**batch)`, `Trainer`, `accelerate`, a `DataLoader`'s
-    worker and its pinning thread.
+    `input_ids` is the first key (`inputs_embeds` for a model that reads those), and dimension 0 of every tensor is the
+    batch. It works like any dict in `model(**batch)`, `Trainer`, `accelerate`, and in the workers of a `DataLoader`.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of (callable, *optional*): from a row of ids to its tokens, for the picture in a notebook. It stays
-            behind when the batch is pickled.
+        tokens_of (callable, *optional*): from a row of ids to its tokens, for display in a notebook. It is not pickled.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -57,14 +52,14 @@ class Batch(dict[str, Any]):
         A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there.
 
         Args:
-            device (`torch.device`, `str` or `int`): where to.
+            device (`torch.device`, `str` or `int`): the device.
             non_blocking (`bool`, *optional*, defaults to `False`): as in `torch.Tensor.to`.
 
         Returns:
-            `Batch` with the same keys; this one is left as it is.
+            `Batch` with the same keys; this one is not changed.
 
         Raises:
-            TypeError: if the batch holds NumPy arrays.
+            TypeError: if the batch contains NumPy arrays.
 
         Example:
             >>> mask = torch.ones(1, 1, 3, 3, dtype=torch.bool).expand(8, 1, 3, 3)
@@ -77,17 +72,17 @@ class Batch(dict[str, Any]):
         r"""Return a new batch in page-locked memory, from which a GPU copies faster. A `DataLoader` calls it.
 
         Returns:
-            `Batch` with the same keys; this one is left as it is.
+            `Batch` with the same keys; this one is not changed.
 
         Raises:
-            TypeError: if the batch holds NumPy arrays.
-            RuntimeError: if a tensor lies on an accelerator already.
+            TypeError: if the batch contains NumPy arrays.
+            RuntimeError: if a tensor is on an accelerator already.
         """
         for name, value in self.items():
             if isinstance(value, torch.Tensor) and value.device.type != "cpu":
                 raise RuntimeError(
                     explain(
-                        "only memory of the CPU can be pinned, and a batch with embeddings lies where their table lies",
+                        "only CPU memory can be pinned, and a batch with embeddings is on the device of their table",
                         got=f"'{name}' on {value.device}",
                         fix="TrainingArguments(dataloader_pin_memory=False), or DataLoader(pin_memory=False)",
                     )
@@ -97,13 +92,13 @@ class Batch(dict[str, Any]):
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         changed: dict[str, Any] = {}
         for name, value in self.items():
-            if isinstance(value, dict):  # one mask for each kind of layer
+            if isinstance(value, dict):  # a mask for each kind of layer
                 changed[name] = type(value)({kind: change(tensor) for kind, tensor in value.items()})
                 continue
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
                     explain(
-                        f"only tensors can be moved, and '{name}' is none",
+                        f"only tensors can be moved, and '{name}' is not a tensor",
                         got=type(value).__name__,
                         fix='collate with return_tensors="pt"',
                     )
@@ -121,7 +116,7 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def _repr_html_(self) -> str:
-        """Return the picture of a notebook: shapes, and the tokens of the rows with the padding greyed."""
+        """Return HTML for a notebook: shapes, and the tokens of the rows, with padding in grey."""
         facts = "".join(
             f"<tr><td><code>{html.escape(str(name))}</code></td>"
             + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))
@@ -161,17 +156,17 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
         batch (mapping): with `attention_mask` `(B, T)`, or `(B, 1, T, T)` as added to scores, or `document_ids`.
 
     Returns:
-        `(B, T)` bool, a tensor or an array as they are; `None` where the batch does not say.
+        `(B, T)` bool, a tensor or an array like the mask; `None` if the batch has neither.
 
     Example:
         >>> real_tokens({"document_ids": torch.tensor([[0, 1, -1]])})
         tensor([[ True,  True, False]])
     """
     mask = batch.get("attention_mask")
-    if isinstance(mask, dict):  # one for each kind of layer: each shows every token to itself
+    if isinstance(mask, dict):  # a mask for each kind of layer: in each, a token attends to itself
         mask = next(iter(mask.values()))
     if mask is not None:
-        # In four dimensions nobody may see padding, and somebody may see every token: itself, if nobody else.
+        # In a mask (B, 1, T, T), no query attends to padding, and at least one to each token: the token itself.
         return (mask[:, 0] == 0).any(1) if mask.ndim == 4 else mask != 0
     return batch["document_ids"] >= 0 if "document_ids" in batch else None
 
@@ -182,12 +177,12 @@ def written_tokens(
     r"""Return the tokens of rows, if the batch was made with a tokenizer and has not been pickled.
 
     Args:
-        batch (mapping): a `Batch`, or any other mapping, which knows none.
+        batch (mapping): a `Batch`; any other mapping has no tokens.
         name (`str`, *optional*, defaults to `"input_ids"`): the ids to read, `(B, T)`.
-        rows (`slice`, *optional*): which rows; by default all.
+        rows (`slice`, *optional*): the rows; by default all.
 
     Returns:
-        Lists of `T` `str`, one a row; `None` where the batch cannot say.
+        Lists of `T` `str`, one per row; `None` if the batch has no tokens.
 
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
@@ -208,7 +203,7 @@ def _facts(value: Any) -> tuple[str, str, str]:
 
 
 def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Apply `change` to one copy of what a stride of 0 repeats, and repeats the result."""
+    """Apply `change` to a view without the repetitions of a stride of 0, and repeat the result."""
     once = tensor
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:

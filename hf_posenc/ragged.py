@@ -1,6 +1,6 @@
-"""Rows of different lengths as one flat array and its lengths: the data structure of the CPU side.
+"""`Ragged`: rows of different lengths as one flat array and its lengths, the data structure of the CPU side.
 
-NumPy only, so that it works the same in a forked worker; what the numbers mean is decided above.
+NumPy only, so that it works in a forked worker.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ._explain import explain
 
 PaddingSide = Literal["left", "right"]
 
-# Below this many values a row, one scatter over the whole rectangle is faster than a copy for each row.
+# Below this many values per row, one scatter over the padded array is faster than a copy for each row.
 _SHORT_ROW = 192
 
-_WHOLE_NUMBERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtype of a flat row: those that int64 holds
+_INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtype of a flat row that fits int64
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    r"""Rows of different lengths, flat.
+    r"""Rows of different lengths, in one flat array.
 
     Args:
         values (`np.ndarray` `(N,)`): the rows one after the other; N is the sum of `lengths`.
-        lengths (`np.ndarray` `(B,)` int64): how many values each row has.
+        lengths (`np.ndarray` `(B,)` int64): number of values of each row.
 
     Raises:
         ValueError: if the lengths do not add up to the number of values.
@@ -59,41 +59,41 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Any] | NDArray[Any], *, name: str = "input_ids") -> Ragged:
-        r"""Joins rows of whole numbers: lists, NumPy arrays or CPU tensors, in any mixture.
+        r"""Join rows of integers: lists, NumPy arrays or tensors, in any mixture.
 
         Args:
-            rows (sequence of 1-D array-likes of integers): one a row; a row may be empty.
+            rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
             name (`str`, *optional*, defaults to `"input_ids"`): the column, for error messages.
 
         Returns:
             `Ragged` with int64 values that share no memory with the rows.
 
         Raises:
-            TypeError: if a row is not a flat sequence of whole numbers.
+            TypeError: if a row is not a flat sequence of integers.
 
         Example:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
             array([1, 2, 3])
         """
         arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
-        if not {(array.ndim, array.dtype.char) for array in arrays} <= _WHOLE_NUMBERS:
+        if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             arrays = [_checked_row(index, array, name) for index, array in enumerate(arrays)]
         lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
 
     @cached_property
     def longest(self) -> int:
-        """The length of the longest row; 0 without rows."""
+        """Length of the longest row; 0 without rows."""
         return int(self.lengths.max(initial=0))
 
     @cached_property
     def shortest(self) -> int:
-        """The length of the shortest row; 0 without rows."""
+        """Length of the shortest row; 0 without rows."""
         return int(self.lengths.min(initial=self.longest))
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        r"""Where each row begins, and at last where the values end: `np.ndarray` `(B + 1,)` int64.
+        r"""Offset of each row in `values`, and of the end: `np.ndarray` `(B + 1,)` int64.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).offsets
@@ -107,12 +107,12 @@ class Ragged:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """The rows, as views of `values`."""
+        """Iterate over the rows, as views of `values`."""
         for start, stop in pairwise(self.offsets.tolist()):
             yield self.values[start:stop]
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
-        r"""The given rows, in the given order; a row may be taken more than once.
+        r"""Return the rows with the given indices, in this order; an index may be repeated.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).take(np.array([1, 0])).values
@@ -124,7 +124,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""The rows of several, one after the other; at least one.
+        r"""Return the rows of one or more `Ragged`, one after the other.
 
         Example:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
@@ -133,7 +133,7 @@ class Ragged:
         return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
 
     def between(self, start: int, stop: int) -> Ragged:
-        r"""The rows from `start` up to `stop`; their values are a view.
+        r"""Return the rows from `start` up to `stop`; their values are a view.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
@@ -143,7 +143,7 @@ class Ragged:
         return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
 
     def kept(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""The rows at which `keep` `(B,)` is True.
+        r"""Return the rows at which `keep` `(B,)` is True.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).kept(np.array([True, False, True])).values
@@ -152,7 +152,7 @@ class Ragged:
         return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])
 
     def where(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""The rows without the values at which `keep` `(N,)` is False.
+        r"""Return the rows without the values at which `keep` `(N,)` is False.
 
         Example:
             >>> rows = Ragged.from_rows([[7, 8, 9], [5]]).where(np.array([True, False, True, True]))
@@ -163,15 +163,6 @@ class Ragged:
         np.cumsum(keep, out=counts[1:])
         return Ragged(self.values[keep], np.diff(counts[self.offsets]))
 
-    def group(self, row_offsets: NDArray[np.int64]) -> Ragged:
-        r"""Joins neighbouring rows: group k is made of the rows `row_offsets[k]` up to `row_offsets[k + 1]`.
-
-        Example:
-            >>> Ragged.from_rows([[7, 8, 9], [5], [4]]).group(np.array([0, 2, 3])).lengths
-            array([4, 1])
-        """
-        return Ragged(self.values, np.diff(self.offsets[row_offsets]))
-
     def pad(
         self,
         fill: int,
@@ -180,16 +171,16 @@ class Ragged:
         side: PaddingSide = "right",
         inside: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        r"""The rectangle: every row filled up to the same width.
+        r"""Return a padded array: every row filled up to the same width.
 
         Args:
             fill (`int`): the value at padding.
             width (`int`, *optional*): T; by default the length of the longest row.
-            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding goes.
-            inside (`np.ndarray` `(B, T)` bool, *optional*): what `inside` gives, where it is known already.
+            side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
+            inside (`np.ndarray` `(B, T)` bool, *optional*): result of `inside`, if it was computed before.
 
         Returns:
-            `np.ndarray` `(B, T)` of the dtype of `values`, in memory of its own.
+            `np.ndarray` `(B, T)` of the dtype of `values`, a new array.
 
         Raises:
             ValueError: if a row is longer than `width`.
@@ -202,7 +193,7 @@ class Ragged:
         width = self._checked_width(width)
         shape, dtype = (len(self), width), self.values.dtype
         if fill == 0 and not self.values.any():
-            return np.zeros(shape, dtype)  # token types of single texts: pages that nobody writes cost nothing
+            return np.zeros(shape, dtype)  # token types of single texts: pages that are never written cost nothing
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values
@@ -217,10 +208,10 @@ class Ragged:
         return out
 
     def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
-        r"""True where `pad` puts a value, False where it puts the fill.
+        r"""Return True where `pad` puts a value, and False at padding.
 
         Returns:
-            `np.ndarray` `(B, T)` bool, in memory of its own.
+            `np.ndarray` `(B, T)` bool, a new array.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).inside()
@@ -228,14 +219,14 @@ class Ragged:
                    [ True, False, False]])
         """
         width = self._checked_width(width)
-        # Narrow numbers compare several times faster, and rows are nearly always short enough for them.
+        # int16 compares several times faster, and rows are nearly always short enough for it.
         number: type[np.signedinteger[Any]] = np.int16 if width <= np.iinfo(np.int16).max else np.int64
         columns, lengths = np.arange(width, dtype=number), self.lengths.astype(number)[:, None]
         inside: NDArray[np.bool_] = columns < lengths if side == "right" else columns >= width - lengths  # (B, T)
         return inside
 
     def counters(self, start: int = 0) -> Ragged:
-        r"""The same shape with start, start + 1, … in every row: position ids before padding.
+        r"""Return start, start + 1, … in every row of the same lengths: position ids before padding.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).counters().values
@@ -248,16 +239,16 @@ class Ragged:
         if width is not None and width < self.longest:
             raise ValueError(
                 explain(
-                    "the width must hold the longest row",
+                    "width must be at least the length of the longest row",
                     got=f"width {width}, longest row {self.longest}",
-                    fix=f"width={self.longest}, or cut the rows first",
+                    fix=f"width={self.longest}, or truncate the rows first",
                 )
             )
         return self.longest if width is None else width
 
 
 def round_up(length: int, multiple: int | None) -> int:
-    r"""The smallest multiple of `multiple` that is at least `length`; `length` itself without one.
+    r"""Return the smallest multiple of `multiple` that is at least `length`; `length` itself if there is none.
 
     Example:
         >>> round_up(13, 8), round_up(16, 8), round_up(13, None)
@@ -271,12 +262,12 @@ def _checked_row(index: int, array: NDArray[Any], name: str) -> NDArray[Any]:
         if array.dtype.kind == "u" and array.max(initial=0) > np.iinfo(np.int64).max:
             rule = f"row {index} of column '{name}' holds {array.max()}, and int64 ends below 2**63"
             raise ValueError(explain(rule, fix="check the column: ids, positions and labels are smaller"))
-        return array.astype(np.int64)  # an empty list has no kind of its own
+        return array.astype(np.int64)  # an empty list has no integer dtype
     raise TypeError(
         explain(
-            f"row {index} of column '{name}' must be a flat list of whole numbers",
+            f"row {index} of column '{name}' must be a flat list of integers",
             got=f"{array.ndim}-dimensional values of {array.dtype}",
-            fix="pass one list of token ids a row, e.g. [101, 7592, 102]",
+            fix="pass one list of token ids per row, e.g. [101, 7592, 102]",
         )
     )
 

@@ -128,7 +128,7 @@ def test_pinning_what_is_not_on_the_cpu_says_which_setting_to_turn_off() -> None
 
 def test_numpy_batches_say_what_moving_needs() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
-    with pytest.raises(TypeError, match=r"(?s)'input_ids' is none.*return_tensors=\"pt\""):
+    with pytest.raises(TypeError, match=r"(?s)'input_ids' is not a tensor.*return_tensors=\"pt\""):
         batch.to("cpu")
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_posenc import BatchPlan, best_shapes, plan_batches
-from hf_posenc.packing.shapes import padded
+from hf_posenc.packing import padded
 
 BUDGET = 8192
 

@@ -540,7 +540,7 @@ def test_wrong_settings_are_reported_in_three_lines(
     assert run("show", "a", "-t", bert_folder, "--padding-side", "up") == 2
     refused(capsys, "padding_side must be one of", "got: 'up'")
     assert run("demo", file, "--vocab-size", 10) == 2
-    refused(capsys, "vocab_size must hold", "got: 10")
+    refused(capsys, "vocab_size must be enough for", "got: 10")
     assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "no" / "x.png") == 2
     refused(capsys, "the picture cannot be written", "x.png", "fix: a folder that is there")
     assert run("demo", file, "-t", bert_folder, "-o", tmp_path / "x.nothing") == 2

@@ -371,7 +371,7 @@ def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
 
 def test_ids_of_the_wrong_kind_are_refused(word_level) -> None:
     for rows in ([{"input_ids": [0.5]}], [{"input_ids": None}], [{"input_ids": [[1]]}], [{"input_ids": "text"}]):
-        with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of whole numbers"):
+        with pytest.raises(TypeError, match="row 0 of column 'input_ids' must be a flat list of integers"):
             C(word_level)(rows)
 
 
@@ -471,7 +471,7 @@ def test_ids_and_positions_beyond_int64_are_refused_by_row_and_column(word_level
 @pytest.mark.parametrize("values", [[0, float("inf")], [0, 2**64], [0, 2**63], [0.0, 1.0]])
 def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(word_level, values: list) -> None:
     rows = [{"input_ids": [1, 2], "position_ids": [0, 1]}, {"input_ids": [1, 2], "position_ids": values}]
-    with pytest.raises(TypeError, match="row 1 of column 'position_ids' must be a flat list of whole numbers"):
+    with pytest.raises(TypeError, match="row 1 of column 'position_ids' must be a flat list of integers"):
         C(word_level)(rows)
     kept = C(word_level)([{"input_ids": [1, 2], "position_ids": [0, 2**63 - 1]}])
     assert kept["position_ids"].tolist() == [[0, 2**63 - 1]]
@@ -480,9 +480,9 @@ def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(w
 def test_ids_may_be_tensors_of_integers_only(word_level) -> None:
     for name in ("input_ids", "token_type_ids"):
         row = {"input_ids": [1, 2], name: torch.tensor([0, 1], dtype=torch.bfloat16)}
-        with pytest.raises(TypeError, match=f"row 0 of column '{name}' must be a flat list of whole numbers"):
+        with pytest.raises(TypeError, match=f"row 0 of column '{name}' must be a flat list of integers"):
             C(word_level)([row])
-    with pytest.raises(TypeError, match="row 0 of column 'labels' must be a flat list of whole numbers"):
+    with pytest.raises(TypeError, match="row 0 of column 'labels' must be a flat list of integers"):
         C(word_level, text_target_column="t")([{"input_ids": [1], "labels": torch.ones(2, requires_grad=True)}])
 
 

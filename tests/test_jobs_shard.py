@@ -24,8 +24,7 @@ from hf_posenc.jobs.job import Job
 from hf_posenc.jobs.shard_writer import ShardWriter
 from hf_posenc.jobs.shards import documents, layout
 from hf_posenc.jobs.task import Cursor, Part, Task
-from hf_posenc.tokenization.loading import private_copy
-from hf_posenc.tokenization.serialized import SerializedTokenizer
+from hf_posenc.tokenization import SerializedTokenizer, private_copy
 
 TEXTS = ["I ride my bike", "she said", "to the sea, she said, and back", "no", "I ride", "the sea"]
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_posenc.packing import PackingPlan, pack, split_long
-from hf_posenc.ragged import Ragged
 
 
 @st.composite
@@ -162,13 +161,6 @@ def test_splitting_keeps_every_token_once_and_in_order(lengths: list[int], capac
     assert len(document) == sum(math.ceil(n / capacity) for n in lengths)
     assert {array.dtype for array in (document, start, length)} == {np.dtype(np.int64)}
     assert len(pack(length, capacity)) >= 0  # the pieces fit
-
-
-def test_a_plan_is_carried_out_by_ragged_rows() -> None:
-    documents = Ragged.from_rows([[1, 1], [2, 2, 2], [3], [4, 4]])
-    plan = pack(documents.lengths, 4)
-    packed = documents.take(plan.order).group(plan.row_offsets)
-    assert [row.tolist() for row in packed] == [[2, 2, 2, 3], [1, 1, 4, 4]]
 
 
 def test_a_million_documents_pack_close_to_the_lower_bound() -> None:

@@ -15,8 +15,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc.rows import Encoder, Limits
-from hf_posenc.tokenization.loading import private_copy
-from hf_posenc.tokenization.serialized import RustOnlyTokenizer, SerializedTokenizer
+from hf_posenc.tokenization import RustOnlyTokenizer, SerializedTokenizer, private_copy
 
 SETTINGS: list[dict[str, Any]] = [
     {},

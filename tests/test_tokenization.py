@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.rows import Encoder, Limits, window_offsets
-from hf_posenc.tokenization.loading import from_files, number_of_ids, private_copy, to_files
-from hf_posenc.tokenization.long_text import sufficient_prefix
+from hf_posenc.rows import Encoder, Limits
+from hf_posenc.tokenization import from_files, number_of_ids, private_copy, sufficient_prefix, to_files
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
 PIECES = [
@@ -567,20 +566,6 @@ def test_number_of_ids_counts_to_the_largest_id() -> None:
 
     raw = Tokenizer(models.WordLevel({"<unk>": 0, "far": 999}, unk_token="<unk>"))
     assert number_of_ids(private_copy(raw)) == 1000
-
-
-@given(length=st.integers(1, 60), room=st.integers(1, 12), data=st.data(), side=st.sampled_from(SIDES))
-def test_windows_cover_everything_overlap_by_stride_and_stop(
-    length: int, room: int, data: st.DataObject, side: str
-) -> None:
-    stride = data.draw(st.integers(0, room - 1))
-    pieces = window_offsets(length, room, stride, side)
-    if side == "left":
-        pieces = pieces[::-1]
-    assert pieces[0][0] == 0
-    assert pieces[-1][1] == length
-    assert all(1 <= stop - start <= room for start, stop in pieces)
-    assert all(before[1] - after[0] == stride for before, after in itertools.pairwise(pieces))
 
 
 # ------------------------------------------------------------------------------------------------------------- refusal

@@ -1,9 +1,27 @@
-"""One face over every tokenizer: texts in, ragged ids out; and training a BPE.
+"""Tokenizers: loaded, copied, serialized; and byte-pair encodings, trained and explained.
 
-Nothing here pads, and nothing makes tensors: that is the collator's work.
+`rows` encodes texts with them.
 """
 
 from .bpe import cached_bpe, train_bpe
+from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
+from .long_text import sufficient_prefix
 from .merges import MergeStep, bpe_merges, bpe_stages
+from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
 
-__all__ = ["MergeStep", "bpe_merges", "bpe_stages", "cached_bpe", "train_bpe"]
+__all__ = [
+    "MergeStep",
+    "RustOnlyTokenizer",
+    "SerializedTokenizer",
+    "bpe_merges",
+    "bpe_stages",
+    "cached_bpe",
+    "calls_only_rust",
+    "from_files",
+    "number_of_ids",
+    "private_copy",
+    "stated_limit",
+    "sufficient_prefix",
+    "to_files",
+    "train_bpe",
+]

@@ -1,6 +1,6 @@
-"""Training a byte-pair encoding on one's own texts, with the tokenizers library's trainer.
+"""`train_bpe`: train a byte-pair encoding with the trainer of the tokenizers library; `cached_bpe` caches the result.
 
-What comes out is an ordinary `transformers` tokenizer, ready to pad; how the merges are found is shown in `merges.py`.
+`merges.py` shows how the merges are found.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ def train_bpe(
     model_max_length: int | None = None,
     progress: bool | None = None,
 ) -> PreTrainedTokenizerFast:
-    r"""Trains a byte-pair encoding: the same texts give the same tokenizer.
+    r"""Train a byte-pair encoding. The same texts give the same tokenizer.
 
-    With `byte_level` (as in GPT-2 and RoBERTa) the alphabet is the 256 bytes: any text of any script has tokens, none
-    is unknown, and `decode` gives back what went in. Without it the alphabet is the characters seen, words carry the
-    space before them as `▁`, and a character never seen becomes `unk_token`.
+    With `byte_level` (as in GPT-2 and RoBERTa) the alphabet is the 256 bytes: every text of every script can be encoded
+    without unknown tokens, and `decode` returns the same text. Without it the alphabet is the characters of the texts,
+    the space before a word becomes `▁`, and other characters become `unk_token`.
 
     Args:
-        texts (iterable of `str`): what to learn from: a list, a generator, a `datasets.Column`; read once.
-        vocab_size (`int`): how many tokens at most, special tokens and alphabet included. A small corpus runs out of
-            pairs to merge, and gives fewer.
+        texts (iterable of `str`): the corpus: a list, a generator, a `datasets.Column`; read once.
+        vocab_size (`int`): maximal number of tokens, special tokens and alphabet included. A small corpus has fewer
+            pairs to merge, and gives fewer tokens.
         special_tokens (mapping from role to token, *optional*): the roles are those of transformers. By default
             `{"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}`, and `unk_token`
-            without `byte_level`. They get the first ids, in this order. A `cls_token`, else a `bos_token`, opens every
-            text, and a `sep_token`, else an `eos_token`, closes it. With `sep_token` a second text has token type 1.
-            `extra_special_tokens` takes a list.
+            without `byte_level`. They get the first ids, in this order. Every text begins with the `cls_token`, or else
+            the `bos_token`, and ends with the `sep_token`, or else the `eos_token`. With `sep_token` a second text has
+            token type 1. `extra_special_tokens` is a list.
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
-        min_frequency (`int`, *optional*, defaults to 2): how often a pair must stand in the texts to be merged.
-        model_max_length (`int`, *optional*): the limit that the tokenizer states, which a collator keeps.
-        progress (`bool`, *optional*): a progress bar on stderr; by default where that is a terminal.
+        min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
+        model_max_length (`int`, *optional*): the tokenizer's limit on a row, which a collator uses.
+        progress (`bool`, *optional*): a progress bar on stderr; by default if that is a terminal.
 
     Returns:
         `transformers.PreTrainedTokenizerFast`. `save_pretrained` writes it, `AutoTokenizer.from_pretrained` reads it.
 
     Raises:
-        TypeError: if `texts` is one `str` or holds anything else than `str`, naming the row.
-        ValueError: if `vocab_size` does not hold the special tokens and the alphabet, or there is no text.
+        TypeError: if `texts` is one `str`, or contains anything else than `str`, with the row.
+        ValueError: if `vocab_size` is too small for the special tokens and the alphabet, or there is no text.
 
     Source:
         Sennrich, Haddow and Birch 2016, arXiv:1508.07909; over bytes: Radford et al. 2019, "Language Models are
@@ -94,13 +94,13 @@ def train_bpe(
         show_progress=sys.stderr is not None and sys.stderr.isatty() if progress is None else progress,
     )
     rust.train_from_iterator(rows, trainer, length=len(texts) if isinstance(texts, Sized) else None)
-    if not byte_level:  # the trainer keeps every character, whatever size was asked for
+    if not byte_level:  # the trainer keeps every character, whatever the size
         _check_room(vocab_size, len(reserved), _alphabet_size(rust, reserved), "characters")
     rust.post_processor = _template(rust, roles)
     return PreTrainedTokenizerFast(
         tokenizer_object=rust,
         model_input_names=["input_ids", *["token_type_ids"] * ("sep_token" in roles), "attention_mask"],
-        clean_up_tokenization_spaces=False,  # it would take the space out of "a ."
+        clean_up_tokenization_spaces=False,  # it would remove the space from "a ."
         **({} if model_max_length is None else {"model_max_length": model_max_length}),
         **roles,
     )
@@ -113,7 +113,7 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
     if not isinstance(special_tokens, Mapping):
         raise TypeError(
             explain(
-                "special_tokens must say which token has which role",
+                "special_tokens must be a mapping from role to token",
                 got=shorten(special_tokens),
                 fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
             )
@@ -139,13 +139,13 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
             explain(
                 "a tokenizer without a padding token cannot make a batch",
                 got=f"special_tokens={shorten(dict(special_tokens))}",
-                fix='add "pad_token": "<pad>"; it may be the same token as eos_token',
+                fix='add "pad_token": "<pad>"; it may be the same as eos_token',
             )
         )
     if not byte_level and "unk_token" not in roles:
         raise ValueError(
             explain(
-                "without byte_level a character may be unknown, and unknown ones need a token",
+                "without byte_level unknown characters need a token",
                 got=f"special_tokens={shorten(dict(special_tokens))}",
                 fix='add "unk_token": "<unk>", or byte_level=True',
             )
@@ -161,7 +161,7 @@ def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> 
     if vocab_size < reserved + alphabet:
         raise ValueError(
             explain(
-                f"vocab_size must hold {reserved} special tokens and {alphabet} {of_what} before the first merge, "
+                f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, "
                 f"{reserved + alphabet} in all",
                 got=vocab_size,
                 fix=f"vocab_size={max(8_000, 2 * (reserved + alphabet))}",
@@ -174,7 +174,7 @@ def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """What stands around a text: cls and sep as in BERT, bos and eos as in most others, whichever there are."""
+    """Return the template of special tokens around a text: cls and sep as in BERT, or else bos and eos."""
     from tokenizers import processors
 
     opening = roles.get("cls_token") or roles.get("bos_token")

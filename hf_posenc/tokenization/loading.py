@@ -1,6 +1,6 @@
-"""From whatever names a tokenizer to a private copy of it, and from that copy to files and back.
+"""Private copies of tokenizers, from names, folders or objects; and their files, in memory and back.
 
-The caller's object is read once and never changed; no remote code is ever run.
+A given object is read once and never changed. Remote code is never run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     AnyTokenizer: TypeAlias = str | Path | PreTrainedTokenizerBase | Tokenizer
 
-# What a raw `tokenizers.Tokenizer` cannot say of itself: which of its tokens has which role. The names are the field's.
+# A raw `tokenizers.Tokenizer` does not store the roles of its tokens: these are the usual names for each role.
 _ROLES: Mapping[str, tuple[str, ...]] = {
     "pad_token": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>"),
     "unk_token": ("[UNK]", "<unk>"),
@@ -34,29 +34,29 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# Tokenizers without a limit say 1e30.
+# Tokenizers without a limit have 1e30.
 _NO_LIMIT = 10**9
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
-# Where a tokenizer was read from is no part of what it is: equal ones must save equal files.
+# Origins of a tokenizer, left out because equal tokenizers must give equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
-    r"""A tokenizer of our own, equal to the one that is named or given, without padding or truncation settings.
+    r"""Return a copy of a tokenizer for private use, without settings of padding and truncation.
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
             `tokenizer.json`, or an object.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with; `"eos"` means the end-of-sequence token
-            where the tokenizer has one.
+            if the tokenizer has one.
 
     Returns:
         `PreTrainedTokenizerBase` that shares nothing with the argument.
 
     Raises:
-        TypeError: if it is none of these.
-        ValueError: if there is no tokenizer at that name, or `pad_token` is not in the vocabulary.
+        TypeError: if `tokenizer` has another type.
+        ValueError: if there is no tokenizer of that name, or `pad_token` is not in the vocabulary.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -84,18 +84,18 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         )
     if mine.is_fast:
         _without_state(mine)
-    # Marian, mBART, NLLB and M2M100 keep a source and a target mode; texts are read in the first.
+    # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; texts need the first.
     if hasattr(mine, "_switch_to_input_mode"):
         mine._switch_to_input_mode()
     if pad_token is not None:
         mine.pad_token = _known_token(mine, pad_token)
-    # transformers saves an attribute only where it was an argument, and these are often set afterwards.
+    # transformers saves an attribute only if it was an argument, and these are often set later.
     mine.init_kwargs.update({name: getattr(mine, name) for name in _ATTRIBUTES})
     return mine
 
 
 def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
-    r"""How many rows an embedding needs for every id of this tokenizer: its largest id and one.
+    r"""Return the number of rows that an embedding needs for every id of a tokenizer: its largest id plus one.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -106,7 +106,7 @@ def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    r"""How many tokens a tokenizer says that a row may have, where it says so.
+    r"""Return the tokenizer's own limit on the tokens of a row; `None` if it has none.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -118,7 +118,7 @@ def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""The files that `save_pretrained` writes, in memory: the same bytes for equal tokenizers, before and after use.
+    r"""Return the files of `save_pretrained` in memory: the same bytes for equal tokenizers, before and after use.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -126,18 +126,18 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         >>> sorted(files)
         ['tokenizer.json', 'tokenizer_config.json']
     """
-    if tokenizer.is_fast:  # what a call set is no part of what a tokenizer is
+    if tokenizer.is_fast:  # a call may have set padding and truncation
         _without_state(tokenizer)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
             tokenizer.save_pretrained(folder)
-        except Exception as error:  # Rust raises a bare one where there is no room
+        except Exception as error:  # Rust raises a bare one if the disk is full
             raise OSError(
                 explain(
-                    f"the tokenizer's files cannot be written to {tempfile.gettempdir()} for a moment",
+                    f"the tokenizer's files cannot be written to {tempfile.gettempdir()}",
                     got=str(error),
-                    fix="make room there, or set TMPDIR to another folder",
+                    fix="free some space there, or set TMPDIR to another folder",
                 )
             ) from error
         files = {
@@ -149,9 +149,9 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
             config.pop(origin, None)
-        if tokenizer.is_fast:  # tokenizer.json has them
+        if tokenizer.is_fast:  # they are in tokenizer.json
             config.pop("added_tokens_decoder", None)
-        # These two are there only in a tokenizer that was loaded: an empty list, and what other keys say already.
+        # Only a loaded tokenizer has these two: an empty list, and copies of other keys.
         if not config.get("additional_special_tokens", True):
             del config["additional_special_tokens"]
         if config.get("model_specific_special_tokens", {}).items() <= config.items():
@@ -161,9 +161,9 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 
 
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
-    r"""Load a tokenizer of class `kind` from what `to_files` returned.
+    r"""Load a tokenizer of class `kind` from the result of `to_files`.
 
-    Most classes rebuild the Rust part from its vocabulary alone; here it is always the one in `tokenizer.json`.
+    Most classes rebuild the Rust part from its vocabulary; here it is always the one in `tokenizer.json`.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -178,7 +178,7 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
         path.write_bytes(content)
     try:
         loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
-    except Exception as error:  # a class may not take what was set on its object afterwards
+    except Exception as error:  # a class may not accept attributes that were set later
         raise ValueError(
             explain(
                 f"this {kind.__name__} cannot be rebuilt from the files that it writes",
@@ -186,16 +186,16 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
                 fix="DataCollatorWithPositionalEncoding(tokenizer.backend_tokenizer), its Rust part alone",
             )
         ) from error
-    if not loaded.is_fast:  # a slow tokenizer reads its vocabulary file again whenever it is copied
+    if not loaded.is_fast:  # a copy of a slow tokenizer reads its vocabulary file again
         loaded._hf_posenc_folder = folder
     return _with_rust_part(loaded, files.get(TOKENIZER))
 
 
 def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
-    r"""A tokenizer of the very class that its files name.
+    r"""Load a tokenizer of the class that is named in its files.
 
-    For some families `AutoTokenizer` takes the class of the model whose `config.json` lies beside it, and that class
-    may split texts in another way than the tokenizer that was saved.
+    For some families `AutoTokenizer` uses the class for the model whose `config.json` is in the same folder, and that
+    class may split texts differently.
 
     Args:
         name (`str` or `Path`): a folder that `to_files` filled, or a repository on the Hub with those files.
@@ -207,12 +207,12 @@ def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
 
     found = saved_file(name, CONFIG)
     if found is None:
-        raise OSError(f"{CONFIG} is not there")
+        raise OSError(f"{CONFIG} is missing")
     named = json.loads(found.read_text(encoding="utf-8")).get("tokenizer_class")
     kind: Any = getattr(transformers, str(named), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
-        raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is no tokenizer"))
+        raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer"))
     loaded = _load(name) if kind is None else kind.from_pretrained(str(name))
     rust = saved_file(name, TOKENIZER)
     return _with_rust_part(loaded, None if rust is None else rust.read_bytes())
@@ -227,7 +227,7 @@ def saved_file(name: str | Path, file: str) -> Path | None:
 
 
 class _Folder:
-    """A temporary folder that lasts as long as the tokenizers that read from it: copies share it."""
+    """A temporary folder that is deleted with the last tokenizer that reads from it; copies share it."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))
@@ -238,7 +238,7 @@ class _Folder:
 
 
 def rust_from(text: str) -> Tokenizer:
-    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with every number as it is written there.
+    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with exactly the numbers in the file.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -254,7 +254,7 @@ def rust_from(text: str) -> Tokenizer:
 
 
 def _copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set the scores of a Unigram model from its JSON: the parser in Rust misses one in ten by a last place."""
+    """Set the scores of a Unigram model from its JSON: Rust's parser rounds one in ten differently."""
     from tokenizers import models
 
     if isinstance(rust.model, models.Unigram):
@@ -274,7 +274,7 @@ def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> P
 
 
 def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Takes padding and truncation off the Rust part, baked into a file or left by a call."""
+    """Remove padding and truncation from the Rust part, set in its file or by a call."""
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
 
@@ -290,12 +290,12 @@ def _load(name: str | Path) -> PreTrainedTokenizerBase:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
             return _wrapped(rust_from(bare.read_text(encoding="utf-8")))
         loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
-    except Exception as error:  # every library below has its own: OSError, ValueError, a bare Exception from Rust
+    except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise ValueError(
             explain(
                 f"no tokenizer could be loaded from '{name}'",
                 got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-                fix="a folder that holds tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
+                fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
             )
         ) from error
     return loaded if isinstance(loaded, PreTrainedTokenizerFast) else _copied(loaded)
@@ -310,7 +310,7 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise ValueError(
             explain(
-                f"this {type(tokenizer).__name__} cannot be copied, and another's tokenizer is never changed here",
+                f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
                 got=str(error),
                 fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
             )
@@ -334,7 +334,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
     except Exception as error:
         raise ValueError(
             explain(
-                "this tokenizers.Tokenizer cannot be copied, and another's tokenizer is never changed here",
+                "this tokenizers.Tokenizer cannot be copied, and a given tokenizer is never changed",
                 got=str(error),
                 fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
             )

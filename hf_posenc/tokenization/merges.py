@@ -1,6 +1,6 @@
-"""How byte-pair encoding comes to its merges, and how it uses them, one step at a time.
+"""`bpe_merges` and `bpe_stages`: the merges of byte-pair encoding, one step at a time.
 
-For reading, not for speed: every step counts all pairs anew. `bpe.py` trains, and comes to the same merges.
+For reading, not for speed: every step counts all pairs again. `bpe.py` trains, and finds the same merges.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 Symbols = tuple[str, ...]
 Pair = tuple[str, str]
 
-_MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs on a line, pieces of a word
+_MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs per line, symbols per word
 
 
 @dataclass(frozen=True)
 class MergeStep:
-    r"""One round of byte-pair encoding: count neighbouring pairs, merge the most frequent one everywhere.
+    r"""One step of byte-pair encoding: count neighbouring pairs, merge the most frequent one everywhere.
 
     Args:
-        number (`int`): 1 for the first round.
-        pair (`tuple[str, str]`): the pair that was most frequent.
-        count (`int`): how often it stood in the texts.
+        number (`int`): 1 for the first step.
+        pair (`tuple[str, str]`): the most frequent pair.
+        count (`int`): its number of occurrences in the texts.
         token (`str`): the new token, both halves joined.
-        pairs (`tuple` of `(pair, count)`): the most frequent pairs of this round, best first.
+        pairs (`tuple` of `(pair, count)`): the most frequent pairs of this step, most frequent first.
         before (`tuple` of `(symbols, count)`): every different word before the merge; at first, its characters.
-        words (`tuple` of `(symbols, count)`): the same words after it.
+        words (`tuple` of `(symbols, count)`): the same words after the merge.
 
     Example:
         >>> step = next(bpe_merges(["low low lower"], 1))
@@ -54,7 +54,7 @@ class MergeStep:
     def __str__(self) -> str:
         left, right = self.pair
         shown = list(range(len(self.words)))
-        if len(shown) > _MOST_SHOWN:  # then those that the merge changes tell most
+        if len(shown) > _MOST_SHOWN:  # the words that the merge changes come first
             shown.sort(key=lambda i: (self.before[i] == self.words[i], -self.words[i][1]))
         shown = shown[:_MOST_SHOWN]
         return "\n".join(
@@ -70,23 +70,23 @@ class MergeStep:
 def bpe_merges(
     texts: Iterable[str], num_merges: int, *, byte_level: bool = True, min_frequency: int = 2
 ) -> Iterator[MergeStep]:
-    r"""Byte-pair encoding, one merge at a time: break into characters, count pairs, merge the most frequent, again.
+    r"""Yield the steps of byte-pair encoding: split into characters, count pairs, merge the most frequent one, repeat.
 
-    Of pairs equally frequent, the one whose tokens are older wins, characters being as old as Unicode orders them. The
-    tokenizers library and `train_bpe` do the same, and come to the same merges.
+    Of equally frequent pairs, the one with the older tokens is merged; characters are ordered as in Unicode. The
+    tokenizers library and `train_bpe` do the same, and find the same merges.
 
     Args:
-        texts (iterable of `str`): what to learn from; a few lines, to see something.
-        num_merges (`int`): how many rounds at most; it ends earlier when no pair is frequent enough.
-        byte_level (`bool`, *optional*, defaults to `True`): as in `train_bpe`. A space before a word shows as `Ġ` with
-            it, as `▁` without.
-        min_frequency (`int`, *optional*, defaults to 2): how often a pair must stand in the texts to be merged.
+        texts (iterable of `str`): the corpus; a few lines are enough.
+        num_merges (`int`): maximal number of steps; fewer if no pair is frequent enough.
+        byte_level (`bool`, *optional*, defaults to `True`): as in `train_bpe`. With it, a space before a word is
+            shown as `Ġ`, without as `▁`.
+        min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
 
     Returns:
         iterator of `MergeStep`; each prints as four lines.
 
     Raises:
-        TypeError: if `texts` is a single `str`, or holds anything but `str`.
+        TypeError: if `texts` is a single `str`, or contains anything else than `str`.
         ValueError: if `num_merges` is negative, or there is no text.
 
     Source:
@@ -131,14 +131,14 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
 
 
 def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> list[list[Symbols]]:
-    r"""What a trained BPE does to a text: each word's characters, then the word after each merge, its tokens last.
+    r"""Return the stages of encoding a text: each word as characters, then after each merge, and last as tokens.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast one whose model is BPE.
         text (`str`): the text.
 
     Returns:
-        `list` with an entry a word, each the list of its stages; a stage is a `tuple[str, ...]`.
+        `list` with one entry per word: the list of its stages, each a `tuple[str, ...]`.
 
     Raises:
         TypeError: if the tokenizer is not a BPE.
@@ -156,8 +156,8 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
     if model.get("type") != "BPE":
         raise TypeError(
             explain(
-                "only a BPE makes its tokens by merging; this tokenizer has no merges to show",
-                got=f"{type(tokenizer).__name__}, its model being {model.get('type', 'written in Python')}",
+                "only a BPE has merges",
+                got=f"{type(tokenizer).__name__} with a model {model.get('type', 'written in Python')}",
                 fix="train_bpe(texts, vocab_size), or a tokenizer such as GPT-2's",
             )
         )
@@ -179,10 +179,10 @@ def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:
 
 
 def _merged(symbols: Symbols, pair: Pair) -> Symbols:
-    """The word with every occurrence of the pair joined, from the left: in `a a a` the first two."""
+    """Return the word with every occurrence of the pair joined, from the left: in `a a a` the first two."""
     out: list[str] = []
     for symbol in symbols:
-        # A token just joined is no half of the pair again, unless a half were longer than the whole.
+        # A token that was just joined is longer than each half, so that it is not joined again.
         if out and (out[-1], symbol) == pair:
             out[-1] += symbol
         else:
@@ -191,7 +191,7 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
 
 
 def pre_tokenizer(byte_level: bool) -> Any:
-    r"""What cuts a text into the words that merges stay inside, as `train_bpe` does it.
+    r"""Return the pre-tokenizer of `train_bpe`: it splits a text into words, and merges stay inside of a word.
 
     Example:
         >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]
@@ -201,22 +201,22 @@ def pre_tokenizer(byte_level: bool) -> Any:
     """
     from tokenizers import pre_tokenizers
 
-    # No space of its own in front of a text, or decoding could not give the text back.
+    # Without a space added before the text, which decoding would not remove.
     return pre_tokenizers.ByteLevel(add_prefix_space=False) if byte_level else pre_tokenizers.Metaspace()
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    r"""The texts one by one, each seen to be a text; an error names the row.
+    r"""Yield texts one by one; raise with the row of the first that is not a text.
 
     Example:
         >>> list(checked_texts(("I", "ride")))
         ['I', 'ride']
     """
-    # Each of these is iterable, and what comes out is letters, or the names of columns.
+    # Iterating over any of these gives letters, or names of columns.
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise TypeError(
             explain(
-                "texts must be many texts: a list, a generator, or a column such as ds['text']",
+                "texts must be a list, a generator, or a column such as ds['text']",
                 got=f"{type(texts).__name__} {shorten(texts)}"
                 if isinstance(texts, str | bytes)
                 else type(texts).__name__,
@@ -234,7 +234,7 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
                 explain(
                     f"row {row} of texts is {type(text).__name__}, expected str",
                     got=shorten(text),
-                    fix="(t for t in texts if isinstance(t, str)), or the column that holds the texts: ds['text']",
+                    fix="(t for t in texts if isinstance(t, str)), or the column of texts: ds['text']",
                 )
             )
         try:
@@ -242,7 +242,7 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
         except UnicodeEncodeError as error:
             raise ValueError(
                 explain(
-                    f"row {row} of texts holds half a surrogate pair, which is no Unicode text",
+                    f"row {row} of texts contains a lone surrogate, which is not valid Unicode",
                     got=f"{shorten(text[error.start : error.end])} at character {error.start}",
                     fix='text.encode("utf-8", "replace").decode("utf-8")',
                 )
@@ -250,7 +250,7 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
         empty = empty and not text
         yield text
     if empty:
-        raise ValueError(explain("there is no text to learn from", got="no row with a character in it"))
+        raise ValueError(explain("there is no text to train on", got="no row with a character in it"))
 
 
 def _listed(items: Iterable[tuple[Symbols, int]], total: int) -> str:

@@ -1,0 +1,142 @@
+"""Rows of token ids before padding: limits, windows, documents, packing and labels, against loops over Python lists."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_posenc.ragged import Ragged
+from hf_posenc.rows import IGNORED, Limits, TokenRows, ignore_document_starts, pack_rows, window_offsets
+
+SIDES = ["left", "right"]
+DOCUMENTS = st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=20)
+
+
+def token_rows(rows: list[list[int]], **columns: list[list[int]]) -> TokenRows:
+    ragged = {name: Ragged.from_rows(values, name=name) for name, values in {"input_ids": rows, **columns}.items()}
+    return TokenRows(ragged, np.arange(len(rows)))
+
+
+def lists(rows: Ragged) -> list[list[int]]:
+    return [row.tolist() for row in rows]
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+@given(length=st.integers(1, 60), window=st.integers(1, 12), data=st.data(), side=st.sampled_from(SIDES))
+def test_windows_cover_everything_overlap_by_stride_and_stop(
+    length: int, window: int, data: st.DataObject, side: str
+) -> None:
+    stride = data.draw(st.integers(0, window - 1))
+    offsets = window_offsets(length, window, stride, side)
+    if side == "left":
+        offsets = offsets[::-1]
+    assert offsets[0][0] == 0
+    assert offsets[-1][1] == length
+    assert all(1 <= stop - start <= window for start, stop in offsets)
+    assert all(before[1] - after[0] == stride for before, after in itertools.pairwise(offsets))
+
+
+@given(rows=DOCUMENTS, limit=st.integers(1, 5), side=st.sampled_from(SIDES))
+def test_truncation_keeps_one_end_of_each_row_and_counts_the_rows(rows: list[list[int]], limit: int, side: str) -> None:
+    made = token_rows(rows).truncate(Limits(limit), side=side)
+    want = [row[:limit] if side == "right" else row[max(len(row) - limit, 0) :] for row in rows]
+    assert lists(made.ids) == want
+    assert made.truncated == sum(len(row) > limit for row in rows)
+
+
+@given(rows=DOCUMENTS, limit=st.integers(1, 5))
+def test_overflowing_rows_keep_every_token_with_the_values_of_all_columns(rows: list[list[int]], limit: int) -> None:
+    types = [[token + 100 for token in row] for row in rows]
+    made = token_rows(rows, token_type_ids=types).truncate(Limits(limit, overflow=True))
+    joined: list[list[int]] = [[] for _ in rows]
+    for row, sample in zip(lists(made.ids), made.sample.tolist(), strict=True):
+        joined[sample] += row
+    assert joined == rows
+    assert made.truncated == 0
+    assert made.columns["token_type_ids"].values.tolist() == (made.ids.values + 100).tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------- documents
+
+
+def test_rows_of_several_documents_are_split_at_restarting_positions_without_padding() -> None:
+    rows = token_rows(
+        [[5, 6, 7, 0], [8, 9, 4, 3]],
+        attention_mask=[[1, 1, 1, 0], [1, 1, 1, 1]],
+        position_ids=[[0, 1, 0, 0], [0, 1, 2, 3]],
+    ).split_documents()
+    assert lists(rows.ids) == [[5, 6], [7], [8, 9, 4, 3]]
+    assert rows.sample.tolist() == [0, 0, 1]
+    assert "attention_mask" not in rows.columns
+
+
+def test_trimming_removes_padding_at_the_ends_only() -> None:
+    rows = token_rows([[0, 5, 0, 6, 0], [0, 0, 0, 0, 0]], attention_mask=[[0, 1, 0, 1, 0], [0] * 5]).trim()
+    assert lists(rows.ids) == [[5, 0, 6], []]
+
+
+# ------------------------------------------------------------------------------------------------------------- packing
+
+
+@settings(deadline=None)
+@given(rows=DOCUMENTS, capacity=st.integers(12, 20), seed=st.none() | st.integers(0, 3), first=st.integers(0, 2))
+def test_packed_rows_hold_every_document_once_with_positions_that_restart(
+    rows: list[list[int]], capacity: int, seed: int | None, first: int
+) -> None:
+    packed = pack_rows({"input_ids": Ragged.from_rows(rows)}, capacity, seed=seed, first_position=first)
+    found = []
+    for ids, positions, documents in zip(*(lists(column) for column in packed.values()), strict=True):
+        assert 1 <= len(ids) <= capacity
+        for _, group in itertools.groupby(zip(documents, positions, ids, strict=True), key=lambda each: each[0]):
+            tokens = list(group)
+            assert [position for _, position, _ in tokens] == list(range(first, first + len(tokens)))
+            found.append([token for _, _, token in tokens])
+        assert documents == sorted(documents)
+        assert documents[0] == 0
+    assert sorted(found) == sorted(row for row in rows if row)
+
+
+def test_given_positions_are_packed_with_their_tokens() -> None:
+    columns = {
+        "input_ids": Ragged.from_rows([[5, 6], [7, 8, 9]]),
+        "position_ids": Ragged.from_rows([[3, 4], [0, 2, 4]]),
+    }
+    assert lists(pack_rows(columns, 5)["position_ids"]) == [[0, 2, 4, 3, 4]]
+
+
+def test_labels_at_the_start_of_rows_and_documents_are_ignored() -> None:
+    labels = Ragged.from_rows([[5, 6, 7, 8], [9]])
+    assert lists(ignore_document_starts(labels)) == [[IGNORED, 6, 7, 8], [IGNORED]]
+    documents = Ragged.from_rows([[0, 0, 1, 1], [0]])
+    assert lists(ignore_document_starts(labels, documents)) == [[IGNORED, 6, IGNORED, 8], [IGNORED]]
+    assert labels.values.tolist() == [5, 6, 7, 8, 9]
+
+
+# ------------------------------------------------------------------------------------------------------------- refusal
+
+
+@pytest.mark.parametrize(
+    ("limits", "special", "words"),
+    [
+        (
+            Limits(2),
+            2,
+            "2 special tokens and one more token.*max_length=3 or more.*add_special_tokens=False",
+        ),
+        (Limits(6, overflow=True, stride=4), 2, "a stride of 4 and one more token.*stride=4.*max_length=7.*stride=3"),
+    ],
+)
+def test_a_row_without_room_for_its_special_tokens_is_refused(limits: Limits, special: int, words: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){words}"):
+        limits.check_special_tokens(special)
+
+
+def test_without_truncation_every_limit_has_room_for_special_tokens() -> None:
+    Limits(1, "do_not_truncate").check_special_tokens(2)
+    Limits(None).check_special_tokens(2)
