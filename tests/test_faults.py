@@ -132,17 +132,26 @@ def test_the_script_that_kills_sees_a_file_that_differs() -> None:
     ]  # fmt: skip
 
 
-def test_ctrl_c_ends_the_command_with_130_and_the_same_command_goes_on(
+def test_ctrl_c_ends_the_command_with_130_and_the_same_command_continues(
     corpus: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
-    command = ["encode", str(corpus), "-t", str(MODEL), "-o", str(output), f"--shard-size={SHARD_BYTES}", "--workers=1"]
+    command = [
+        "encode",
+        str(corpus),
+        "-t",
+        str(MODEL),
+        "-o",
+        str(output),
+        f"--shard-bytes={SHARD_BYTES}",
+        "--workers=1",
+    ]
     run = Run([sys.executable, "-m", "hf_posenc", *command], tmp_path / "log")
     assert wait_for("a shard is renamed", 2, output, run.alive), run.said()
     run.interrupt()
     assert run.wait() == 130
     assert run.seconds_until_gone() is not None
-    assert re.fullmatch(r"stopped: (no|\d+) shards? (is|are) finished; the same command goes on .*\n", run.said())
+    assert re.fullmatch(r"stopped: (no shard is|\d+ shards?) finished; the same command continues .*\n", run.said())
     so_far = verify(output)
     assert (so_far.bad, so_far.finished) == ((), False)
     before = {name: time for name, time in times(output).items() if name in noted(output)}

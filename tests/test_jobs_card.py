@@ -41,7 +41,7 @@ def bert_folder() -> Path:
 
 def encoded(corpus: Path, tokenizer: Path, output: Path, **settings: Any) -> Manifest:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "20 of 103 documents were cut")
+        warnings.filterwarnings("ignore", "20 of 103 documents were truncated")
         return encode(corpus, str(tokenizer), output, max_length=32, on_bad_row="skip", workers=1, **settings)
 
 

@@ -5,6 +5,7 @@ Small corpora in many shards, real worker processes. Engines, sources and the ma
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import shutil
@@ -22,26 +23,22 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase
 
 from hf_posenc import DataCollatorWithPositionalEncoding, jobs, use_sinusoidal_positions
-from hf_posenc.jobs import sizes
 
 SHARD = 2_000  # bytes: a corpus of the tests has about six
 
 
 class Heard(jobs.Progress):
-    """Keeps what it is told, and stops the run after so many shards."""
+    """Keeps the arguments of the callbacks, and stops the run after a number of shards."""
 
     def __init__(self, stop_after: int | None = None) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.shards: list[str] = []
         self.started: dict[str, Any] = {}
-        self.size = self.tokens = self.read_again = 0
+        self.tokens = self.read_again = self.stops = 0
         self._left = stop_after
 
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def lost(self, message: str) -> None:
-        self.said.append(message)
+    def message(self, text: str) -> None:
+        self.messages.append(text)
 
     def checked(self, size: int) -> None:
         self.read_again += size
@@ -49,15 +46,16 @@ class Heard(jobs.Progress):
     def start(self, **figures: Any) -> None:
         self.started = figures
 
-    def tick(self, size: int, tokens: int) -> None:
-        self.size, self.tokens = self.size + size, self.tokens + tokens
-
     def shard(self, record: dict[str, Any]) -> None:
         self.shards.append(record["file"])
+        self.tokens += record["tokens"]
         if self._left is not None:
             self._left -= 1
             if self._left == 0:
                 raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.stops += 1
 
 
 @pytest.fixture
@@ -374,7 +372,7 @@ def test_a_collator_of_a_model_brings_its_numbering_and_limit(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"labels": "masked_lm"}, r"drawn anew for every epoch(.|\n)*labels=None here"),
+        ({"labels": "masked_lm"}, r"different ones in every epoch(.|\n)*labels=None here"),
         ({"labels": "mlm"}, "labels must be one of 'causal_lm'"),
         ({"too_long": "cut"}, "too_long must be one of 'truncate', 'split', 'error'"),
         ({"on_bad_row": "drop"}, "on_bad_row must be one of 'error', 'skip', 'keep-empty'"),
@@ -385,18 +383,23 @@ def test_a_collator_of_a_model_brings_its_numbering_and_limit(
         ({"pack": 0}, "pack must be"),
         ({"pack": 32, "columns": ["id"]}, "so they carry no columns"),
         ({"max_length": 2}, r"2 special tokens and one more(.|\n)*max_length=3 or more"),
-        ({"max_length": 8, "too_long": "split", "stride": 7}, r"7 shared(.|\n)*max_length=10 or more, or stride=5"),
+        (
+            {"max_length": 8, "too_long": "split", "stride": 7},
+            r"a stride of 7(.|\n)*10 or more, or stride=5",
+        ),
         ({"workers": 0}, "workers must be"),
         ({"shard_bytes": 0}, "shard_bytes must be"),
         ({"max_length": -1}, "max_length must be"),
         ({"columns": ["nowhere"]}, "nowhere"),
         ({"text_column": "body"}, "body"),
+        ({"shard_byte": 7}, "there is no argument 'shard_byte'\n  fix: shard_bytes=..."),
+        ({"stride": True}, "stride must be an integer"),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_written(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, settings: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         encode(corpus, wordpiece, tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
 
@@ -428,9 +431,9 @@ def test_a_home_folder_is_found(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda t: DataCollatorWithPositionalEncoding(t, labels="masked_lm"), "drawn anew for every epoch"),
-        (lambda t: DataCollatorWithPositionalEncoding(t, text_target_column="target"), "texts alone"),
-        (lambda t: DataCollatorWithPositionalEncoding(t, is_split_into_words=True), "texts alone"),
+        (lambda t: DataCollatorWithPositionalEncoding(t, labels="masked_lm"), "different ones in every epoch"),
+        (lambda t: DataCollatorWithPositionalEncoding(t, text_target_column="target"), "shards cannot be made with"),
+        (lambda t: DataCollatorWithPositionalEncoding(t, is_split_into_words=True), "shards cannot be made with"),
     ],
 )
 def test_what_shards_cannot_hold_of_a_collator_is_refused(
@@ -455,15 +458,15 @@ def test_limits_and_cuts_are_said(wordpiece: PreTrainedTokenizerBase, corpus: Pa
     wordpiece.model_max_length = 16
     heard = Heard()
     manifest = encode(corpus, wordpiece, tmp_path / "out", pack=64, max_length=32, progress=heard)
-    assert heard.said == [
-        "rows have at most 16 tokens, which is what the tokenizer takes, and not 32",
-        f"{manifest.totals['cut']} of 200 documents were cut to 16 tokens",
+    assert heard.messages == [
+        "max_length is 16, the limit of the tokenizer, and not 32",
+        f"{manifest.totals['cut']} of 200 documents were truncated to 16 tokens",
     ]
     assert manifest.totals["cut"] > 0
     with warnings.catch_warnings(record=True) as warned:  # where nobody listens
         warnings.simplefilter("always")
         jobs.encode(corpus, wordpiece, tmp_path / "again", pack=64, max_length=32, workers=1)
-    assert [str(one.message) for one in warned] == heard.said
+    assert [str(one.message) for one in warned] == heard.messages
 
 
 def test_a_collator_that_stores_embeddings_is_refused(
@@ -475,8 +478,34 @@ def test_a_collator_that_stores_embeddings_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_shard_is_a_64th_of_the_input_within_bounds() -> None:
-    assert sizes.default_shard_bytes(None) == 64 << 20
-    assert sizes.default_shard_bytes(10 << 20) == 4 << 20
-    assert sizes.default_shard_bytes(1 << 30) == 16 << 20
-    assert sizes.default_shard_bytes(1 << 40) == 64 << 20
+def test_an_output_in_an_object_store_is_refused(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for output in ("s3://bucket/out", "hf://datasets/me/out"):
+        with pytest.raises(ValueError, match=rf"must be a local folder(.|\n)*got: {output}"):
+            jobs.encode(corpus, wordpiece, output)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+def test_an_error_while_the_manifest_is_saved_does_not_hide_the_first_one(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    class Removes(Heard):
+        def shard(self, record: dict[str, Any]) -> None:
+            (tmp_path / "out" / "manifest.json").write_text("{}")  # saving notices it
+            raise RuntimeError("the first error")
+
+    heard = Removes()
+    with pytest.raises(RuntimeError, match="the first error") as caught:
+        encode(corpus, wordpiece, tmp_path / "out", progress=heard)
+    assert "manifest.json could not be saved either" in caught.value.__notes__[0]
+    assert heard.stops == 1
+
+
+def test_every_option_is_a_keyword_with_its_type_and_help() -> None:
+    signature = inspect.signature(jobs.encode)
+    assert signature.parameters["stride"].annotation is int
+    assert signature.parameters["max_length"].default is None
+    for name in signature.parameters:
+        assert f"        {name} (" in (jobs.encode.__doc__ or "")

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from hf_posenc.jobs.job import Job
+from hf_posenc.jobs.options import Job
 from hf_posenc.jobs.shard_writer import ShardWriter
 from hf_posenc.jobs.shards import documents, layout
 from hf_posenc.jobs.task import Cursor, Part, Task

@@ -14,7 +14,6 @@ import typer
 from .demo import demo, show
 from .encode import encode
 from .plot import PASS_ON, plot
-from .stopping import restore
 from .terminal import Screen
 from .verify import verify
 
@@ -90,9 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         screen.complain(str(error))
         raise SystemExit(2) from None
-    finally:
-        if arguments is not None:  # called from Python: the process continues
-            restore()
 
 
 def _print_version(value: bool) -> None:

@@ -1,25 +1,25 @@
 """Whole corpora: text files and data sets of any size to shards of token ids, resumable.
 
-`encode` makes them, on one machine or on Ray; `verify` looks whether they are sound.
+`encode` writes them, on one machine or on Ray; `verify` checks them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .encoding import encode
     from .manifest import Manifest
     from .progress import Progress
-    from .run import encode
     from .verification import Verification, verify
 
 __all__ = ["Manifest", "Progress", "Verification", "encode", "verify"]
 
-# Loaded on first use: a worker, which begins in this room, needs none of them.
+# Loaded on first use: a worker, which imports this package, needs none of them.
 _HOMES = {
     "Manifest": "manifest",
     "Progress": "progress",
     "Verification": "verification",
-    "encode": "run",
+    "encode": "encoding",
     "verify": "verification",
 }
 

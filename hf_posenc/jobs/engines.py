@@ -239,6 +239,8 @@ _pickled_writer = b""  # in a worker process
 def _start_worker(pickled: bytes) -> None:
     global _pickled_writer  # noqa: PLW0603
     _pickled_writer = pickled
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # the system wakes and ends a suspended process if the parent of its group dies
     os.environ.update({**_ENVIRONMENT, **os.environ, "TOKENIZERS_PARALLELISM": "false"})
     faulthandler.enable()
     threading.Thread(target=_exit_with_parent, daemon=True).start()

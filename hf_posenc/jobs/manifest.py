@@ -22,7 +22,7 @@ from .shard_file import FORMAT_VERSION, OnRead, damage, read_record
 from .task import Cursor
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .options import Job
 
 _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"

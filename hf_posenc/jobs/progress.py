@@ -1,7 +1,4 @@
-"""What whoever waits for a job is told: override what you want to hear.
-
-What is lost is a warning here; the command line's bar is in `cli`.
-"""
+"""The callbacks of a job: override those of interest."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 
 class Progress:
-    r"""Is told what a job does, always in the thread that called `encode`; this one warns of what matters.
+    r"""Callbacks of `encode`, in the thread that called it. By default messages are warnings, and the rest is ignored.
 
     Example:
         >>> class Loud(Progress):
@@ -20,25 +17,18 @@ class Progress:
         data/shard-000000.parquet 812
     """
 
-    def say(self, message: str) -> None:
-        """What matters before the work begins: a limit that is not the one asked for."""
-        warnings.warn(message, stacklevel=2)
-
-    def lost(self, message: str) -> None:
-        """What documents lost, once all is done."""
-        warnings.warn(message, stacklevel=2)
+    def message(self, text: str) -> None:
+        """Show a message, such as a smaller limit than the given one, or the number of truncated documents."""
+        warnings.warn(text, stacklevel=2)
 
     def checked(self, size: int) -> None:
-        """So many bytes of finished shards have been read again, to see that they are sound."""
+        """Note that more bytes of finished shards were read and compared with their checksums."""
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """The work begins: the size of the input, where it is known, and what earlier runs have finished."""
-
-    def tick(self, size: int, tokens: int) -> None:
-        """So many bytes of the input, and tokens, were done; negative where work was lost with a worker."""
+        """Note that the work starts: the size of the input, if known, and what earlier runs finished of it."""
 
     def shard(self, record: dict[str, Any]) -> None:
-        """A shard is finished: what the manifest says of it."""
+        """Note that a shard is finished: its record in the manifest."""
 
     def stop(self) -> None:
-        """No more work is done: it is complete, or something was raised."""
+        """Note that the work is over, also after an error."""

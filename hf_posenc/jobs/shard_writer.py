@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .folder import output_file, shard_name
-from .job import Job
+from .options import Job
 from .rejected import write_rejected
 from .shard_file import ShardFile
 from .shards.documents import Block, Counted, Documents, Tick

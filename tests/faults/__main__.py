@@ -177,7 +177,7 @@ class Trial:
         command = [sys.executable, "-m", "hf_posenc", "encode", *inputs, "--tokenizer", str(model), "--output"]
         command += [str(output), *(f"--{name.replace('_', '-')}={value}" for name, value in settings.items())]
         if self.shard_bytes is not None:
-            command.append(f"--shard-size={self.shard_bytes}B")
+            command.append(f"--shard-bytes={self.shard_bytes}")
         return command if self.options.pack is None else [*command, f"--pack={self.options.pack}"]
 
 

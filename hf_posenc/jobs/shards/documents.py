@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..._explain import explain, shorten
 from ...ragged import Ragged
-from ..job import Job
+from ..options import Job
 from ..reading.rows import Reading, rows_of
 from ..task import Part, Rejected, Task
 from .tokens import Tokens

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...ragged import Ragged
 from ...rows import Encoder, Limits, TokenRows
-from ..job import Job
+from ..options import Job
 
 
 class Tokens:

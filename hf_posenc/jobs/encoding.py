@@ -1,0 +1,231 @@
+"""`encode`: a corpus to shards. The first call and every call after an interruption take the same steps.
+
+Open the inputs, compare the folder with the options, write the missing shards, then write the card and the totals.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from .._explain import explain
+from ..tokenization.serialized import SerializedTokenizer
+from .card import write_card
+from .engines import run_in_processes, run_on_ray
+from .folder import CARD, Folder, other_files
+from .manifest import Manifest, job_libraries, job_settings, library_versions
+from .options import Job, Options, resolve
+from .progress import Progress
+from .rejected import join_rejected
+from .shard_writer import ShardWriter
+from .shards.layout import schema_of
+from .sources import Sources, open_sources
+from .task import Task
+
+# By default a shard holds a 64th of the input within these bounds: at the end no worker waits long for the others.
+_MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
+
+
+def encode(
+    inputs: Any, tokenizer: Any, output: str | Path, *, progress: Progress | None = None, **options: Any
+) -> Manifest:
+    r"""Tokenize a corpus of any size into Parquet shards, and continue where an interrupted run ended.
+
+    The shards hold `input_ids` (int32, not padded), `length`, and the columns of the options; `load_dataset("parquet",
+    ...)` reads them, and the collator makes batches of their rows. A shard appears whole or not at all; `manifest.json`
+    has its checksum. The same inputs and options give the same bytes, whatever the number of workers and interruptions.
+    Called again on a finished folder, it checks every shard and writes damaged ones again.
+
+    Args:
+        inputs (`str`, `Path`, a data set of `datasets`, or a list of these): files, folders, patterns, names on the
+            Hub. Text, JSON lines, CSV, Parquet, Arrow, compressed or not; folders of `save_to_disk`. They are streamed,
+            and must not change until the end.
+        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): the settings of a collator are
+            used for options that are not given.
+        output (`str` or `Path`): a local folder; new, or that of an earlier run of the same job.
+        progress (`Progress`, *optional*): callbacks; by default messages are warnings.
+        **options:
+
+    Returns:
+        `Manifest`: `.totals` (rows, documents, tokens, ...), `.shards`, `.folder`.
+
+    Raises:
+        TypeError: for an option that does not exist.
+        ValueError: for wrong options; for a bad row; if the folder holds the output of another job, naming what
+            differs; if the input changed while it was read.
+        OSError: if the folder is in use by another run, or cannot be written to, or the disk is full.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2, "bike": 3}, unk_token="<unk>"))
+        >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "corpus.txt").write_text("I ride bike\nbike\n")
+        ...     manifest = encode(Path(folder, "corpus.txt"), raw, Path(folder, "encoded"), workers=1)
+        ...     print(manifest.totals["documents"], manifest.totals["tokens"])
+        2 4
+    """
+    if re.match(r"[A-Za-z][\w+.-]+://", str(output)):
+        raise ValueError(
+            explain(
+                "the output must be a local folder: object stores cannot rename a file in one step",
+                got=output,
+                fix=f'output="encoded", and then a copy of it to {output}',
+            )
+        )
+    progress = progress or Progress()
+    resolved, mine, first_position, notes = resolve(options, tokenizer)
+    sources = open_sources(
+        inputs if isinstance(inputs, list | tuple) else [inputs],
+        format=resolved.format,
+        text_column=resolved.text_column,
+        text_pair_column=resolved.text_pair_column,
+        columns=resolved.columns if resolved.pack is None else [],
+        split=resolved.split,
+        dataset_config=resolved.dataset_config,
+        dataset_split=resolved.dataset_split,
+    )
+    with Folder(Path(output).expanduser()) as folder:
+        earlier = Manifest.find(folder.path)
+        shard_bytes = resolved.shard_bytes or min(
+            max((sources.size or 1 << 62) // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES
+        )
+        if resolved.shard_bytes is None and earlier is not None and earlier.started:
+            # A changed input is refused as such, and not for the other shard size that follows from it.
+            shard_bytes = earlier.config.get("shard_bytes") or shard_bytes
+        job = Job(
+            **{**vars(resolved), "shard_bytes": shard_bytes},
+            folder=folder.path.resolve(),
+            tokenizer=SerializedTokenizer.of(mine),
+            carried=sources.schema,
+            first_position=first_position,
+        )
+        schema = schema_of(job)
+        _check_names(job, schema.names)
+        config = {
+            **job.recorded(),
+            "first_position": first_position,
+            "columns": {field.name: str(field.type) for field in schema},
+        }
+        identity = {"class": type(mine).__name__, "digest": job.tokenizer.digest}
+        libraries = library_versions(job_libraries(job))
+        job = replace(job, settings=job_settings(config, identity, libraries))
+        manifest = Manifest.open(
+            folder.path,
+            earlier,
+            config=config,
+            tokenizer={**identity, "name": str(mine.name_or_path)},
+            inputs=sources.fingerprint(),
+            stamps=sources.stamps(),
+            same_inputs=partial(sources.differences, shard_bytes=shard_bytes),
+            libraries=libraries,
+        )
+        done = manifest.finished_shards(progress.checked)
+        for note in (*notes, *sources.notes):
+            progress.message(note)
+        if not manifest.finished:
+            _write_missing(job, sources, manifest, done, progress)
+        _check_other_files(manifest)
+        if not manifest.finished or manifest.problem or not (manifest.folder / CARD).exists():
+            if not write_card(manifest.folder, manifest):
+                progress.message("README.md was changed by hand, and is not replaced")
+            manifest.finish()
+            if cut := manifest.totals["cut"]:
+                documents = manifest.totals["documents"]
+                progress.message(f"{cut:,} of {documents:,} documents were truncated to {job.max_length} tokens")
+        return manifest
+
+
+def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Any], progress: Progress) -> None:
+    """Write the missing shards, and note each in the manifest when it is finished."""
+    read = sum(manifest.shards[shard].get("read", 0) for shard in done)
+    progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
+    try:
+        with closing(_records(job, sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done), manifest)) as records:
+            for record in records:
+                sources.check_unchanged(record["begins"][0], record["ends"][0])
+                manifest.add(record)
+                progress.shard(record)
+    except BaseException as error:
+        try:
+            manifest.save()
+        except Exception as second:
+            error.add_note(f"manifest.json could not be saved either: {second}")
+        raise
+    else:
+        manifest.save()
+    finally:
+        progress.stop()
+    sources.check_unchanged()
+    join_rejected(manifest.folder, manifest.shards)
+
+
+def _records(job: Job, tasks: Iterator[Task], manifest: Manifest) -> Generator[dict[str, Any], None, None]:
+    writer = ShardWriter(job)
+    if job.engine == "local":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return run_in_processes(writer, tasks, workers=job.workers or cores)
+    return run_on_ray(
+        writer,
+        tasks,
+        folder=job.folder,
+        workers=job.workers,
+        address=job.address,
+        libraries=manifest.libraries,
+    )
+
+
+def _check_names(job: Job, names: list[str]) -> None:
+    carried = [] if job.pack is not None else job.carried.names
+    made = names[: len(names) - len(carried)]
+    for name in carried:
+        if name in made:
+            others = [other for other in carried if other not in made]
+            raise ValueError(
+                explain(
+                    f"column '{name}' comes with the documents, and the shards have a column of that name",
+                    got=f"columns to carry: {', '.join(carried)}",
+                    fix=f"columns={others!r} carries the others; or rename it",
+                )
+            )
+
+
+def _check_other_files(manifest: Manifest) -> None:
+    """Raise if `data/` holds files that are not of this job: other libraries would read them as well."""
+    others = other_files(manifest.folder, set(manifest.shards))
+    if others:
+        raise ValueError(
+            explain(
+                f"{manifest.folder} holds files that are not of this job, and would be read with its shards",
+                got=", ".join(others[:3]) + f", and {len(others) - 3} more" * (len(others) > 3),
+                fix="move them to another folder, and run the same command again",
+            )
+        )
+
+
+def _describe_options() -> None:
+    """Give `encode` the options as its signature, and in its docstring."""
+    hints = get_type_hints(Options)
+    signature = inspect.signature(encode)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
+        for each in fields(Options)
+    ]
+    own = [each for each in signature.parameters.values() if each.name != "options"]
+    encode.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    described = [
+        f"        {each.name} (defaults to `{each.default!r}`): {each.metadata['help']}" for each in fields(Options)
+    ]
+    encode.__doc__ = (encode.__doc__ or "").replace("        **options:", "\n".join(described))
+
+
+_describe_options()

@@ -1,0 +1,301 @@
+"""The options of a job, in one dataclass from the command line to the workers.
+
+A new option is a field here, with its help, and the line that uses it: `encode`, the command line and the manifest take
+their lists of options from the fields.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from .._explain import as_integer, explain, one_of, unknown_keyword
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from transformers import PreTrainedTokenizerBase
+
+    from ..tokenization.serialized import SerializedTokenizer
+
+_MAX_IDS = 2**31  # int32
+_INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
+
+
+def _option(
+    default: Any,
+    help: str,
+    *,
+    panel: str,
+    recorded: bool = True,
+    flag: str | None = None,
+    example: int | None = None,
+    minimum: int = 1,
+) -> Any:
+    r"""Return the dataclass field of an option.
+
+    Args:
+        default: its default value.
+        help (`str`): one sentence, for the command line and for `help(encode)`.
+        panel (`str`): its group in the help of the command line.
+        recorded (`bool`): whether the manifest records it, because it changes the shards.
+        flag (`str`, *optional*): its name on the command line, if that is not the name of the field.
+        example (`int`, *optional*), minimum (`int`): for integers, a usual value and the smallest one.
+    """
+    metadata = {"help": help, "panel": panel, "recorded": recorded, "flag": flag, "example": example}
+    return field(default=default, metadata={**metadata, "minimum": minimum})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a job."""
+
+    text_column: str = _option("text", "Column of the text in tables.", panel=_INPUT)
+    text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.", panel=_INPUT)
+    columns: Sequence[str] | None = _option(
+        None,
+        "A further column to keep, and no others; repeatable. By default all are kept, and none if rows are packed.",
+        panel=_INPUT,
+        recorded=False,  # the schema of the shards is
+        flag="--column",
+    )
+    split: Literal["lines", "paragraphs"] = _option(
+        "lines", "Documents in text files: one on each line, or separated by blank lines.", panel=_INPUT
+    )
+    format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
+        None, "Format of the files; by default their names tell it.", panel=_INPUT, recorded=False
+    )
+    dataset_config: str | None = _option(
+        None, "Configuration of a data set with several.", panel=_INPUT, recorded=False
+    )
+    dataset_split: str | None = _option(None, "Split of a data set with several.", panel=_INPUT, recorded=False)
+    on_bad_row: Literal["error", "skip", "keep-empty"] = _option(
+        "error",
+        "A document that cannot be read, or has no tokens: stop, leave it out, or keep an empty text. The last two "
+        "list it in rejected.jsonl.",
+        panel=_INPUT,
+    )
+    max_length: int | None = _option(
+        None,
+        "Most tokens of a row, special tokens included; by default, and at most, the limit of the tokenizer.",
+        panel=_ROWS,
+        example=512,
+    )
+    too_long: Literal["truncate", "split", "error"] = _option(
+        "truncate",
+        "A text with more tokens: truncate and count it, continue it in further rows, or treat it as a bad row.",
+        panel=_ROWS,
+    )
+    stride: int = _option(0, "Tokens that neighbouring rows of a split text share.", panel=_ROWS, example=64, minimum=0)
+    add_special_tokens: bool = _option(True, "Add the special tokens of the tokenizer.", panel=_ROWS)
+    pack: int | None = _option(
+        None,
+        "Put several documents into rows of at most this many tokens; position_ids restart in each document.",
+        panel=_ROWS,
+        example=2048,
+    )
+    labels: Literal["causal_lm"] | None = _option(None, "Store labels as well.", panel=_ROWS)
+    shard_bytes: int | None = _option(
+        None,
+        "Bytes of input for each shard; by default a 64th of the input, at least 4 MiB and at most 64 MiB.",
+        panel=_RUN,
+        example=64 << 20,
+    )
+    workers: int | None = _option(
+        None, "Number of processes; by default one for each core.", panel=_RUN, recorded=False, example=2
+    )
+    engine: Literal["local", "ray"] = _option("local", "Processes of this machine, or Ray.", panel=_RUN, recorded=False)
+    address: str | None = _option(
+        None,
+        "Address of a Ray cluster whose machines all see the output; by default Ray is started on this machine.",
+        panel=_RUN,
+        recorded=False,
+    )
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(Options)
+        for each in fields(Options):
+            value = getattr(self, each.name)
+            choices = choices_of(hints[each.name])
+            if each.name == "labels" and value == "masked_lm":
+                raise ValueError(_masked_labels())
+            if choices and value is not None and value not in choices:
+                raise ValueError(one_of(each.name, value, choices))
+            if each.metadata["example"] is not None and value is not None:
+                number = as_integer(
+                    value, each.name, minimum=each.metadata["minimum"], example=each.metadata["example"]
+                )
+                object.__setattr__(self, each.name, number)  # a NumPy integer becomes an int
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.stride and self.too_long != "split":
+            raise ValueError(
+                explain(
+                    "stride is the number of tokens that the rows of a split text share",
+                    got=f"stride={self.stride}, too_long={self.too_long!r}",
+                    fix='too_long="split", or stride=0',
+                )
+            )
+        if self.pack is not None and self.on_bad_row == "keep-empty":
+            raise ValueError(
+                explain(
+                    "packed rows hold no empty documents",
+                    got=f'pack={self.pack}, on_bad_row="keep-empty"',
+                    fix='on_bad_row="skip", which lists them in rejected.jsonl',
+                )
+            )
+        if self.pack is not None and self.columns:
+            raise ValueError(
+                explain(
+                    "packed rows hold several documents, so they carry no columns",
+                    got=f"columns={list(self.columns)!r}, pack={self.pack}",
+                    fix="leave columns= out, or pack=None",
+                )
+            )
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the options that change the shards, as the manifest records them."""
+        return {each.name: getattr(self, each.name) for each in fields(Options) if each.metadata["recorded"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Options):
+    r"""All that a worker needs: the options in force, and the objects that they lead to.
+
+    Args:
+        folder (`Path`): output folder.
+        tokenizer (`SerializedTokenizer`): the tokenizer.
+        carried (`pyarrow.Schema`): the further columns.
+        first_position (`int`, *optional*, defaults to 0): position of the first token of a document.
+        settings (mapping to JSON values): what the footer of each shard records of the job.
+    """
+
+    folder: Path
+    tokenizer: SerializedTokenizer
+    carried: pa.Schema
+    first_position: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def choices_of(hint: Any) -> tuple[str, ...]:
+    r"""Return the choices of an option with a `Literal` type, and an empty tuple for other types.
+
+    Example:
+        >>> choices_of(Literal["a", "b"] | None), choices_of(int | None)
+        (('a', 'b'), ())
+    """
+    literals = [hint, *get_args(hint)]
+    return next((get_args(each) for each in literals if get_origin(each) is Literal), ())
+
+
+def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
+    r"""Check the options of a job, and complete them from its tokenizer or collator.
+
+    Args:
+        given (mapping): options by name; `None` counts as not given.
+        tokenizer: as in `private_copy`, or a `DataCollatorWithPositionalEncoding`, whose settings are used for options
+            that are not given.
+
+    Returns:
+        The options, with `max_length` as the smallest limit; a private copy of the tokenizer; the position of a
+        document's first token; messages for the user.
+
+    Raises:
+        TypeError: for an option that does not exist.
+        ValueError: for a wrong option, or a collator with settings that shards cannot store.
+    """
+    from ..tokenization.loading import private_copy, stated_limit
+
+    names = [each.name for each in fields(Options)]
+    for name in given:
+        if name not in names:
+            raise TypeError(unknown_keyword(name, names, {}))
+    given = {name: value for name, value in given.items() if value is not None}
+    collate = tokenizer if _is_collator(tokenizer) else None
+    settings, first_position = ({}, 0) if collate is None else _settings_of(collate)
+    options = Options(**{**settings, **given})
+    mine = private_copy(tokenizer if collate is None else collate.tokenizer)
+    limits = {
+        "the tokenizer": stated_limit(mine),
+        "the collator": None if collate is None else collate.max_length,
+        "a packed row": options.pack,
+    }
+    asked = given.get("max_length")
+    notes = [
+        f"max_length is {limit}, the limit of {owner}, and not {asked}"
+        for owner, limit in limits.items()
+        if limit is not None and asked is not None and limit < asked
+    ]
+    limit = min((each for each in (asked, *limits.values()) if each is not None), default=None)
+    options = Options(**{**settings, **given, "max_length": limit})
+    _check_tokenizer(options, mine)
+    return options, mine, first_position, notes
+
+
+def _check_tokenizer(options: Options, tokenizer: PreTrainedTokenizerBase) -> None:
+    from ..rows import Limits
+    from ..tokenization.loading import number_of_ids
+
+    pair = options.text_pair_column is not None
+    special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
+    limits = Limits(options.max_length, overflow=options.too_long == "split", stride=options.stride)
+    limits.check_special_tokens(special)
+    if (ids := number_of_ids(tokenizer)) > _MAX_IDS:
+        raise ValueError(
+            explain(
+                "shards hold ids below 2**31",
+                got=f"a tokenizer with an id of {ids - 1:,}",
+                fix="ids without gaps, as a tokenizer assigns them to its tokens",
+            )
+        )
+
+
+def _is_collator(tokenizer: Any) -> bool:
+    """Return True for a collator, without importing its module, which imports torch."""
+    module = sys.modules.get("hf_posenc.collator.collator")
+    return module is not None and isinstance(tokenizer, module.DataCollatorWithPositionalEncoding)
+
+
+def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
+    """Return the settings of a collator as options, and the position of a document's first token."""
+    for name, fix in (
+        ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
+        ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
+        (
+            "store_embeddings",
+            "collate.replace(store_embeddings=False): embeddings are made from ids faster than a disk reads them; "
+            "or dataset.map(collate, batched=True, batch_size=64)",
+        ),
+    ):
+        if getattr(collate, name):
+            raise ValueError(
+                explain(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
+            )
+    if collate.labels == "masked_lm":
+        raise ValueError(_masked_labels())
+    from ..collator.fit import numbering
+    from ..sinusoid import resolve_convention
+
+    first, _ = numbering(collate.model, resolve_convention(collate.convention), embeds=collate.embedding is not None)
+    truncates = collate.truncation not in (False, "do_not_truncate")
+    splits = truncates and collate.return_overflowing_tokens
+    settings = {
+        "text_column": collate.text_column,
+        "text_pair_column": collate.text_pair_column,
+        "too_long": "split" if splits else "truncate" if truncates else "error",
+        "stride": collate.stride if splits else 0,
+        "add_special_tokens": collate.add_special_tokens,
+        "pack": collate.max_length if collate.packing else None,
+    }
+    return settings, first
+
+
+def _masked_labels() -> str:
+    return explain(
+        "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
+        got='labels="masked_lm"',
+        fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
+    )
