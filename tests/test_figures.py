@@ -63,7 +63,7 @@ def test_every_picture_in_the_docs_is_one_of_these() -> None:
         name for page in pages for name in re.findall(r"!\[[^\]]*\]\([^)]*?examples/(\w+\.png)\)", page.read_text())
     ]
     assert shown
-    assert set(shown) <= {*figures().FIGURES}
+    assert set(shown) <= {*figures().FIGURES, "bert_from_scratch.png"}  # the last by its example
 
 
 def test_meta_a_missing_and_an_outdated_picture_are_found(tmp_path: Path) -> None:
