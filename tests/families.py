@@ -102,8 +102,8 @@ class Family:
 
     def config(self, **more: Any) -> Any:
         """Return a new configuration, with the keys that saving a model adds."""
-        noted = {"architectures": [f"{self.prefix}{self.model}"], "dtype": "float32"}
-        return getattr(transformers, f"{self.prefix}Config")(**(noted | self.small | more))
+        saved = {"architectures": [f"{self.prefix}{self.model}"], "dtype": "float32"}
+        return getattr(transformers, f"{self.prefix}Config")(**(saved | self.small | more))
 
     def build(self, head: str | None = None, *, seed: int = 0, **more: Any) -> Any:
         """Return a new model in evaluation mode, with random weights; torch's global generator is not used."""

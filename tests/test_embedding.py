@@ -1,4 +1,4 @@
-"""PositionalEmbedding held against `embedding(ids) * scale + encoding` written out, and padding against no padding."""
+"""PositionalEmbedding compared with `embedding(ids) * scale + encoding`, and padded texts with the same texts alone."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def test_padding_is_exactly_zero_even_for_infinite_rows(bad: float, dropout: flo
 
 def test_padding_may_keep_its_vectors() -> None:
     embedding = table()
-    kept = PositionalEmbedding(embedding, zero_padding=False)(IDS, MASK)
-    torch.testing.assert_close(kept[0, 3], embedding.weight[0] + sinusoidal_encoding(torch.tensor(0), 8))
+    padded = PositionalEmbedding(embedding, zero_padding=False)(IDS, MASK)
+    torch.testing.assert_close(padded[0, 3], embedding.weight[0] + sinusoidal_encoding(torch.tensor(0), 8))
     fairseq = PositionalEmbedding(embedding, zero_padding=False, convention="fairseq")(IDS, MASK)
     assert torch.equal(fairseq[MASK == 0], embedding(IDS)[MASK == 0])  # the padding row of its table is zero
 

@@ -384,7 +384,7 @@ def test_padding_between_tokens_is_hidden() -> None:
     assert "is_causal" not in mask.for_sdpa()
 
 
-# ------------------------------------------------------------------------------------------ renderings, held together
+# ------------------------------------------------------------------------------------------ the forms, compared
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -646,8 +646,8 @@ def test_masks_are_rendered_on_the_device_of_their_documents(device: torch.devic
 def test_a_mask_stores_one_number_per_token() -> None:
     mask = AttentionMask.from_lengths([2048, 1000], look_ahead=True)
     assert mask.for_sdpa() == {"is_causal": True}
-    held = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
-    assert sum(tensor.numel() for tensor in held) == 2 * 2048
+    tensors = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
+    assert sum(tensor.numel() for tensor in tensors) == 2 * 2048
 
 
 # ------------------------------------------------------------------------------------------------------------- refusal

@@ -238,8 +238,8 @@ def test_masks_of_all_kinds_store_a_few_numbers_per_token() -> None:
     across.for_sdpa()
     target.block_mask()
     for mask in (target, across):
-        held = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
-        assert sum(tensor.numel() for tensor in held) <= 2 * (2048 + 2048)
+        tensors = [value for value in vars(mask).values() if isinstance(value, torch.Tensor)]
+        assert sum(tensor.numel() for tensor in tensors) <= 2 * (2048 + 2048)
 
 
 def test_moving_a_mask_moves_all_of_its_tensors(device: torch.device) -> None:

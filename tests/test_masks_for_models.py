@@ -150,11 +150,11 @@ def test_a_mask_of_ones_and_a_cache_which_switch_isolation_off_are_avoided() -> 
         assert float((out.last_hidden_state[:1, 4:7] - alone).abs().max()) > 0.01
     mask = AttentionMask.from_batch({"attention_mask": ones, "position_ids": positions})
     assert model.config.use_cache
-    for said in ({}, {"use_cache": True}):
-        found = mask.for_hf(model, position_ids=positions, **said)
+    for settings in ({}, {"use_cache": True}):
+        found = mask.for_hf(model, position_ids=positions, **settings)
         assert found.shape == (2, 1, 12, 12)
         with torch.no_grad():
-            out = model(input_ids=ids, position_ids=positions, attention_mask=found, **said).last_hidden_state
+            out = model(input_ids=ids, position_ids=positions, attention_mask=found, **settings).last_hidden_state
         torch.testing.assert_close(out[:1, 4:7], alone, rtol=0, atol=1e-5)
 
 

@@ -64,7 +64,7 @@ def _first_position(family: Family) -> int:
     return next(iter(family.tables.values()))
 
 
-# ------------------------------------------------------------------------------------------ every family, held by facts
+# ------------------------------------------------------------------------------------------ every family, by its facts
 
 
 @every_family
@@ -521,9 +521,9 @@ class Holder:
 def test_a_value_that_is_not_a_model_is_refused_with_the_expression_for_the_model(
     wrong: Any, got: str, fix: str
 ) -> None:
-    with pytest.raises(TypeError, match="model= takes the model itself") as said:
+    with pytest.raises(TypeError, match="model= takes the model itself") as caught:
         ModelSpec.of(wrong)
-    assert str(said.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
+    assert str(caught.value).splitlines()[1:] == [f"  got: {got}", f"  fix: {fix}"]
 
 
 @pytest.mark.slow  # imports everything in another process

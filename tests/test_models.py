@@ -197,10 +197,10 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
         for alias, parameter in model.named_parameters(remove_duplicate=False):
             if parameter is table and alias != name:
                 del before["state"][alias], after["state"][alias]
-    noted = after["config"].pop("sinusoidal_positions")
-    assert noted["convention"]["name"] == "vaswani"
-    assert sorted(noted["tables"]) == sorted(expected)
-    json.dumps(noted)
+    record = after["config"].pop("sinusoidal_positions")
+    assert record["convention"]["name"] == "vaswani"
+    assert sorted(record["tables"]) == sorted(expected)
+    json.dumps(record)
     _assert_same(before, after)
     assert _traces(model) == traces
 
@@ -213,12 +213,12 @@ def test_every_learned_table_of_a_family_gets_exact_sinusoids_and_nothing_else_c
     assert report.not_reached == family.unreached
     assert report.kept_positions == family.stays
     assert report.left_padding_shifts == family.left_padding_shifts
-    said = str(report)
-    assert said.splitlines()[0] == f"{type(model).__name__}: sinusoidal positions (vaswani)"
+    text = str(report)
+    assert text.splitlines()[0] == f"{type(model).__name__}: sinusoidal positions (vaswani)"
     for name in (*expected, *family.unreached):
-        assert name in said
+        assert name in text
     for kind in family.stays:
-        assert f"{kind} positions stay" in said
+        assert f"{kind} positions stay" in text
 
 
 @every_family
@@ -230,33 +230,33 @@ def test_the_matched_recipe_brings_tokens_to_their_size_in_the_paper_and_sinusoi
 
     report = use_sinusoidal_positions(model)
 
-    noted, after = model.config.sinusoidal_positions, _whole(model)
-    assert noted["recipe"] == report.recipe == "matched"
-    for factor in (noted["token_factor"], noted["scale"]):
+    record, after = model.config.sinusoidal_positions, _whole(model)
+    assert record["recipe"] == report.recipe == "matched"
+    for factor in (record["token_factor"], record["scale"]):
         assert math.log2(factor).is_integer()  # no digit of a row changes
     for name, first in expected.items():
         table = model.get_parameter(name)
         rows = len(table) - first - family.ahead * ("decoder" in name)
         if len(expected) == 1:
             longest = round(rows / math.pi)
-            assert noted["base"] in (max(2, longest), max(2, min(longest, 30)))
-        assert torch.equal(table, _rows(first, *table.shape, base=noted["base"], scale=noted["scale"])), name
+            assert record["base"] in (max(2, longest), max(2, min(longest, 30)))
+        assert torch.equal(table, _rows(first, *table.shape, base=record["base"], scale=record["scale"])), name
         assert not table.requires_grad
     tables = {id(each): name for name, each in model.named_parameters()}
     name = tables.get(id(getattr(model.get_input_embeddings(), "weight", None))) if family.prefix != "Canine" else None
     if name is not None and name not in expected:
         was, now = before["state"][name], after["state"][name]
-        assert torch.equal(now, was * noted["token_factor"])
+        assert torch.equal(now, was * record["token_factor"])
         scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0))
         width = model.get_parameter(next(iter(expected))).shape[1]
-        factor, size = noted["token_factor"], float(now.std()) * scale
+        factor, size = record["token_factor"], float(now.std()) * scale
         if family.has_decoder:
             assert factor == 1
             size *= 1.75
         else:
             assert factor == 1 or size <= 1.01 / math.sqrt(width)
             assert 2 * size > 0.99 / math.sqrt(width)
-        assert 0.7 < noted["scale"] / math.sqrt(2) / size < 1.42
+        assert 0.7 < record["scale"] / math.sqrt(2) / size < 1.42
 
     again = _reloaded(model, tmp_path)
     assert _same_outputs(outputs(again, inputs), outputs(model, inputs))
@@ -443,8 +443,8 @@ def test_a_model_without_a_learned_table_is_refused_with_its_kind_of_positions(k
     before, traces = _whole(model), _traces(model)
     with pytest.raises(ValueError, match=r".+\n  got: .+\n  fix: ") as raised:
         use_paper(model)
-    said = str(raised.value)
-    rule, got, fix = said.split("\n")
+    text = str(raised.value)
+    rule, got, fix = text.split("\n")
     assert rule.startswith(f"ValueError: {type(model).__name__} has ") or rule.startswith(
         f"{type(model).__name__} has "
     )
@@ -581,9 +581,9 @@ class Reader(nn.Module):
 def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) -> None:
     with pytest.raises(
         TypeError, match=r"a Hugging Face model\n  got: '.*Reader'\n  fix: in a module of your own"
-    ) as said:
+    ) as caught:
         use_paper(wrap(Reader()))
-    init, forward = (line.partition("#")[0].strip() for line in str(said.value).splitlines()[-2:])
+    init, forward = (line.partition("#")[0].strip() for line in str(caught.value).splitlines()[-2:])
     assert init == "self.positions = SinusoidalPositionalEncoding(d_model)"
     assert forward == "x = self.positions(x, position_ids)"
     scope: dict[str, Any] = {"nn": nn, "SinusoidalPositionalEncoding": SinusoidalPositionalEncoding}
@@ -606,9 +606,9 @@ def test_values_that_are_not_models_are_refused(wrong: Any) -> None:
 
 
 def test_a_name_is_refused_with_the_line_that_makes_a_model_to_train_from_scratch() -> None:
-    with pytest.raises(TypeError) as said:
+    with pytest.raises(TypeError) as caught:
         use_sinusoidal_positions("bert-base-uncased")
-    rule, got, fix = str(said.value).splitlines()
+    rule, got, fix = str(caught.value).splitlines()
     assert rule.endswith("before training")
     assert got == "  got: 'bert-base-uncased', a name"
     assert fix == "  fix: model = AutoModel.from_config(AutoConfig.from_pretrained('bert-base-uncased'))"
@@ -635,10 +635,10 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
     before, traces = _whole(model), _traces(model)
     with pytest.raises(
         ValueError, match=r"this replaces 512 trained positions of embeddings\.position_embeddings"
-    ) as said:
+    ) as caught:
         use_paper(model)
-    assert "mean cosine of 0.85" in str(said.value)
-    assert "replace_trained=True" in str(said.value)
+    assert "mean cosine of 0.85" in str(caught.value)
+    assert "replace_trained=True" in str(caught.value)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
         use_paper(model, max_positions=600)
     _assert_same(before, _whole(model))
@@ -842,9 +842,9 @@ def test_recorded_sinusoids_may_be_replaced_and_those_of_another_origin_are_refu
     other = BERT.build()
     with torch.no_grad():
         other.embeddings.position_embeddings.weight.copy_(_rows(0, ROOM, WIDTH, "tensor2tensor"))
-    with pytest.raises(ValueError, match="already contains sinusoids, of another formula") as said:
+    with pytest.raises(ValueError, match="already contains sinusoids, of another formula") as caught:
         use_paper(other)
-    assert re.search(r"convention='vaswani'.*tensor2tensor", str(said.value))
+    assert re.search(r"convention='vaswani'.*tensor2tensor", str(caught.value))
     assert use_paper(other, convention="tensor2tensor").tables[0].was == "tensor2tensor sinusoids"
 
 

@@ -140,8 +140,8 @@ def test_every_step_uses_exact_positions_and_the_token_table_of_that_moment(
         table.register_forward_hook(look_at_tokens)
     for holder, _name, table, _ in position_modules(model, family):
         path = next(path for path, module in model.named_modules() if module is holder)
-        kept = positions_seen.setdefault(path, [])
-        table.register_forward_hook(lambda _, __, returned, kept=kept: kept.append(returned.detach().clone()))
+        values = positions_seen.setdefault(path, [])
+        table.register_forward_hook(lambda _, __, returned, values=values: values.append(returned.detach().clone()))
 
     trainer = run(tmp_path, family, model, collate, steps)
 
@@ -278,9 +278,9 @@ def test_checkpoints_are_complete_and_the_best_model_is_frozen(tmp_path: Path, t
     use_sinusoidal_positions(stock, recipe="paper")
     assert_still_exact(stock, "bert")
     evaluated = Trainer(model=stock, args=arguments(tmp_path), data_collator=collate)
-    told = evaluated.predict(trainer.eval_dataset)
-    assert told.metrics["test_loss"] == pytest.approx(losses[int(best.name.split("-")[1])], rel=1e-6)
-    assert told.predictions.shape == (len(TEXTS), 2)
+    result = evaluated.predict(trainer.eval_dataset)
+    assert result.metrics["test_loss"] == pytest.approx(losses[int(best.name.split("-")[1])], rel=1e-6)
+    assert result.predictions.shape == (len(TEXTS), 2)
 
 
 def assert_tables_exact_and_trainable_again(stock: Any) -> None:
@@ -370,13 +370,18 @@ def test_generating_from_a_padded_batch_equals_one_by_one(tmp_path: Path, family
     collate = fitted(family, tokenizer, model, padding_side=side, labels=None)
     batch = collate(prompts)
     assert bool((batch["attention_mask"][:, 0] == 0).any()) == (side == "left")
-    how = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": int(model.config.pad_token_id), "min_new_tokens": 8}
-    together = model.generate(**batch, **how)[:, -8:]
-    alone = torch.cat([model.generate(**collate([prompt]), **how)[:, -8:] for prompt in prompts])
+    settings = {
+        "max_new_tokens": 8,
+        "do_sample": False,
+        "pad_token_id": int(model.config.pad_token_id),
+        "min_new_tokens": 8,
+    }
+    together = model.generate(**batch, **settings)[:, -8:]
+    alone = torch.cat([model.generate(**collate([prompt]), **settings)[:, -8:] for prompt in prompts])
     assert torch.equal(together, alone)
     assert len({tuple(row) for row in together.tolist()}) >= 6  # they depend on the prompt
     unmasked = dict(batch) | {"attention_mask": torch.ones_like(batch["attention_mask"])}
-    assert not torch.equal(model.generate(**unmasked, **how)[:, -8:], alone)  # and padding would show
+    assert not torch.equal(model.generate(**unmasked, **settings)[:, -8:], alone)  # and padding would show
 
 
 def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) -> None:
@@ -404,9 +409,9 @@ def test_seq2seq_trainer_predicts_with_generate(tmp_path: Path, wordpiece: Any) 
         processing_class=collate,
     )
     trainer.train()
-    told = trainer.predict(trainer.eval_dataset)
+    result = trainer.predict(trainer.eval_dataset)
     model.eval()
-    for text, row in zip(TEXTS[:8], told.predictions.tolist(), strict=True):
+    for text, row in zip(TEXTS[:8], result.predictions.tolist(), strict=True):
         alone = model.generate(**collate([{"text": text}]), max_length=9)[0].tolist()
         assert row[: len(alone)] == alone
         assert set(row[len(alone) :]) <= {wordpiece.pad_token_id, -100}
@@ -606,9 +611,9 @@ def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path:
         train_dataset=rows(),
         data_collator=collate,
     )
-    with pytest.warns(UserWarning, match="embeds with the weights of this moment and without gradient") as told:
+    with pytest.warns(UserWarning, match="embeds with the present weights and without gradient") as warned:
         trainer.train()
-    ours = [str(warning.message) for warning in told]
+    ours = [str(warning.message) for warning in warned]
     assert len(ours) == 1, ours
     assert "collate.embed(batch)" in ours[0]
     assert "under Trainer let the model embed" in ours[0]
@@ -661,9 +666,9 @@ def test_predictions_of_a_causal_model_do_not_depend_on_later_tokens(tmp_path: P
     collate = fitted("gpt2", byte_bpe, model)
     texts = datasets.Dataset.from_dict({"text": ["I ride bike she said", "I ride bike", "I ride", "a"]})
     trainer = Trainer(model=model, args=arguments(tmp_path, remove_unused_columns=False), data_collator=collate)
-    told = torch.from_numpy(trainer.predict(texts).predictions)
+    result = torch.from_numpy(trainer.predict(texts).predictions)
     lengths = collate(texts)["attention_mask"].sum(1).tolist()
     for row in (1, 2):
         shared = lengths[row]
-        torch.testing.assert_close(told[row, :shared], told[0, :shared], rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(told[3, : lengths[3]], told[0, : lengths[3]], atol=1e-3)
+        torch.testing.assert_close(result[row, :shared], result[0, :shared], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(result[3, : lengths[3]], result[0, : lengths[3]], atol=1e-3)

@@ -26,8 +26,8 @@ TEXTS = [" ".join(_WORDS[(5 * i + k * (1 + i // 16)) % len(_WORDS)] for k in ran
 LABELS = [i % 2 for i in range(32)]
 TARGETS = [" ".join(reversed(text.split())) for text in TEXTS]
 
-# No dropout: what two runs are compared by must not depend on how often a random number was drawn. And weights so large
-# that every token and position shows in the loss: from transformers' own, any loss is 0.69 whatever the model is fed.
+# No dropout, because two runs must not differ by the number of random numbers that were drawn. And weights so large
+# that every token and position shows in the loss: from transformers' own, any loss is 0.69 for any input.
 _BERT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.4}
 SETTINGS: dict[str, dict[str, Any]] = {
     "bert": _BERT,
@@ -58,7 +58,7 @@ def build(family: str, tokenizer: Any, **more: Any) -> Any:
         special["forced_eos_token_id"] = None
     model = NAMED[family].build(HEAD[family], vocab_size=len(tokenizer), **(SETTINGS[family] | special | more))
     if family == "gpt2":
-        model.loss_type = "ForCausalLM"  # not told by the class's name, which transformers warns of in mid-graph
+        model.loss_type = "ForCausalLM"  # transformers does not find it by the class's name, and warns inside the graph
     model.accepts_loss_kwargs = False  # else the loss grows with the number of processes: upstream's own quirk
     return model
 
