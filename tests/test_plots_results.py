@@ -1,4 +1,4 @@
-"""Loss curves and points in the plane, held against the numbers that were given."""
+"""Loss curves and points in the plane, compared with the given numbers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def drawn(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
     }
 
 
-def test_a_log_history_becomes_a_training_and_an_evaluation_curve_against_steps() -> None:
+def test_a_log_history_is_drawn_as_training_and_evaluation_curves() -> None:
     axes = plots.losses(LOG)
     assert drawn(axes) == {"training": ([8, 16], [0.9, 0.5]), "evaluation": ([8, 16], [0.8, 0.6])}
     assert axes.get_ylim()[0] == 0
 
 
-def test_several_data_sets_several_runs_and_plain_numbers_keep_their_names() -> None:
+def test_evaluation_sets_runs_and_plain_losses_keep_their_names() -> None:
     log = [{"eval_de_loss": 0.3, "step": 1}, {"eval_fr_loss": 0.4, "step": 1}, {"loss": 0.5, "step": 1}]
     assert list(drawn(plots.losses(log))) == ["training", "evaluation, de", "evaluation, fr"]
     runs = plots.losses({"with positions": LOG, "without": LOG[:1]})
@@ -55,7 +55,7 @@ def test_a_logarithmic_scale_has_plain_numbers() -> None:
     assert {"0.1", "1", "0.2", "0.5"} <= written
 
 
-def test_losses_that_are_none_are_refused() -> None:
+def test_wrong_losses_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"losses of 'training' must be finite.*\n  got: nan at \[0\].*\n  fix: np.isfinite\(values"
     ):
@@ -83,7 +83,7 @@ def squares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return corners[:, :2], corners[:, 2:], corners[:, 2:] + 0.2
 
 
-def test_a_panel_holds_what_was_read_what_was_to_come_and_what_was_said(squares: Any) -> None:
+def test_a_panel_has_inputs_truth_and_prediction(squares: Any) -> None:
     figure = plots.sequences(*(torch.from_numpy(points) for points in squares))
     assert isinstance(figure, Figure)
     assert len(figure.axes) == 8
@@ -96,7 +96,7 @@ def test_a_panel_holds_what_was_read_what_was_to_come_and_what_was_said(squares:
     assert {axes.get_xlim() for axes in figure.axes} == {figure.axes[0].get_xlim()}
 
 
-def test_one_sequence_is_axes(squares: Any) -> None:
+def test_a_single_sequence_is_drawn_on_axes(squares: Any) -> None:
     one = plots.sequences(*(points[0] for points in squares))
     assert isinstance(one, Axes)
     mine = Figure().subplots()
@@ -126,6 +126,6 @@ def test_points_that_do_not_fit_are_refused(squares: Any) -> None:
         plots.sequences(*squares, most=2.5)  # type: ignore[arg-type]
 
 
-def test_steps_are_whole_numbers_also_where_there_is_one() -> None:
+def test_a_single_step_has_an_integer_tick() -> None:
     axes = plots.losses([{"loss": 1.5, "step": 0}])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0"]

@@ -152,7 +152,7 @@ def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., 
         if argument.name not in {*_NO_OPTIONS, *of_inputs}
         and (inputs is None or argument.kind is argument.KEYWORD_ONLY)
     }
-    help_of = _argument_help(plots.encoding) | _argument_help(picture)
+    help_of = _argument_help(plots.encoding) | _argument_help(plots.embeddings) | _argument_help(picture)
     output = inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Output)
     parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in of_inputs.values()] + [output]
     for argument in arguments.values():
@@ -196,7 +196,8 @@ def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
     section = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
     lines = re.findall(r"^    (\w[\w, ]*?)(?: \(.*?\))?: (.*(?:\n {8}.*)*)", section, re.MULTILINE)
     helps = {name: " ".join(words.split()).replace("`", "") for names, words in lines for name in names.split(", ")}
-    return {name: words[0].upper() + words[1:] for name, words in helps.items()}
+    own = {name: words for name, words in helps.items() if not words.startswith("as in ")}
+    return {name: words[0].upper() + words[1:] for name, words in own.items()}
 
 
 def _text(default: Any) -> str | None:

@@ -148,17 +148,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
-    r"""Return `ax`, or the axes of a new figure.
-
-    Args:
-        ax (`matplotlib.axes.Axes`, *optional*): returned unchanged.
-        width, height (`float`): size of the new figure in inches.
-
-    Returns:
-        `matplotlib.axes.Axes`
-
-    Raises:
-        TypeError: if `ax` is something else, such as a figure.
+    r"""Return `ax`, or the axes of a new figure of this size in inches; raise if `ax` is something else.
 
     Example:
         >>> new_axes(width=4, height=3).figure.get_size_inches()

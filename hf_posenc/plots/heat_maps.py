@@ -76,9 +76,7 @@ def sine_and_cosine(
     Args:
         d_model (`int`): width, the number of columns.
         length (`int`): number of positions from 0. Above 2,000, each row is the mean of several positions.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with two images, the sine and the cosine columns of the encoding, `(length, columns)`
@@ -136,9 +134,7 @@ def distances(
     Args:
         d_model (`int`): width, the number of columns.
         length (`int`): number of positions from 0. Above 500, every second, third, … position is drawn.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances, `(length, length)` float64.

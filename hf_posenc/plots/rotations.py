@@ -49,9 +49,7 @@ def frequencies(
 
     Args:
         d_model (`int`): width, the number of columns.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with one line: x the pairs of columns, y the frequencies in radians per position.
@@ -96,9 +94,7 @@ def offsets(
     Args:
         d_model (`int`): width, the number of columns.
         position (one to six `int`): positions to draw, 1 or more.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with the line of the frequencies, one line per position, and the line of one turn: x the
@@ -165,9 +161,7 @@ def dials(
     Args:
         d_model (`int`): width, the number of columns, 1 to 32.
         positions (`int`): number of positions, 1 to 32.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: from (p, -i) at position p and pair

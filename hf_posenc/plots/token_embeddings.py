@@ -51,8 +51,7 @@ def embeddings(
         embedding (`nn.Embedding` or `PositionalEmbedding`): table of the vectors, such as
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale.
         text (`str`): a sentence of at most 64 tokens.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
+        convention, base: as in `encoding`.
         scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings, as in `PositionalEmbedding`.
         add_special_tokens (`bool`): also draw special tokens such as [CLS].
         title (`str`, *optional*): title of the figure. A title that is set later shifts the words.
@@ -121,13 +120,7 @@ def crowding(
     At one half both are equally long.
 
     Args:
-        tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
-        embedding (`nn.Embedding` or `PositionalEmbedding`): table of the vectors, such as
-            `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention and base.
-        text (`str`): a sentence of at most 64 tokens.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        add_special_tokens (`bool`): also draw special tokens such as [CLS].
+        tokenizer, embedding, text, convention, base, add_special_tokens: as in `embeddings`.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:

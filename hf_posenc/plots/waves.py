@@ -53,9 +53,7 @@ def curves(
         d_model (`int`): width, the number of columns.
         length (`int`): number of positions from 0. Above 2,000, a wave too fast to be seen is drawn as a band.
         columns (one to seven `int`, *optional*): columns to draw. By default four that make 8, 4, 2 and 1 turns.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with one line per column: x the positions, y the values.
@@ -110,9 +108,7 @@ def oscillation(
     Args:
         d_model (`int`): width, the number of columns.
         positions (one to twelve `int`): positions to draw, 0 or more.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with two lines per position, its sine columns and its cosine columns. The lines of
@@ -174,9 +170,7 @@ def similarity(
         length (`int`): number of distances from 0. Above 2,000, every second, third, … distance is drawn.
         starts (one to six `int`): positions to measure from.
         measure (`"dot"` or `"cosine"`): dot product, or that of rows scaled to length 1.
-        convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
-        base (`float`, *optional*): base of the frequencies. By default that of the convention.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
+        convention, base, ax: as in `encoding`.
 
     Returns:
         `matplotlib.axes.Axes` with one line per start: x the distances, y the dot products or cosines.
