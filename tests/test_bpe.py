@@ -302,8 +302,8 @@ def test_a_row_that_is_no_text_is_named() -> None:
     refused(TypeError, "row 1 of texts is list", texts=["a", ["b"]])
     refused(TypeError, "row 1 of texts is float", "got: nan", texts=["a", float("nan")])
     refused(ValueError, "row 1 of texts contains a lone surrogate", "'\\ud800' at character 1", texts=["a", "b\ud800"])
-    refused(ValueError, "no text to learn from", texts=[])
-    refused(ValueError, "no text to learn from", texts=["", ""])
+    refused(ValueError, "no text to train on", texts=[])
+    refused(ValueError, "no text to train on", texts=["", ""])
 
 
 def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:

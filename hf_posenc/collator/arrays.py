@@ -75,7 +75,7 @@ def is_missing(value: object) -> bool:
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return a value of a column as an array of numbers, or `None` if it holds none.
+    r"""Return a value of a column as an array of numbers; `None` if it is not numeric.
 
     Args:
         value (`object`): a number, an array, a tensor, or lists of numbers.
@@ -158,7 +158,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    r"""Return the value of each row's text, where one text gave several rows.
+    r"""Return one value per row, repeated for the rows of one text.
 
     Example:
         >>> repeated(["a", "b"], np.array([0, 0, 1]))
@@ -186,7 +186,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise for an integer beyond int64, and for one that float64 does not hold where it stands beside floats."""
+    """Raise for an integer beyond int64, and beside floats for one that float64 cannot represent."""
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):
             continue

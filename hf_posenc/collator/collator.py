@@ -36,83 +36,83 @@ if TYPE_CHECKING:
 
 @refuses_unknown_keywords
 class DataCollatorWithPositionalEncoding(Settings):
-    r"""Wraps a tokenizer: text, rows or columns in; padded ids, masks, position ids and embeddings out.
+    r"""A data collator around a tokenizer: text, rows or columns in; ids, masks, position ids and embeddings out.
 
     A sequence (texts, pairs as tuples, row dicts, token ids) gives a padded `Batch`: for `Trainer`, a `DataLoader`, a
     notebook. A mapping of columns gives a mapping of columns, and a `pyarrow.Table` a table: for
-    `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`. `batch(x)` and `columns(x)` say
-    which outright. It is a value: frozen, picklable, equal to its copies, never changed by use, and it changes nothing
-    that it is given. Without `embedding` it makes CPU tensors only and may run in any worker.
+    `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`. `batch(x)` and `columns(x)` choose
+    explicitly. A collator is a value: frozen, picklable, equal to its copies. It is not changed by use, and never
+    changes its arguments. Without `embedding` it makes CPU tensors only and may run in any worker.
 
     Shapes: B rows, T tokens a row after padding, D the width of the embeddings. True means "may be attended to".
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or an object,
-            fast or slow. A private copy is kept.
+            fast or slow. The collator uses a private copy.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
-            frozen table of random numbers (from `seed`); a table of yours is used as it is at that moment. For other
-            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`. The vectors hold positions: feed
-            them to a module that adds none. Into a model that adds its own, as nearly all of Hugging Face, they would
-            bring them twice, also when they come from `model.get_input_embeddings()`; with `model=` that raises.
-        model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then holds only keys that its forward
-            names, never both ids and embeddings; position ids are counted as it counts them; rows are held to what it
-            takes; and what it would pass over in silence (a mask, labels, packing) raises here. Wrappers are opened.
-            Afterwards the attribute holds a `ModelSpec`, and nothing of the model's numbers is kept.
-        text_column, text_pair_column, text_target_column (`str`, *optional*): where texts stand in rows and columns. A
-            target becomes `labels`, and `decoder_input_ids`, the labels one to the right: those that `model` makes of
-            them, else with `decoder_attention_mask`. The labels of tokenised rows are targets too, if `model` is an
+            frozen table of random numbers (from `seed`); a given table is used with its present weights. For other
+            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`. The vectors contain positions:
+            use them with a module that adds none. Nearly all models of Hugging Face add their own, and would then have
+            positions twice; with `model=` that raises.
+        model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then has only arguments of its
+            forward, never both ids and embeddings; position ids are in its numbering; rows are truncated to its
+            limit; and settings that it would silently ignore (a mask, labels, packing) raise here. Wrappers are opened.
+            Afterwards the attribute is a `ModelSpec`, without the weights of the model.
+        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns of texts. A target
+            becomes `labels`, and `decoder_input_ids`, the labels shifted right: made by `model`, or else by the
+            collator with a `decoder_attention_mask`. The labels of tokenized rows are targets too, if `model` is an
             encoder-decoder that predicts tokens.
-        is_split_into_words (`bool`, *optional*): texts come as lists of words.
-        padding (*optional*, defaults to `True`): as transformers spells it; `True` is `"longest"`. `"max_length"` pads
+        is_split_into_words (`bool`, *optional*): texts are lists of words.
+        padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` pads
             columns too.
         padding_side (`"left"` or `"right"`, *optional*): the tokenizer's own by default.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
         pad_to_multiple_of (`int`, *optional*): rounds T up.
-        truncation (*optional*, defaults to `True`): as transformers spells it. `False` raises on a row that is too
-            long.
-        max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute holds the limit in force, the
-            smallest of this one, the tokenizer's and the model's.
-        max_target_length (`int`, *optional*): the same for targets; where the model says how many tokens its decoder
-            takes, the tokenizer is not asked.
-        return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): carry the rest of a long text into
-            further rows, with `overflow_to_sample_mapping`; neighbours share `stride` tokens.
-        add_special_tokens (`bool`, *optional*, defaults to `True`): as transformers spells it.
-        empty (`"error"` or `"keep"`, *optional*): what a text without tokens gets.
-        look_ahead (`bool`, *optional*): whether `look_ahead_mask` is in the batch. By default it is without `model`,
-            and with one whose forward names it; with targets it is that of the decoder.
+        truncation (*optional*, defaults to `True`): as in transformers. `False` raises for a row that is too long.
+        max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute is the smallest of this limit,
+            the tokenizer's and the model's.
+        max_target_length (`int`, *optional*): the same for targets; a limit of the model's decoder replaces the one of
+            the tokenizer.
+        return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
+            rows, with `overflow_to_sample_mapping`; neighbours share `stride` tokens.
+        add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
+        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep a row of padding.
+        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default added without `model`, and with
+            one whose forward has this argument; with targets it is the mask of the decoder.
         packing (`bool`, *optional*): several documents share a row of `max_length` tokens; `position_ids` restart and
-            `document_ids` tell them apart. A `model` that does not name those gets, as `attention_mask`, what isolates
-            documents in its scores: (B, 1, T, T) in its dtype, 0 or the lowest finite number.
+            `document_ids` number the documents. A `model` without that argument gets an `attention_mask` that isolates
+            documents: (B, 1, T, T) in its dtype, added to scores, 0 or the lowest finite number.
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): labels made from the ids; otherwise a `label`, `label_ids`
-            or `labels` column becomes `labels`, padded with -100 where there is one label a token, and stays where
-            `model` names labels.
+            or `labels` column becomes `labels`, padded with -100 if there is one label per token, unless `model`
+            takes no labels.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
-        seed (`int`, *optional*): the same masks for the same document in every evaluation.
+        seed (`int`, *optional*): for the same masks of a document in every evaluation.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
-            They belong to the vectors of `embedding`, and raise beside a `model` without one; for sinusoids inside a
-            model, `use_sinusoidal_positions`. Position ids too count from the convention's first position, unless
-            `model` has positions of its own.
-        device (*optional*): where the table of an `embedding` given as a width lies.
-        store_embeddings (`bool`, *optional*): columns too get `inputs_embeds`, and the table travels with the collator.
-        return_tensors (`"pt"` or `"np"`, *optional*): what a batch holds.
+            They apply to the vectors of `embedding`, and raise with a `model` without one; for sinusoids inside a model
+            call `use_sinusoidal_positions`. Position ids too count from the convention's first position, unless
+            `model` has its own positions.
+        device (*optional*): device of the table of an `embedding` given as a width.
+        store_embeddings (`bool`, *optional*): columns too get `inputs_embeds`, and the table is pickled with the
+            collator.
+        return_tensors (`"pt"` or `"np"`, *optional*): tensors or arrays.
 
     Returns:
         `collate(rows)` is a `Batch`: `input_ids` (B, T) int64, `attention_mask` (B, T) int64, `token_type_ids` (B, T)
-        int64 where the tokenizer names them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
-        of one T×T matrix; `labels`, int64 or float32 as losses take them, where rows bring some that are not all None;
+        int64 if the tokenizer lists them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
+        of one T×T matrix; `labels`, int64 or float32 as losses take them, if rows have some that are not all None;
         with `embedding`, `inputs_embeds` (B, T, D) in its dtype, and every tensor on its device, else on the CPU. With
-        `model`, of all these the ones that its forward names. `input_ids`, or else `inputs_embeds`, come first.
+        `model`, those of them that are arguments of its forward. `input_ids`, or else `inputs_embeds`, come first.
 
-        Further columns of numbers: int64, bool, and floats in their own dtype, which is float64 for Python's; with
-        `model`, float32. A column of texts, empty lists or None is left out, and named once in a warning; one of
-        numbers and something else raises.
+        Other columns of numbers: int64, bool, and floats in their own dtype, which is float64 for Python floats; with
+        `model`, float32. A column of texts, empty lists or None is left out with a warning; a mixture of numbers and
+        other values raises.
 
     Raises:
-        ValueError: for settings or rows that are wrong, with the row, the column and both numbers; for what `model`
-            cannot read.
-        TypeError: for the wrong kind of tokenizer, embedding, model, text or keyword.
+        ValueError: for wrong settings or rows, with the row, the column and both numbers; for settings that `model`
+            cannot use.
+        TypeError: for a wrong type of tokenizer, embedding, model or text, and for an unknown keyword.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.3 (look-ahead mask) and 3.5. arXiv:1706.03762.
@@ -166,12 +166,12 @@ class DataCollatorWithPositionalEncoding(Settings):
         object.__setattr__(self, name, value)
 
     def __call__(self, given: Any, **settings: Any) -> Any:
-        """Return `columns(given)` for columns, and for what `map(input_columns=...)` gives; else `batch(given)`."""
+        """Return `columns(given)` for columns and in `map(input_columns=...)`, otherwise `batch(given)`."""
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             raise TypeError(
                 explain(
-                    "collate(...) takes rows or columns alone; its settings belong to the collator",
+                    "collate(...) takes only rows or columns; settings are arguments of the collator",
                     got=named,
                     fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)",
                 )
@@ -183,13 +183,13 @@ class DataCollatorWithPositionalEncoding(Settings):
         return self.batch(given)
 
     def batch(self, given: Any) -> Batch:
-        r"""One padded batch, from rows or from columns.
+        r"""Return a padded batch from rows or from columns.
 
         Args:
             given: a `str`, a sequence of texts, pairs, row dicts or token ids; or columns.
 
         Returns:
-            `Batch`, see the class. `inputs_embeds` in it are a snapshot without gradient; `embed` gives live ones.
+            `Batch`, see the class. Its `inputs_embeds` are a snapshot without gradient; `embed` returns live ones.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -213,19 +213,19 @@ class DataCollatorWithPositionalEncoding(Settings):
             return self._fitted(embedder.embed(batch))
 
     def columns(self, given: Any) -> Any:
-        r"""Tokenised columns: rows in the order they came, not padded unless `padding="max_length"`.
+        r"""Return tokenized columns: rows in their order, not padded unless `padding="max_length"`.
 
         Args:
             given: columns (a mapping, a `pyarrow.Table`, a `pandas.DataFrame`) or rows.
 
         Returns:
-            A `dict` of NumPy arrays, or of lists of them where rows differ in length; a `pyarrow.Table` for a table. It
-            holds what `tokenizer.model_input_names` lists, `length`, and every column that came, repeated for each
-            piece of a long text when pieces are asked for (`overflow_to_sample_mapping`). `batch` makes the labels.
+            A `dict` of NumPy arrays, or of lists of them if rows differ in length; a `pyarrow.Table` for a table. Its
+            columns are `tokenizer.model_input_names`, `length`, and every given column, repeated for the rows of a
+            long text with `return_overflowing_tokens`. Labels are made by `batch`.
 
-            Called by `datasets.map`, the new columns alone: `map` keeps the others, or drops those in
-            `remove_columns`. For tables and data frames (`with_format("arrow")` or `"pandas"`) `map` keeps what the
-            collator returns, which are all columns, and ignores `remove_columns`: call `.remove_columns` afterwards.
+            Called by `datasets.map`, only the new columns: `map` keeps the others, or drops those in `remove_columns`.
+            For tables and data frames (`with_format("arrow")` or `"pandas"`) all columns, because `map` replaces them
+            and ignores `remove_columns`: call `.remove_columns` afterwards.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -243,7 +243,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return removable(result) if joined and made.has_split_texts and made.from_texts else result
 
     def embed(self, given: Any) -> Batch:
-        r"""A batch with live embeddings: the weights of this moment, with gradient, on the table's device.
+        r"""Return a batch with live embeddings: from the present weights, with gradient, on the table's device.
 
         Args:
             given (`Batch`, or anything that `batch` takes): a batch of tensors is used as it is.
@@ -252,7 +252,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype, every tensor on its device.
 
         Raises:
-            ValueError: if there is no table, or it was left behind by a pickle.
+            ValueError: if there is no table, as after pickling.
 
         Example:
             >>> from tokenizers import Tokenizer, models
@@ -278,26 +278,26 @@ class DataCollatorWithPositionalEncoding(Settings):
     # -- reading a batch -----------------------------------------------------------------------------------------
 
     def tokens(self, batch: Any) -> list[list[str]]:
-        r"""The tokens of every row, padding included: one `str` a column.
+        r"""Return the tokens of every row, padding included.
 
         Args:
             batch: with `input_ids` (B, T); or ids (B, T) themselves, such as `batch["labels"]`.
 
         Returns:
-            B lists of T `str`; -100, which is no token, as it is.
+            B lists of T `str`; -100, which is not an id, as it is.
         """
         return [tokens_of(self.tokenizer, row) for row in ids_of(batch)]
 
     def decode(self, batch: Any, *, skip_special_tokens: bool = True) -> list[str]:
-        r"""The text of every row.
+        r"""Return the text of every row.
 
         Args:
-            batch: with `input_ids` (B, T), and `attention_mask` where rows are padded; or ids (B, T) themselves, such
-                as `batch["labels"]` and what `generate` returns.
-            skip_special_tokens (`bool`, *optional*, defaults to `True`): leave `[CLS]` and the like out.
+            batch: with `input_ids` (B, T), and `attention_mask` if rows are padded; or ids (B, T) themselves, such as
+                `batch["labels"]` or the result of `generate`.
+            skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out `[CLS]` and the like.
 
         Returns:
-            B `str`. Padding is left out by the mask, so that an end-of-sequence token is not taken for it; so is -100.
+            B `str`, without -100 and without padding. The mask marks the padding, not an id, which may be a real token.
         """
         return texts_of(self.tokenizer, batch, skip_special_tokens=skip_special_tokens)
 
@@ -305,8 +305,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         r"""Return the `datasets.Features` of `columns(rows)`, for `dataset.map(collate, features=...)`.
 
         Args:
-            rows (`datasets.Dataset`, a streaming one, columns or rows): only the first of them are looked at.
-            remove_columns (`str` or sequence of `str`, *optional*): columns that came and that `map` drops.
+            rows (`datasets.Dataset`, a streaming one, columns or rows): only the first of them are read.
+            remove_columns (`str` or sequence of `str`, *optional*): given columns that `map` drops.
 
         Returns:
             `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
@@ -327,13 +327,13 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     @property
     def model_input_names(self) -> list[str]:
-        """What the tokenizer says that its models read; `Trainer(processing_class=collate)` asks for it."""
+        """Inputs that the tokenizer lists for its models; `Trainer(processing_class=collate)` reads it."""
         return list(self.tokenizer.model_input_names)
 
     # -- a value -------------------------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> DataCollatorWithPositionalEncoding:
-        r"""A new collator with some settings changed; this one is left as it is.
+        r"""Return a new collator with some settings changed.
 
         Args:
             **changes: any argument of the class.
@@ -343,7 +343,7 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Raises:
             TypeError: for an argument that does not exist.
-            ValueError: for a bare table in place of an embedding whose positions are no sinusoids.
+            ValueError: for a bare table in place of an embedding with other positions than sinusoids.
         """
         check_exchange(self.embedding, changes.get("embedding"))
         settings = {**self._config.saved, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
@@ -354,10 +354,10 @@ class DataCollatorWithPositionalEncoding(Settings):
         return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
-        r"""Writes `hf_posenc.json` and the tokenizer's files: settings and vocabulary, never weights.
+        r"""Write `hf_posenc.json` and the tokenizer's files: settings and vocabulary, never weights.
 
         Args:
-            save_directory (`str` or `Path`): made if missing.
+            save_directory (`str` or `Path`): the folder, created if missing.
 
         Returns:
             The paths written.
@@ -370,19 +370,19 @@ class DataCollatorWithPositionalEncoding(Settings):
     def from_pretrained(
         cls, name: Any, *, embedding: Any = None, model: Any = None
     ) -> DataCollatorWithPositionalEncoding:
-        r"""Reads what `save_pretrained` wrote.
+        r"""Load a collator that `save_pretrained` wrote.
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table, which is never saved; a width is. Where positions were no sinusoids, a
-                `PositionalEmbedding` with such ones again.
-            model (*optional*): another model to fit; what is known of the one it was saved with is in the file.
+            embedding (*optional*): the table, which is never saved, unless it was a width. For other positions than
+                sinusoids, a `PositionalEmbedding` with such positions.
+            model (*optional*): another model to fit; by default the saved `ModelSpec`.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
 
         Raises:
-            ValueError: if there is no such file, its format is newer, or a key in it is unknown.
+            ValueError: if the file is missing, has a newer format, or an unknown key.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, known=known)
@@ -395,7 +395,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataCollatorWithPositionalEncoding:
-        return self  # a value; its table is somebody's, and stays where it is
+        return self  # frozen, and its table is shared with its owner
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DataCollatorWithPositionalEncoding) and self._state == other._state

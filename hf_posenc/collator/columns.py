@@ -119,7 +119,7 @@ def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
-    r"""Return columns as `datasets.map` stores them fast: arrays, and lists of arrays where rows differ in length.
+    r"""Return columns as `datasets.map` stores them fast: arrays, or lists of arrays if rows differ in length.
 
     Example:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
@@ -160,7 +160,7 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
 def features_of(
     columns: dict[str, Any], known: Mapping[str, Any], embedded: tuple[int | None, int, str] | None
 ) -> Features:
-    r"""Return the `datasets.Features` of tokenised columns.
+    r"""Return the `datasets.Features` of tokenized columns.
 
     Args:
         columns (`dict`): a few rows of them, without embeddings.

@@ -1,4 +1,4 @@
-"""A model's part in a collator: what it can be fed, how it counts positions, and the keys of its batches.
+"""The model of a collator: settings that it cannot use, its numbering of positions, and the keys of its batches.
 
 All of it is read from a `ModelSpec`. Without a model nothing here applies, except the numbering of positions.
 """

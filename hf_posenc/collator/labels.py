@@ -40,7 +40,7 @@ def label_names(columns: Mapping[str, Values]) -> list[str]:
 
 
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Read the labels of a batch, one value a row.
+    r"""Return the labels of a batch, from one value per row.
 
     Args:
         values (sequence): numbers; or lists of integers, one for each token; or lists of floats of one length

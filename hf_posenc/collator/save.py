@@ -61,7 +61,7 @@ def rebuild(*state: Any) -> Any:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Make a collator of a tokenizer read from files; raise where its private copy would give other ids."""
+    """Return a collator of a tokenizer read from files; raise if its private copy would give other ids."""
     collate = cls(tokenizer, embedding=embedding, **settings)
     if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
         raise ValueError(
@@ -141,7 +141,7 @@ def _digest(name: str, content: bytes) -> str:
 
 
 def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that lies beside `path`; raise where it is not the one in the record."""
+    """Load the tokenizer in the folder of `path`; raise if it is not the one in the record."""
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
         kind, number, digests = _read(
@@ -228,12 +228,12 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as the collator takes them, from those that `_plain` returned."""
+    """Return the arguments of a collator from the result of `_plain`."""
     return {name: _READERS[name](value) if name in _READERS else value for name, value in plain.items()}
 
 
 def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:
-    """Return the value of a key, read; raise naming the key and the file."""
+    """Return the converted value of a key; raise with the key and the file."""
     try:
         return value if read is None else read(value)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:

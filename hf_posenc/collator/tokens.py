@@ -1,4 +1,4 @@
-"""What was read, as rows of tokens: texts tokenized, given ids checked, both within the limits.
+"""Texts and given ids as rows of tokens within the limits: texts are tokenized, ids are checked.
 
 NumPy only: a forked worker may run it.
 """
