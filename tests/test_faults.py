@@ -1,7 +1,7 @@
 """Jobs under faults: killed, stopped, out of disk, fed broken and changing files, damaged afterwards.
 
-After each, what is finished is intact, the message says what was wrong, and the same job again ends with the very files
-of one that nothing happened to. `python -m tests.faults` does the killing at full size.
+After each fault, finished shards are intact, the message names the fault, and the same job again ends with the files of
+an undisturbed run. `python -m tests.faults` kills jobs of full size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOKENIZER.pre_tokenizer = pre_tokenizers.Digits(individual_digits=True)
 
 
 def lines(number: int) -> str:
-    """So many documents, about a hundred bytes each, no two alike."""
+    """Return so many documents of about a hundred bytes, no two alike."""
     return "".join(f"{n} " + " ".join(str((n * k) % 9973) for k in range(1, 20)) + "\n" for n in range(number))
 
 
@@ -55,7 +55,7 @@ def job(inputs: Path, output: Path, **settings: Any) -> Manifest:
 
 
 def started(inputs: Path, output: Path, *, limit: int | None = None, **settings: Any) -> Run:
-    """The same in processes of its own, with a limit on the size of files if wanted."""
+    """Start the same job in processes of its own, optionally with a limit on the size of files."""
     small = output.with_name("tokenizer.json")
     TOKENIZER.save(str(small))
     given = json.dumps({"tokenizer": str(small), "workers": 1, "shard_bytes": SHARD_BYTES, **settings})
@@ -73,7 +73,7 @@ def times(folder: Path) -> dict[str, int]:
 
 
 def noted(folder: Path) -> dict[str, str]:
-    """The checksums in the manifest."""
+    """Return the checksums in the manifest."""
     return {record["file"]: record["sha256"] for record in Manifest.read(folder).shards.values()}
 
 
@@ -90,7 +90,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(corpus: Path) -> dict[str, str]:
-    """The digests of what the corpus becomes: eight shards and more."""
+    """Return the digests of the output of an undisturbed run, with eight shards or more."""
     output = corpus.parent / "undisturbed" / "out"
     job(corpus, output)
     found = digests(output)
@@ -99,7 +99,7 @@ def undisturbed(corpus: Path) -> dict[str, str]:
 
 
 class At(Progress):
-    """Does something once so many shards are noted, or just as work begins."""
+    """Calls a function after so many shards, or just when work begins."""
 
     def __init__(self, shards: int, then: Callable[[], object]) -> None:
         self.left, self.then = shards, then
@@ -122,7 +122,7 @@ def test_jobs_killed_in_every_phase_end_with_the_same_bytes() -> None:
     command = [sys.executable, "-m", "tests.faults", "--megabytes", "0", "--aimed", "5", "--call"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "files held against those of the undisturbed runs: all the same" in done.stdout
+    assert "files compared with those of the undisturbed runs: all the same" in done.stdout
 
 
 def test_the_script_that_kills_sees_a_file_that_differs() -> None:
@@ -261,7 +261,7 @@ def test_a_manifest_that_may_not_grow_is_refused_and_the_shards_are_made_again(t
 
 
 def mount(*arguments: str) -> None:
-    """Skips the test where this process may not mount."""
+    """Mount, or skip the test if this process may not."""
     if shutil.which("mount") is None:
         pytest.skip("there is no mount here")
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
@@ -271,7 +271,7 @@ def mount(*arguments: str) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 48 KB."""
+    """Mount a file system of 48 KB."""
     place = tmp_path / "small"
     place.mkdir()
     mount("-t", "tmpfs", "-o", "size=48k", "none", str(place))
@@ -303,7 +303,7 @@ def test_a_full_disk_is_refused_and_the_same_job_goes_on_once_there_is_room(
 
 @contextmanager
 def shut(folder: Path) -> Iterator[None]:
-    """Nothing can be made or renamed in the folder. Permissions do not bind root, for whom it takes an attribute."""
+    """Make a folder read-only, by an attribute for root, whom permissions do not stop."""
     if os.geteuid():
         close, reopen = ["chmod", "a-w"], ["chmod", "u+w"]
     else:

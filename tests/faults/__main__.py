@@ -1,10 +1,10 @@
-"""A job that is killed again and again ends with the very bytes of one that was left alone: `python -m tests.faults`.
+"""Kill jobs again and again, and compare their output with that of an undisturbed run: `python -m tests.faults`.
 
 A large corpus is encoded once undisturbed, and once more while its processes are killed at random moments: kill -9 of
-the parent, of a worker, of both, Ctrl-C, SIGTERM; each time the same command is given again. Then small corpora, with
-kills aimed at the short phases: a rename, a save of the manifest, the joining of rejected rows, the card. After each
-kill nothing of the run may be there for longer than two seconds, and `verify` may say nothing but that the job is not
-finished; in the end every file must have the bytes of the undisturbed run. Ends with 1 if anything is otherwise.
+the parent, of a worker, of both, Ctrl-C, SIGTERM; each time the same command is run again. Then small corpora are
+encoded, with kills aimed at the short phases: a rename, a save of the manifest, the joining of rejected documents, the
+card. After each kill all processes must end within two seconds, and `verify` must find no bad file; in the end every
+file must have the bytes of the undisturbed run. The exit status is 1 if one of these fails.
 
     python -m tests.faults --megabytes 1000 --kills 10
 """
@@ -43,7 +43,7 @@ _MISSED = 3  # times that a phase may be over before the kill comes, until any m
 
 @dataclass
 class Kill:
-    """One to come: how, and when: at a sight, or after a share of the time that the work or the start-up takes."""
+    """A kill: its way, and its moment: when a file appears, or after a share of the run."""
 
     way: str
     sight: str | None
@@ -54,7 +54,7 @@ class Kill:
 
 
 class Trial:
-    """One corpus, encoded undisturbed and disturbed."""
+    """A corpus that is encoded undisturbed and with kills."""
 
     def __init__(self, folder: Path, size: int, shard_bytes: int | None, options: Any, chance: random.Random) -> None:
         self.folder, self.options, self.chance = folder, options, chance
@@ -71,7 +71,7 @@ class Trial:
         self.seconds = self.starting = 0.0
 
     def run(self, kills: Iterator[Kill]) -> None:
-        """Encodes once undisturbed, then as often as it takes for all the kills."""
+        """Encode once undisturbed, then as often as all the kills need."""
         before = time.monotonic()
         undisturbed = self.folder / "undisturbed" / "out"  # of one name: a card may have it in its heading
         undisturbed.parent.mkdir()
@@ -98,7 +98,7 @@ class Trial:
             shutil.rmtree(output.parent)
 
     def _until_finished(self, output: Path, pending: Kill | None, kills: Iterator[Kill]) -> Kill | None:
-        """Runs into one folder, killed each time, until a run is through; returns the kill that came too late."""
+        """Run the job until it finishes, with a kill each time; return the kill that came too late."""
         log = output.parent / "log"
         while True:
             run = Run(self._command(output), log)
@@ -119,7 +119,7 @@ class Trial:
                     raise SystemExit(f"WRONG: a run that nobody killed ended with {code}\n{said}")
 
     def _wait(self, kill: Kill, run: Run, output: Path) -> bool:
-        """Until the moment has come; False if the run has ended before."""
+        """Wait for the moment of the kill; return False if the run has ended before."""
         if kill.sight is None or kill.missed >= _MISSED:
             work = 0.0 if kill.early else self.starting + kill.share * (self.seconds - self.starting)
             return wait_long(work or kill.share * self.starting, run.alive)
@@ -129,7 +129,7 @@ class Trial:
         return found
 
     def _kill(self, kill: Kill, run: Run, output: Path) -> bool:
-        """Kills, looks, notes; returns whether the run is over."""
+        """Kill, check and count; return True if the run is over."""
         after = time.time() - run.began
         phases = phases_of(output, run.began)
         way = run.kill(kill.way, self.chance)
@@ -197,7 +197,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """What is otherwise than in the undisturbed run, in words."""
+    """Return the differences from the undisturbed run, in words."""
     said = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     said += [f"{name} is left over" for name in sorted(found.keys() - expected.keys())]
     both = sorted(expected.keys() & found.keys())
@@ -205,14 +205,14 @@ def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
 
 
 def _at_any_moment(number: int, chance: random.Random) -> Iterator[Kill]:
-    """So many kills that are about to be spread over one run; every fifth while it starts."""
+    """Yield kills spread over one run, every fifth of them while it starts."""
     for count, way in enumerate(_ways(number, chance), 1):
         early = count % 5 == 0
         yield Kill(way, None, 1, chance.random() * (1 if early else 2 / (number + 1)), early)
 
 
 def _aimed(number: int, chance: random.Random) -> Iterator[Kill]:
-    """Each sight in turn, then any moment; workers are killed where there are some."""
+    """Yield kills aimed at each sight in turn, then at any moment; workers are killed in the phases that have some."""
     busy, alone = (_in_turn(ways, chance) for ways in (("worker", "both", *_OF_PARENT), _OF_PARENT))
     for sight in itertools.islice(itertools.cycle([*SIGHTS, None]), number):
         times = chance.randint(1, 3) if sight is not None and "shard" in sight else 1
@@ -220,14 +220,14 @@ def _aimed(number: int, chance: random.Random) -> Iterator[Kill]:
 
 
 def _in_turn(ways: tuple[str, ...], chance: random.Random) -> Iterator[str]:
-    """Each of them before any comes again, in another order every time."""
+    """Yield each of them before any is repeated, in another order every time."""
     while True:
         yield from ways
         ways = tuple(chance.sample(ways, len(ways)))
 
 
 def _ways(number: int, chance: random.Random) -> list[str]:
-    """Each way in turn, kill -9 of the parent twice as often, in an order by chance."""
+    """Return each way in turn, kill -9 of the parent twice as often, in random order."""
     ways = list(itertools.islice(itertools.cycle(["parent", *WAYS]), number))
     chance.shuffle(ways)
     return ways
@@ -274,7 +274,7 @@ def _summary(trials: list[Trial]) -> int:
     print(f"the last process of a run was gone after at most {max(trial.slowest for trial in trials):.2f} s")
     wrong = [words for trial in trials for words in trial.wrong]
     compared = sum(trial.compared for trial in trials)
-    print(f"{compared} files held against those of the undisturbed runs: {'NOT ' if wrong else ''}all the same")
+    print(f"{compared} files compared with those of the undisturbed runs: {'NOT ' if wrong else ''}all the same")
     for words in wrong:
         print(f"WRONG: {words}")
     return 1 if wrong else 0

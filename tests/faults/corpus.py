@@ -1,4 +1,4 @@
-"""Corpora of any size: the standard library's docstrings over and over, each numbered, so that no two lines are equal.
+"""Corpora of any size: the standard library's docstrings repeated, with numbers, so that no two lines are equal.
 
 A few documents are bad, if wanted, so that there are rejected rows as well.
 """
@@ -18,13 +18,13 @@ _BAD_EVERY = 701
 
 
 def write_text(path: Path, size: int, *, bad: bool = False) -> None:
-    """A document a line, about `size` bytes; with `bad`, some lines hold nothing."""
+    """Write a document a line, about `size` bytes; with `bad`, some lines are empty."""
     lines = ((n, f"{n} {' '.join(text.split())}") for n, text in _numbered(size))
     _write(path, size, ("" if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
 
 def write_json_lines(path: Path, size: int, *, bad: bool = False) -> None:
-    """A document a line, with its line breaks, about `size` bytes; with `bad`, some lines are cut off in the middle."""
+    """Write JSON lines of about `size` bytes; with `bad`, some lines are cut off in the middle."""
     lines = ((n, json.dumps({"text": f"{n}\n{text}"}, ensure_ascii=False)) for n, text in _numbered(size))
     _write(path, size, (line[: len(line) // 2] if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
@@ -35,7 +35,7 @@ def _texts(few: bool) -> list[str]:
 
 
 def _numbered(size: int) -> Iterator[tuple[int, str]]:
-    """For a small corpus, those of one package will do: it takes seconds to find them all."""
+    """Yield numbered docstrings: those of one package for a small corpus, because finding all takes seconds."""
     texts = _texts(size < _BLOCK)
     number = 0
     while True:

@@ -1,7 +1,4 @@
-"""Where in its work a run is, told from the files in its folder: to kill it there, and to say where a kill hit it.
-
-The package has no part in it: it keeps no hooks for tests.
-"""
+"""The phase of a run, derived from the files in its folder, so that the package needs no hooks for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Files whose appearance marks a phase. Those aside are there only while one is written, synced and renamed.
+# Files whose appearance marks a phase. Temporary files exist only while a file is written, synced and renamed.
 SIGHTS = {
     "first manifest": r"manifest\.json",
     "a shard is written": r"\.shard-.*\.tmp",
@@ -39,7 +36,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def wait_for(sight: str, times: int, folder: Path, alive: Callable[[], bool]) -> bool:
-    """Waits until such files have newly appeared so many times; False if the process ended before."""
+    """Wait until such files have newly appeared so many times; return False if the process ended before."""
     pattern = re.compile(SIGHTS[sight])
     seen = names_in(folder)
     checked = 0.0
@@ -57,7 +54,7 @@ def wait_for(sight: str, times: int, folder: Path, alive: Callable[[], bool]) ->
 
 
 def wait_long(seconds: float, alive: Callable[[], bool]) -> bool:
-    """Waits so long; False if the process ended before."""
+    """Wait for so many seconds; return False if the process ended before."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if not alive():
@@ -67,7 +64,7 @@ def wait_long(seconds: float, alive: Callable[[], bool]) -> bool:
 
 
 def phases_of(folder: Path, since: float) -> list[str]:
-    """What a run that began at `since` (`time.time`) was doing, by what lies in its folder; often several things."""
+    """Return the phases of a run that began at `since` (`time.time`), according to the files in its folder."""
     names = names_in(folder)
     new = {name for name in names if _changed(folder / name) >= since - _CLOCK}
     aside = {name.split(".")[1] for name in new if name.endswith(".tmp")}

@@ -1,4 +1,4 @@
-"""One run of a job as processes of its own, ways to kill it, and whether anything of it is still there afterwards.
+"""One run of a job in processes of its own, the ways to kill it, and a check that all its processes have ended.
 
 Linux only: processes are found in /proc, by a variable in their environment.
 """
@@ -21,7 +21,7 @@ _MARKER = "HF_POSENC_FAULTS"
 
 
 class Run:
-    r"""A process group with all that it starts.
+    r"""A process group and all processes that it starts.
 
     Args:
         command (sequence of `str`): what to run.
@@ -45,23 +45,23 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """Of the parent."""
+        """Process id of the parent."""
         return self._process.pid
 
     def alive(self) -> bool:
-        """Whether the parent still runs."""
+        """Return True if the parent still runs."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the parent, and return its exit code."""
         return self._process.wait()
 
     def said(self) -> str:
-        """The last it printed."""
+        """Return the end of its output."""
         return self._log.read_text(errors="replace")[-2000:]
 
     def kill(self, way: str, chance: random.Random) -> str:
-        """Does it, to the parent where there is no worker yet; returns how it was done in the end."""
+        """Kill in this way, or the parent if there is no worker yet; return the way that was taken."""
         if way == "interrupt":
             self.interrupt()
             return way
@@ -78,15 +78,15 @@ class Run:
         return way
 
     def interrupt(self) -> None:
-        """Ctrl-C, as a terminal passes it on: to the whole group."""
+        """Send Ctrl-C to the whole group, as a terminal does."""
         os.killpg(self.pid, signal.SIGINT)
 
     def workers(self) -> list[int]:
-        """The processes that make shards at the moment."""
+        """Return the processes that make shards at the moment."""
         return [pid for pid in self.processes() if pid != self.pid and _is_worker(pid)]
 
     def seconds_until_gone(self) -> float | None:
-        """How long after the end of the parent the last of its processes was there; `None` if too long."""
+        """Return the seconds from now until the last process has ended; `None` if they are too many."""
         began = time.monotonic()
         while self.processes():
             if time.monotonic() - began > GONE_WITHIN:
@@ -95,7 +95,7 @@ class Run:
         return time.monotonic() - began
 
     def processes(self) -> list[int]:
-        """All that run, with what those have started that are gone themselves."""
+        """Return all running processes of the run, also those whose parent has ended."""
         marked = f"{_MARKER}={self._marker}".encode()
         return [pid for pid in _all() if marked in _read(pid, "environ") and _state(pid) != "Z"]
 
