@@ -158,6 +158,10 @@ def test_inputs_are_compared_with_the_text_that_each_shard_was_made_from(tmp_pat
     assert bad.file == "inputs"
     assert str(path) in bad.reason
     assert str(verify(out, inputs=path)).endswith("encode it to another folder")
+    for options, status in (([], 0), (["--inputs", str(path)], 1)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["verify", str(out), *options])
+        assert ended.value.code == status
 
 
 def test_a_folder_without_output_is_refused(tmp_path: Path) -> None:

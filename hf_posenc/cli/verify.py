@@ -13,6 +13,10 @@ from .terminal import Screen
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `hf-posenc encode` wrote.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", metavar="INPUT", help="Read this input of the job again as well; repeatable."),
+    ] = None,
 ) -> None:
     """Read every shard again and name those that are not as they were written.
 
@@ -22,7 +26,7 @@ def verify(
 
     screen = Screen()
     with ProgressLine(screen) as line:
-        found = verify_folder(folder, line.checked)
+        found = verify_folder(folder, line.checked, inputs=inputs or None)
     screen.say(str(found))
     if found.bad or not found.finished:
         raise typer.Exit(1)
