@@ -138,7 +138,7 @@ def test_a_run_whose_output_goes_to_files_prints_notes_and_a_summary(
     facts = {line[:11].strip(): line[11:].strip() for line in out.splitlines()}
     assert facts["documents"] == "2,000"
     assert facts["tokens"].startswith("60,000, ")
-    assert "1 of them by runs before" in facts["shards"]
+    assert "1 of them by earlier runs" in facts["shards"]
 
 
 def test_a_file_gets_one_line_a_minute(
@@ -283,7 +283,7 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
     assert run("verify", "out") == 1
     assert "is not finished" in capsys.readouterr().out
     assert run(*command, "out") == 0
-    assert "1 of them by runs before" in capsys.readouterr().out
+    assert "1 of them by earlier runs" in capsys.readouterr().out
     whole, out = (
         {path.relative_to(here / name): path.read_bytes() for path in (here / name).rglob("[!.]*") if path.is_file()}
         for name in ("whole", "out")

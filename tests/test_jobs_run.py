@@ -482,7 +482,7 @@ def test_an_output_in_an_object_store_is_refused(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for output in ("s3://bucket/out", "hf://datasets/me/out"):
+    for output in ("s3://bucket/out", Path("hf://datasets/me/out")):
         with pytest.raises(ValueError, match=rf"must be a local folder(.|\n)*got: {output}"):
             jobs.encode(corpus, wordpiece, output)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]

@@ -13,8 +13,7 @@ import typer
 
 from .._explain import counted, explain
 from ..jobs.options import Options, choices_of
-from .figures import summary
-from .progress import ProgressLine
+from .progress import ProgressLine, summary
 from .terminal import Screen
 
 

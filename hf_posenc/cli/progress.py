@@ -1,8 +1,11 @@
-"""The progress of a job on stderr: a line that renews itself on a terminal, one line a minute in a file."""
+"""Progress and summary of a job: a bar on a terminal, one line a minute in a file, and the totals at the end."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -10,7 +13,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from .._explain import counted, in_bytes
 from ..jobs.progress import Progress as Callbacks
-from .figures import short
 from .terminal import Screen
 
 _SECONDS_PER_LINE = 60.0  # in a file
@@ -102,3 +104,60 @@ class ProgressLine(Callbacks):
         if not self._live and time.monotonic() - self._written >= _SECONDS_PER_LINE:
             self._written = time.monotonic()
             self._screen.passing.print(self.text or text, soft_wrap=True)
+
+
+def short(number: float) -> str:
+    r"""Return a number in about three digits.
+
+    Example:
+        >>> short(999), short(12_345), short(1_234_567)
+        ('999', '12.3k', '1.23M')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
+    r"""Return the totals of a job, to print. Truncated and rejected documents are left out if there are none.
+
+    Args:
+        shards (iterable of mappings): the records of the manifest.
+        output (`Path`): the folder.
+        made (`int`): number of shards that this run wrote, and not an earlier one.
+        tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
+
+    Returns:
+        `dict` of `str`, in order.
+
+    Example:
+        >>> record = {"documents": 3, "rows": 2, "tokens": 9, "bytes": 2_000_000, "cut": 0, "rejected": 1}
+        >>> for name, value in summary([record], Path("out"), made=1, tokens_a_second=0.0).items():
+        ...     print(name, "-", value)
+        documents - 3
+        rows - 2
+        tokens - 9
+        shards - 1 in out, 2.0 MB
+        rejected - 1 document, listed in out/rejected.jsonl
+        read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
+    """
+    records = list(shards)
+    names = ("documents", "rows", "tokens", "bytes", "cut", "rejected")
+    total = {name: sum(record[name] for record in records) for name in names}
+    speed = f", {short(tokens_a_second)} a second" if tokens_a_second else ""
+    before = len(records) - made
+    earlier = f", {before:,} of them by earlier runs" if before and made else ", all by earlier runs" if before else ""
+    facts = {
+        "documents": f"{total['documents']:,}",
+        "rows": f"{total['rows']:,}",
+        "tokens": f"{total['tokens']:,}{speed}",
+        "shards": f"{len(records):,} in {output}, {in_bytes(total['bytes'])}{earlier}",
+    }
+    if total["cut"]:
+        facts["truncated"] = counted(total["cut"], "document")
+    if total["rejected"]:
+        facts["rejected"] = f"{counted(total['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
+    pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # a string in Python, too
+    facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
+    return facts

@@ -73,7 +73,7 @@ def encode(
         ...     print(manifest.totals["documents"], manifest.totals["tokens"])
         2 4
     """
-    if re.match(r"[A-Za-z][\w+.-]+://", str(output)):
+    if re.match(r"[A-Za-z][\w+.-]+:/", str(output)):  # one slash, as in Path("s3://bucket")
         raise ValueError(
             explain(
                 "the output must be a local folder: object stores cannot rename a file in one step",
@@ -95,9 +95,8 @@ def encode(
     )
     with Folder(Path(output).expanduser()) as folder:
         earlier = Manifest.find(folder.path)
-        shard_bytes = resolved.shard_bytes or min(
-            max((sources.size or 1 << 62) // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES
-        )
+        size = _SHARDS * _MAX_SHARD_BYTES if sources.size is None else sources.size
+        shard_bytes = resolved.shard_bytes or min(max(size // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES)
         if resolved.shard_bytes is None and earlier is not None and earlier.started:
             # A changed input is refused as such, and not for the other shard size that follows from it.
             shard_bytes = earlier.config.get("shard_bytes") or shard_bytes
