@@ -60,7 +60,7 @@ class Screen:
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print one or more lines without wrapping them."""
-        self.out.print(Text(self.writable(text, keep="\n"), style=style), soft_wrap=True)
+        self.out.print(Text(_visible(text, keep="\n"), style=style), soft_wrap=True)
 
     def heading(self, text: str) -> None:
         """Print an empty line and a heading."""
@@ -72,21 +72,14 @@ class Screen:
         width = max(map(len, rows))
         for name, value in rows.items():
             line = Text(f"{name.ljust(width)}  ", style="bold")
-            self.out.print(line.append(self.writable(value), style="not bold"), soft_wrap=True)
+            self.out.print(line.append(_visible(value), style="not bold"), soft_wrap=True)
 
     def complain(self, message: str) -> None:
         """Print an error on stderr, its first line in red."""
-        rule, _, rest = self.writable(message, keep="\n").partition("\n")
+        rule, _, rest = _visible(message, keep="\n").partition("\n")
         self.passing.print(Text(rule, style="bold red"), soft_wrap=True)
         if rest:
             self.passing.print(Text(rest), soft_wrap=True)
-
-    def writable(self, text: str, keep: str = "") -> str:
-        """Return the text with control characters, except those in `keep`, as escapes."""
-        return "".join(
-            c if c in keep or unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode("ascii")
-            for c in text
-        )
 
     def batch(
         self, batch: Batch, tokens: Sequence[Sequence[str]], texts: Sequence[str], *, max_tokens: int | None = None
@@ -107,7 +100,7 @@ class Screen:
             for column in (table.columns[0], *table.columns[2:]):
                 column.justify = "right"
             for index, token in enumerate(tokens[number][:max_tokens]):
-                cells = [str(index), self.writable(token), *(str(rows[number][index]) for rows in columns.values())]
+                cells = [str(index), _visible(token), *(str(rows[number][index]) for rows in columns.values())]
                 table.add_row(*(Text(cell, style="" if is_token[number][index] else _PADDING) for cell in cells))
             self.out.print(table)
             self._count_rest(tokens[number], max_tokens)
@@ -123,7 +116,7 @@ class Screen:
         grid.add_column(max_width=_TOKEN_WIDTH, no_wrap=True, overflow="ellipsis")
         grid.add_column(no_wrap=True)
         for token, row in zip(tokens[:shown], mask, strict=False):
-            grid.add_row(Text(self.writable(token)), " ".join(self.yes if value else self.no for value in row[:shown]))
+            grid.add_row(Text(_visible(token)), " ".join(self.yes if value else self.no for value in row[:shown]))
         self.out.print(grid)
         self._count_rest(tokens, shown)
 
@@ -137,3 +130,11 @@ class Screen:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.passing, transient=True, disable=not self.passing.is_terminal) as bar:
             yield iter(bar.track(items, description=description))
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """Return the text with control characters, except those in `keep`, as escapes."""
+    return "".join(
+        c if c in keep or unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
