@@ -6,6 +6,8 @@ link to a page becomes a link inside the site, a picture is copied into the site
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
 import os
 import re
@@ -21,6 +23,8 @@ from mkdocs.structure.pages import Page
 REPO = Path(__file__).resolve().parent.parent
 # Pages of the site that lie outside of docs/.
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+# Functions whose options are added to their signature and docstring when they are imported.
+AS_IMPORTED = {"hf_posenc.jobs.encoding.encode"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(
@@ -72,8 +76,18 @@ class MarkdownSections(griffe.Extension):
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of every module, class, function and attribute."""
+        if obj.path in AS_IMPORTED and isinstance(obj, griffe.Function) and obj.docstring:
+            function = getattr(importlib.import_module(obj.module.path), obj.name)
+            obj.docstring.value = inspect.getdoc(function) or ""
+            obj.parameters = griffe.Parameters(*map(parameter, inspect.signature(function).parameters.values()))
         if obj.docstring:
             obj.docstring.value = markdown_of(obj.docstring.value)
+
+
+def parameter(imported: inspect.Parameter) -> griffe.Parameter:
+    """Return the parameter of an imported function in the form that mkdocstrings prints."""
+    default = None if imported.default is imported.empty else repr(imported.default)
+    return griffe.Parameter(imported.name, kind=griffe.ParameterKind(imported.kind.description), default=default)
 
 
 def markdown_of(docstring: str) -> str:
