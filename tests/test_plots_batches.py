@@ -86,6 +86,12 @@ def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
     assert [axes.get_title(loc="left")[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
 
 
+def test_other_entries_and_missing_values_are_ignored() -> None:
+    batch = {"input_ids": np.ones((2, 3), dtype=int), "text": ["a", "b"], "position_ids": None, "inputs_embeds": None}
+    assert len(plots.batch(batch).axes) == 1
+    assert [axes.get_title(loc="left") for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
+
+
 def test_numpy_and_tensors_give_the_same_picture() -> None:
     batch = made([5, 2], 5, width=3)
     ours, theirs = plots.batch(batch), plots.batch({name: value.numpy() for name, value in batch.items()})

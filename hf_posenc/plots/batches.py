@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
+_PANELS = {"attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds"}  # of `batch`, below the tokens
 _MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
 _ROTATED, _NUMBERED = 14, 24  # columns; of more, tokens are rotated, and positions are shown by colour alone
 _WIDEST = 10.0  # inches of the masks
@@ -79,21 +81,20 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     contents = _Contents(batch)
     rows, columns = min(contents.shape[0], _MOST_ROWS), min(contents.shape[1], _MOST_COLUMNS)
     real = contents.real[:rows, :columns]
-    if tokens is None and "input_ids" not in batch:
+    if tokens is None and batch.get("input_ids") is None:
         words = [[""] * columns] * rows
     else:
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(columns))
-    values = (
-        as_numpy(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH]) if "inputs_embeds" in batch else np.zeros((1, 1))
-    )
-    check_finite(values, "inputs_embeds")
+    names = [name for name in _ENTRIES if name in _PANELS and batch.get(name) is not None]
+    if "inputs_embeds" in names:
+        values = as_numpy(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH])
+        check_finite(values, "inputs_embeds")
     if ax is not None:
         _draw_tokens(new_axes(ax), words, real)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
     longest = 0.085 * max(len(word) for row in words for word in row) + 0.12  # inches
     width, height = (max(longest, 0.4), 0.32) if columns <= _ROTATED else (0.24, max(longest, 0.3))
-    names = [name for name in ("attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds") if name in batch]
     pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
     heights = [max(height * rows + 0.5, 1.4)]
     heights += [4.2 if {"look_ahead_mask", "inputs_embeds"} & {*pair} else 0.22 * rows + 1.0 for pair in pairs]
@@ -300,10 +301,10 @@ def _shape_of(batch: Any) -> tuple[int, int]:
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
         raise TypeError(explain(rule, got=shorten(type(batch).__name__), fix=fix))
-    for name, value in batch.items():  # a tokenizer returns lists without return_tensors
-        if isinstance(value, list | tuple):
+    for name in _ENTRIES:
+        if isinstance(batch.get(name), list | tuple):  # as a tokenizer returns without return_tensors
             rule = f"'{name}' must be a tensor or an array"
-            raise TypeError(explain(rule, got=f"a {type(value).__name__}", fix=fix))
+            raise TypeError(explain(rule, got=f"a {type(batch[name]).__name__}", fix=fix))
     for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
         if batch.get(name) is not None:
             shape = tuple(batch[name].shape)
