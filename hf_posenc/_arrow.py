@@ -93,8 +93,8 @@ def _of_dictionary(values: Any) -> Sizes:
     if len(words) > len(where):  # a short slice of a large dictionary: only the values in use
         used, where = np.unique(where, return_inverse=True)
         words = words.take(pa.array(used))
-    held = value_sizes(words)
-    return _present(values, held[where] if len(held) else np.zeros(len(values)))
+    sizes = value_sizes(words)
+    return _present(values, sizes[where] if len(sizes) else np.zeros(len(values)))
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:

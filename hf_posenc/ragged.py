@@ -142,11 +142,11 @@ class Ragged:
         offsets = self.offsets
         return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
 
-    def kept(self, keep: NDArray[np.bool_]) -> Ragged:
+    def filter(self, keep: NDArray[np.bool_]) -> Ragged:
         r"""Return the rows at which `keep` `(B,)` is True.
 
         Example:
-            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).kept(np.array([True, False, True])).values
+            >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).filter(np.array([True, False, True])).values
             array([7, 8, 5, 4])
         """
         return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])

@@ -170,8 +170,8 @@ class Config:
     @property
     def has_look_ahead(self) -> bool:
         """True if a batch has `look_ahead_mask`."""
-        asked, model = self.settings.look_ahead, self.model
-        return bool(asked if asked is not None else model is None or "look_ahead_mask" in model.accepts)
+        given, model = self.settings.look_ahead, self.model
+        return bool(given if given is not None else model is None or "look_ahead_mask" in model.accepts)
 
     @property
     def shifts_labels(self) -> bool | None:
@@ -190,8 +190,8 @@ def _max_length(
     """Return the smallest limit on a row, and warn if it is below the one given."""
     others = _smallest(settings.max_length, stated_limit(tokenizer), None if model is None else model.max_length)
     limit = _smallest(others, positions)
-    whose = "the encoding of embedding=" if limit != others else _model_name(model, "max_length", limit)
-    _warn_if_lower("max_length", settings.max_length, limit, whose)
+    source = "the encoding of embedding=" if limit != others else _model_name(model, "max_length", limit)
+    _warn_if_lower("max_length", settings.max_length, limit, source)
     return limit
 
 
@@ -212,11 +212,11 @@ def _model_name(model: ModelSpec | None, name: str, limit: int | None) -> str | 
     return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 
 
-def _warn_if_lower(name: str, given: int | None, limit: int | None, whose: str | None) -> None:
+def _warn_if_lower(name: str, given: int | None, limit: int | None, source: str | None) -> None:
     if given is None or limit is None or limit >= given:
         return
-    fix = f"{name}={limit}" if whose else f"tokenizer.model_max_length = {given}, if the model takes that many"
-    message = explain(f"{name}={given} is beyond the limit of {whose or 'the tokenizer'}, so {limit} is used", fix=fix)
+    fix = f"{name}={limit}" if source else f"tokenizer.model_max_length = {given}, if the model takes that many"
+    message = explain(f"{name}={given} is beyond the limit of {source or 'the tokenizer'}, so {limit} is used", fix=fix)
     warnings.warn(message, stacklevel=7)
 
 

@@ -152,8 +152,8 @@ def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
         if value in values:
             continue
         if "learned" in spec.positions:
-            asked = f"{name}={value!r}" if name in ("base", "convention") else "base=..."
-            fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {asked})"
+            argument = f"{name}={value!r}" if name in ("base", "convention") else "base=..."
+            fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {argument})"
         else:
             fix = f"leave {name}= out" + ("" if spec.positions else ", or embedding=model.get_input_embeddings()")
         raise ValueError(

@@ -83,7 +83,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
                 explain(
                     f"row {index}: {row.size} labels for {length} tokens",
                     got="each token needs a label, special tokens too",
-                    fix="tokenise and align the labels first, or give one number per row (floats for several per text)",
+                    fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
                 )
             )
     return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")

@@ -15,6 +15,7 @@ from torch import nn
 
 from .._explain import one_of
 from .._huggingface import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
+from ..rows import IGNORED
 from .mask_support import Windows, find_windows, isolates_by_positions, takes_4d_mask
 from .position_tables import ModelPositions, find_positions
 from .probe import Probe, unchanged
@@ -166,7 +167,7 @@ class ModelSpec:
         start, padding = self.decoder_start_token_id, self.decoder_padding_token_id
         if padding is None or (start is None and self.shifts_labels != "last") or isinstance(self.shifts_labels, bool):
             return None
-        ids = labels.masked_fill(labels == -100, padding)
+        ids = labels.masked_fill(labels == IGNORED, padding)
         if self.shifts_labels == "last":
             first = ids.gather(1, ((ids != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0))
         else:
@@ -242,7 +243,7 @@ def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()
-    labels[0, 2:] = labels[1, 3:] = -100
+    labels[0, 2:] = labels[1, 3:] = IGNORED
 
     def is_shifted_to(shifted: torch.Tensor) -> bool:
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):

@@ -135,7 +135,7 @@ class Documents:
             counted.rejected += self._rejected(part, numbers, bad, {row: texts[row] or raw.get(row, "") for row in bad})
             if self._job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
-                ids, types, sample = ids.kept(keep), None if types is None else types.kept(keep), sample[keep]
+                ids, types, sample = ids.filter(keep), None if types is None else types.filter(keep), sample[keep]
         return Block(ids, types, table.drop_columns(self._names), sample)
 
     def _rejected(
