@@ -601,7 +601,7 @@ def test_stored_embeddings_go_to_models_without_positions_of_their_own(wordpiece
     rows = [{name: values[row] for name, values in stored.items()} for row in range(3)]
     assert list(C(wordpiece, model=spec("inputs_embeds"))(rows)) == ["inputs_embeds", "attention_mask"]
     assert list(C(wordpiece, model=spec())(rows)) == ["input_ids", "attention_mask"]
-    with pytest.raises(ValueError, match=r"adds its own positions .*learned.*the rows bring inputs_embeds"):
+    with pytest.raises(ValueError, match=r"adds its own positions .*learned.*the rows have inputs_embeds"):
         C(wordpiece, model=spec("inputs_embeds", positions=("learned",)))(rows)
 
 

@@ -41,13 +41,13 @@ def to_columns(
         config (`Config`): the configuration of the collator; columns are padded with `padding="max_length"` only.
         made (`Tokenized`): the rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
-        carried (`bool`, *optional*, defaults to `True`): add the columns that came with the rows.
+        carried (`bool`, *optional*, defaults to `True`): add the given columns.
 
     Returns:
         `dict` for `to_mapping` or `to_table`.
 
     Raises:
-        ValueError: if a column that came with texts has the name of one that is made.
+        ValueError: if a given column of texts has the name of a new one.
     """
     length = config.limits.max_length if config.padding == "max_length" else None
     inside = made.ids.inside(length, side=config.side) if length is not None else None
@@ -83,7 +83,7 @@ def to_columns(
 
 
 def _carried(made: Tokenized, name: str) -> Column:
-    """Return a column that came with the rows; an Arrow column stays one."""
+    """Return a given column; an Arrow column stays one."""
     values: Any = made.columns[name]
     if not is_arrow(values):
         return made.column(name)
@@ -165,7 +165,7 @@ def features_of(
     Args:
         columns (`dict`): a few rows of them, without embeddings.
         known (mapping from `str` to feature): features of the columns of the data set.
-        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; length `None` where it varies.
+        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; length `None` if it varies.
 
     Returns:
         `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.

@@ -142,7 +142,7 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments that make an equal collator: limits only where they were given."""
+        """Arguments that make an equal collator: with the given limits only."""
         given = {name: getattr(self.settings, name) for name in ("max_length", "max_target_length")}
         names = self.settings.settings()
         return {name: self.in_force[name] if given.get(name, 0) is not None else None for name in names}

@@ -203,7 +203,7 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
             explain(
                 f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
                 got=_forward(spec),
-                fix="a model with a language modelling head; where the loss is made outside the model, "
+                fix="a model with a language modelling head; if the loss is computed outside of the model, "
                 'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"))',
             )
         )
@@ -264,7 +264,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
         if spec.positions:
             raise ValueError(
                 explain(
-                    f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows bring "
+                    f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows have "
                     "inputs_embeds, which hold positions where store_embeddings made them",
                     fix='dataset.remove_columns("inputs_embeds"), or, for vectors without positions, '
                     "collate.replace(model=dataclasses.replace(collate.model, positions=()))",

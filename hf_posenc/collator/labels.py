@@ -1,6 +1,6 @@
 """Labels: those that rows contain, those made from the ids for language modelling, and targets.
 
-transformers decides which tokens are masked; this module passes it random numbers. NumPy, except where those are drawn.
+transformers decides which tokens are masked; this module passes it random numbers. NumPy, except for random numbers.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ LABEL_KINDS = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets that came as ids; -100 at their ends is removed first.
+    r"""Truncate targets that are given as ids; -100 at their ends is removed first.
 
     Args:
         targets (`Ragged` of int64): one row per text.

@@ -1,6 +1,6 @@
 """The settings of a collator: their names, the values they take, and the combinations that are refused.
 
-Checked once, at construction; what depends on the tokenizer, the model or the embedding is checked in `config`.
+Checked once, at construction; `config` checks them against the tokenizer, the model and the embedding.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Settings:
         return {name: getattr(self, name) for name in names}
 
     def _check_values(self) -> None:
-        """Raise for the first setting that is wrong by itself."""
+        """Raise for the first setting with a wrong value."""
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise ValueError(one_of(name, getattr(self, name), options))

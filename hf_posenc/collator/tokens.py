@@ -27,13 +27,13 @@ PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids",
 
 @dataclass(frozen=True, eq=False)
 class Tokenized:
-    r"""Rows of tokens, and what came with them.
+    r"""Rows of tokens, and the columns and targets that belong to them.
 
     Args:
         rows (`TokenRows`): one per text, or several for a long text.
         columns (`dict` from `str` to sequence): the other columns, one value per text.
         count (`int`): number of texts.
-        from_texts (`bool`): True for texts, False for rows that came tokenized.
+        from_texts (`bool`): True for texts, False for tokenized rows.
         targets (`Ragged`, *optional*): labels that are token sequences of their own, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
         from_0 (`bool`, *optional*): True if given `position_ids` count from 0 and the model's from another number.
@@ -79,7 +79,7 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
     Args:
         config (`Config`): the configuration of the collator.
-        given (`Given`): what was read.
+        given (`Given`): the input.
 
     Returns:
         `Tokenized`.
@@ -96,7 +96,7 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
 
 def _read_ids(config: Config, given: Given) -> Tokenized:
-    """Return rows that came tokenized."""
+    """Return given rows of ids."""
     columns = dict(given.columns)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(config, ids)
@@ -205,7 +205,7 @@ def _check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
         explain(
             f"row {row}, column {column} of '{name}' is {int(ids.values[at])}, which is no token id",
             got="a negative id" if smallest < 0 else f"an embedding of {rows} rows",
-            fix="check that the ids come from this tokenizer; -100 belongs into labels",
+            fix="check that the ids come from this tokenizer; -100 is for labels only",
         )
     )
 

@@ -1,4 +1,4 @@
-"""Rows of several documents: their numbers read from position ids, and an order that brings each together."""
+"""Rows of several documents: documents numbered from position ids, and sorted by number."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
 
     Returns:
-        `np.ndarray` `(N,)` int64, in memory of its own.
+        `np.ndarray` `(N,)` int64, a new array.
 
     Raises:
         ValueError: if a document has no tokens.
