@@ -57,7 +57,12 @@ def corpus(tmp_path: Path, sentences: list[str]) -> Path:
 
 def encoded(corpus: Path, output: Path, tokenizer: Any, **settings: Any) -> dict[str, bytes]:
     """Return the content of every file of the output."""
-    encode(corpus, tokenizer, output, **{"workers": 2, "shard_bytes": 5_000, "max_length": 64, **settings})
+    encode(
+        corpus,
+        tokenizer,
+        output,
+        **{"workers": 2, "shard_bytes": 5_000, "max_length": 64, "too_long": "split", **settings},
+    )
     return {path.name: path.read_bytes() for path in output.rglob("[!.]*") if path.is_file()}
 
 
