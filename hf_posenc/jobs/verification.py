@@ -14,7 +14,7 @@ from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, other_files, shard_name, shard_number
 from .manifest import Manifest
 from .rejected import find_rejected
-from .shard_file import OnRead, damage, read_footer
+from .shard_file import OnRead, damage, read_footer, read_record
 from .sources import open_sources
 
 _MOVE_AWAY = "; move it away"
@@ -158,13 +158,24 @@ def _bad_manifest(manifest: Manifest) -> Iterator[BadFile]:
 def _bad_shards(manifest: Manifest, on_read: OnRead | None) -> Iterator[BadFile]:
     for shard, record in sorted(manifest.shards.items()):
         reason = damage(manifest.folder / shard_name(shard), record, on_read)
-        if reason is not None:
+        if reason is not None and (
+            manifest.finished or not _is_replacement(manifest.folder / shard_name(shard), shard)
+        ):
             yield BadFile(shard_name(shard), reason)
     for name in other_files(manifest.folder, set(manifest.shards)):
         if manifest.problem is not None and shard_number(name) is not None:
             yield BadFile(name, "is damaged, or of another job")
         elif manifest.finished or not _is_unlisted(manifest.folder / name, name):
             yield BadFile(name, f"is not in the manifest{_MOVE_AWAY}")
+
+
+def _is_replacement(path: Path, shard: int) -> bool:
+    """Return True for a shard that an interrupted run made again, and that is not in the manifest yet."""
+    try:
+        record, _ = read_record(path)
+    except (ValueError, IsADirectoryError):
+        return False
+    return bool(record["file"] == shard_name(shard))
 
 
 def _is_unlisted(path: Path, name: str) -> bool:
