@@ -1,6 +1,6 @@
-"""The page of `hf-posenc explore` as a Hugging Face Space: the same page, without folders of the machine it runs on.
+"""The page of `hf-posenc explore` as a Hugging Face Space, without access to folders of its machine.
 
-README.md beside it says how to push it. Here: `python examples/space/app.py`.
+README.md explains how to push it. To run it on your machine: `python examples/space/app.py`.
 """
 
 from hf_posenc.explorer import build, look
