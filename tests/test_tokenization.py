@@ -472,7 +472,7 @@ def test_what_names_no_tokenizer_is_refused(nothing: object) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"(?s)no tokenizer could be loaded from.*fix: a folder that holds"):
+    with pytest.raises(ValueError, match=r"(?s)no tokenizer could be loaded from.*fix: a folder with"):
         DataCollatorWithPositionalEncoding(tmp_path)
 
 

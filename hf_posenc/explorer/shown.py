@@ -144,7 +144,7 @@ def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:
         batch = collate(list(settings.texts))
         whole = collate.replace(max_length=None, packing=False).columns({collate.text_column: list(settings.texts)})
     if cut := sum(len(ids) > settings.max_length for ids in whole["input_ids"]):
-        notes.append(f"{cut} of {len(settings.texts)} texts were cut to {settings.max_length} tokens")
+        notes.append(f"{cut} of {len(settings.texts)} texts were truncated to {settings.max_length} tokens")
     return {"batch": batch, "tokens": collate.tokens(batch), "tokenizer": tokenizer, "pad_token": pad_token}
 
 
