@@ -53,7 +53,8 @@ def as_a_job(texts: list[str], collate: DataCollatorWithPositionalEncoding, fold
     sums = {}
     for engine in ("ray", "local"):
         began = time.perf_counter()
-        done = encode(corpus, collate, folder / engine, engine=engine, workers=WORKERS, shard_bytes=200_000)
+        settings = {"columns": ["number:int64"], "workers": WORKERS, "shard_bytes": 200_000}
+        done = encode(corpus, collate, folder / engine, engine=engine, **settings)
         print(
             f"encode, {engine}: {done.totals['documents']} documents, {done.totals['tokens']:,} tokens, "
             f"{len(done.shards)} shards in {time.perf_counter() - began:.0f} s"

@@ -47,7 +47,7 @@ def encoded(corpus: Path, tokenizer: Path, output: Path, **settings: Any) -> Man
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    return encoded(corpus, bert_folder, tmp_path_factory.mktemp("plain") / "out", shard_bytes=2000)
+    return encoded(corpus, bert_folder, tmp_path_factory.mktemp("plain") / "out", shard_bytes=2000, columns=["source"])
 
 
 @pytest.fixture(scope="module")
@@ -201,12 +201,13 @@ def test_a_card_by_somebody_else_or_changed_by_hand_is_left_alone(plain: Manifes
 def test_a_resumed_run_writes_the_same_card(bert_folder: Path, tmp_path: Path) -> None:
     lines = [json.dumps({"text": "I ride bike", "z": 1, "a": "x", "m": 2.5}) for _ in range(9)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    manifest = encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", workers=1, shard_bytes=200)
+    settings = {"workers": 1, "shard_bytes": 200, "columns": ["z:int64", "a", "m:double"]}
+    manifest = encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", **settings)
     before = {path: path.read_bytes() for path in manifest.folder.rglob("[!.]*") if path.is_file()}
     assert "| `z` | `int64` |\n| `a` | `string` |\n| `m` | `double` |" in before[manifest.folder / CARD].decode()
     (manifest.folder / "data/shard-000000.parquet").unlink()
     (manifest.folder / CARD).unlink()
-    encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", workers=1, shard_bytes=200)
+    encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", **settings)
     assert {path: path.read_bytes() for path in manifest.folder.rglob("[!.]*") if path.is_file()} == before
 
 

@@ -195,7 +195,7 @@ def test_without_a_manifest_only_damaged_shards_are_made_again(corpus: Path, tmp
         ({"max_length": 2}, "max_length: None before, 2 now"),
         ({"shard_bytes": 80}, "shard_bytes: 40 before, 80 now"),
         ({"tokenizer": Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))}, "tokenizer: other files"),
-        ({"inputs": None}, "another content in shard 0"),
+        ({"inputs": None}, "other content in shard 0"),
     ],
 )
 def test_without_a_manifest_another_job_is_refused_by_name(
@@ -320,7 +320,7 @@ def test_an_input_overwritten_with_its_size_and_time_restored_is_refused(corpus:
         run(corpus, out) if after is None else stopped(corpus, out, after)
         corpus.write_text(text(200, 250))
         os.utime(corpus, ns=(before[1], before[1]))
-        with pytest.raises(ValueError, match=r"another job\n  got: input \S+corpus.txt: .*another content"):
+        with pytest.raises(ValueError, match=r"another job\n  got: input \S+corpus.txt: .*other content"):
             run(corpus, out)
         corpus.write_bytes(before[0])
 
@@ -388,7 +388,7 @@ def test_a_file_in_place_of_the_folder_is_refused(corpus: Path, tmp_path: Path, 
 def test_a_run_that_made_nothing_leaves_nothing_and_decides_nothing(corpus: Path, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"text": ["1"], "length": [1]})
     with pytest.raises(ValueError, match="column 'length' comes with the documents"):
-        run(rows, tmp_path / "a" / "out")
+        run(rows, tmp_path / "a" / "out", columns=["length"])
     assert not (tmp_path / "a" / "out").exists()
     corpus.write_bytes(NOT_UTF8 + corpus.read_bytes())
     with pytest.raises(ValueError, match=r"line 1: .*UTF-8"):

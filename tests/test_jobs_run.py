@@ -95,7 +95,7 @@ def test_a_corpus_becomes_shards_that_datasets_reads(
     any_fast: PreTrainedTokenizerBase, corpus: Path, texts: list[str], tmp_path: Path
 ) -> None:
     heard = Heard()
-    manifest = encode(corpus, any_fast, tmp_path / "out", progress=heard)
+    manifest = encode(corpus, any_fast, tmp_path / "out", columns=["id:int64"], progress=heard)
     rows = loaded(tmp_path / "out")
     assert list(rows["input_ids"]) == any_fast(texts)["input_ids"]
     assert list(rows["length"]) == [len(ids) for ids in any_fast(texts)["input_ids"]]
@@ -126,7 +126,7 @@ def test_what_datasets_knows_of_carried_columns_goes_along(
         {"text": texts[:20], "kind": [0, 1] * 10},
         features=datasets.Features({"text": datasets.Value("string"), "kind": names}),
     )
-    encode(rows, wordpiece, tmp_path / "out", workers=1)
+    encode(rows, wordpiece, tmp_path / "out", columns=["kind"], workers=1)
     found = loaded(tmp_path / "out")
     assert found.features["kind"] == names
     assert list(found["kind"]) == rows["kind"][:]
@@ -246,7 +246,7 @@ def test_a_repaired_shard_keeps_the_rejected_rows_of_the_others(
     byte_bpe: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "corpus.txt"
-    path.write_text("\n\n".join(texts))  # every second line is empty
+    path.write_bytes(b"\n\xff\n".join(text.encode() for text in texts))  # every second line is not UTF-8
     out = tmp_path / "out"
     encode(path, byte_bpe, out, on_bad_row="skip")
     whole = content(out)
@@ -275,7 +275,7 @@ def test_another_job_is_refused_with_what_differs(
     for given, tokenizer, settings, words in (
         (corpus, wordpiece, {"max_length": 16}, "max_length: 32 before, 16 now"),
         (corpus, wordpiece, {"max_length": 32, "pack": 64}, "pack: None before, 64 now"),
-        (corpus, wordpiece, {"max_length": 32, "columns": []}, "columns"),
+        (corpus, wordpiece, {"max_length": 32, "columns": ["id"]}, "columns"),
         (corpus, byte_bpe, {"max_length": 32}, "tokenizer"),
         (other, wordpiece, {"max_length": 32}, "bytes became"),
     ):
@@ -290,9 +290,9 @@ def test_what_is_done_with_bad_rows_may_be_decided_when_the_first_is_met(
     byte_bpe: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "corpus.txt"
-    path.write_text("\n".join([*texts[:150], "", *texts[150:]]))
+    path.write_bytes("\n".join([*texts[:150], "?", *texts[150:]]).encode().replace(b"?", b"\xff"))
     out = tmp_path / "out"
-    with pytest.raises(ValueError, match=r"corpus\.txt, line 151: has no tokens"):
+    with pytest.raises(ValueError, match=r"corpus\.txt, line 151: is not UTF-8"):
         encode(path, byte_bpe, out, workers=1)
     finished = jobs.verify(out).shards
     assert finished > 2
@@ -318,7 +318,7 @@ def test_a_run_that_finished_nothing_settles_nothing(
 def test_a_second_run_on_the_same_folder_is_refused(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
 ) -> None:
-    class Twice(jobs.Progress):
+    class Twice(Heard):
         def shard(self, record: dict[str, Any]) -> None:
             with pytest.raises(OSError, match="in use by another run"):
                 encode(corpus, wordpiece, tmp_path / "out")
@@ -329,7 +329,7 @@ def test_a_second_run_on_the_same_folder_is_refused(
 def test_an_input_that_changes_meanwhile_is_refused(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
 ) -> None:
-    class Writes(jobs.Progress):
+    class Writes(Heard):
         def shard(self, record: dict[str, Any]) -> None:
             with corpus.open("a") as file:
                 file.write('{"text": "late", "id": 1}\n')
@@ -407,8 +407,8 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
 def test_packed_rows_do_not_read_other_columns(wordpiece: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"text": "I ride", "n": 1}\n{"text": "she said", "n": "two"}\n')
-    with pytest.raises(ValueError, match="column 'n'"):
-        encode(path, wordpiece, tmp_path / "rows")
+    with pytest.raises(ValueError, match="column 'n' is 'two', expected int64"):
+        encode(path, wordpiece, tmp_path / "rows", columns=["n:int64"])
     assert encode(path, wordpiece, tmp_path / "out", pack=32).totals["documents"] == 2
 
 
@@ -449,7 +449,7 @@ def test_a_carried_column_with_a_name_that_is_made_is_refused(
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text, "length": len(text), "id": 1}) + "\n" for text in texts))
     with pytest.raises(ValueError, match=r"column 'length' comes with the documents(.|\n)*columns=\['id'\] carries"):
-        encode(path, wordpiece, tmp_path / "out")
+        encode(path, wordpiece, tmp_path / "out", columns=["length", "id"])
     encode(path, wordpiece, tmp_path / "out", columns=["id"])
     assert loaded(tmp_path / "out").column_names == ["input_ids", "length", "id"]
 

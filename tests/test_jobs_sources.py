@@ -1,27 +1,29 @@
-"""A corpus read and cut: the tasks of an undisturbed run against those after any interruption, and what is refused."""
+"""Files as sources: the tasks of an undisturbed run against those after any interruption, and what is refused."""
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import lzma
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from hf_posenc.jobs import Progress, encode
-from hf_posenc.jobs.reading.rows import Reading, rows_of
+from hf_posenc.jobs.documents import read_part
 from hf_posenc.jobs.sources import Sources, open_sources
-from hf_posenc.jobs.sources import lines as lines_module
-from hf_posenc.jobs.task import Cursor, Task
+from hf_posenc.jobs.task import Cursor
 
 Write = Callable[[str, bytes], Path]
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -38,233 +40,273 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def word_level() -> Tokenizer:
+@pytest.fixture
+def words() -> Tokenizer:
     raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
     return raw
 
 
-def all_rows(sources: Sources, tasks: Iterable[Task], text_column: str = "text") -> list[dict[str, Any]]:
-    reading = Reading(text_column, None, sources.schema)
-    return [row for task in tasks for part in task.parts for row in rows_of(part, reading).table.to_pylist()]
+class Said(Progress):
+    """Keeps the messages."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.said.append(text)
 
 
-def all_texts(*inputs: Any, shard_bytes: int = 1 << 20, **options: Any) -> list[str | None]:
+def texts_of(*inputs: Any, shard_bytes: int = 1 << 20, **options: Any) -> list[str]:
+    """The texts of all documents, empty for bad ones."""
     sources = open_sources(inputs, **options)
-    column = options.get("text_column", "text")
-    return [row[column] for row in all_rows(sources, sources.tasks(shard_bytes), column)]
+    parts = [part for task in sources.tasks(shard_bytes) for part in task.parts]
+    return [text for part in parts for rows in read_part(part, sources.columns) for text in rows.texts[0]]
 
 
 # ------------------------------------------------------------------------------------------------- the cut into tasks
 
-DOCUMENTS = st.lists(st.text(st.sampled_from("aé\0 \r"), max_size=9), max_size=12)
+DOCUMENTS = st.lists(st.text(st.sampled_from('aé\0 "\r'), max_size=9), max_size=12)
+KINDS = {"lines": "txt", "paragraphs": "txt", "jsonl": "jsonl", "csv": "csv", "gz": "txt.gz"}
+
+
+def as_csv(texts: list[str]) -> str:
+    """A CSV file with a text that holds line ends in each record."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["text", "n"])
+    writer.writerows([f"{text}\n\n{text}", number] for number, text in enumerate(texts))
+    return file.getvalue()
 
 
 @SAME_FOLDER
-@given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.integers(1, 30), st.booleans(), st.data())
-@pytest.mark.parametrize("kind", ["lines", "paragraphs", "json", "gz"])
-def test_any_shards_may_be_done_already_and_the_others_are_the_same(
+@given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.integers(1, 40), st.booleans(), st.data())
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_shards_may_be_finished_and_the_others_are_the_same(
     tmp_path: Path, kind: str, corpus: list[list[str]], shard_bytes: int, ends: bool, data: st.DataObject
 ) -> None:
     paths = []
     for number, documents in enumerate([*corpus, ["the last"]]):
-        path = tmp_path / f"{number}.{kind if kind in ('json', 'gz') else 'txt'}"
-        lines = [json.dumps({"text": text}) for text in documents] if kind == "json" else documents
-        content = ("\n".join(lines) + ("\n" if ends else "")).encode()
-        path.write_bytes(gzip.compress(content) if kind == "gz" else content)
+        path = tmp_path / f"{number}.{KINDS[kind]}"
+        lines = [json.dumps({"text": text}) for text in documents] if kind == "jsonl" else documents
+        text = as_csv(documents) if kind == "csv" else "\n".join(lines) + "\n" * ends
+        path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else text.encode())
         paths.append(path)
     split = "paragraphs" if kind == "paragraphs" else "lines"
     sources = open_sources(paths, split=split)
-    tasks = list(sources.tasks(shard_bytes, {}))
+    tasks = list(sources.tasks(shard_bytes))
     assert [task.shard for task in tasks] == list(range(len(tasks)))
     assert [task.begins for task in tasks] == [Cursor(), *(task.ends for task in tasks[:-1])]
     assert tasks[-1].ends == Cursor(len(paths))
-    assert all(task.parts and all(part.payload for part in task.parts) for task in tasks)
     done = data.draw(st.sets(st.sampled_from(range(len(tasks)))))
-    again = open_sources(paths, split=split).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done})
-    assert list(again) == [task for task in tasks if task.shard not in done]
+    again = list(open_sources(paths, split=split).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done}))
+    assert again == [task for task in tasks if task.shard not in done]
+    assert [task.digest() for task in again] == [tasks[task.shard].digest() for task in again]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.text(st.sampled_from('a," \n')), st.text(st.sampled_from('b,"\n')))), st.integers(1, 30))
+def test_csv_is_cut_between_records_only(tmp_path: Path, records: list[tuple[str, str]], shard_bytes: int) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\n").writerows([("text", "n"), *records, ("last", "")])
+    (tmp_path / "a.csv").write_text(file.getvalue(), newline="")
+    assert texts_of(tmp_path / "a.csv", shard_bytes=shard_bytes) == [text for text, _ in records] + ["last"]
+
+
+def test_a_quotation_mark_inside_a_csv_field_is_an_ordinary_character(write: Write) -> None:
+    path = write("a.csv", b'text,n\n5" pipe,3\n"a\nb",4\n7" pipe,"x""\ny"\n')
+    assert texts_of(path, shard_bytes=1) == ['5" pipe', "a\nb", '7" pipe']
 
 
 def test_a_task_holds_as_many_documents_as_fit_and_one_at_least(write: Write) -> None:
     sources = open_sources([write("a.txt", b"aaaa\nb\nc\n" + b"x" * 30 + b"\nd\n"), write("b.txt", b"e\nf")])
     tasks = list(sources.tasks(9))
-    assert [b"|".join(part.payload for part in task.parts) for task in tasks] == [
-        b"aaaa\nb\nc\n",
-        b"x" * 30 + b"\n",
-        b"d\n|e\nf",
-    ]
+    payloads = [b"|".join(part.payload for part in task.parts) for task in tasks]
+    assert payloads == [b"aaaa\nb\nc\n", b"x" * 30 + b"\n", b"d\n|e\nf"]
     assert [part.first for task in tasks for part in task.parts] == [1, 4, 5, 1]
     assert sum(task.size for task in tasks) == sources.size == 45
 
 
-def test_a_file_given_twice_is_read_twice(write: Write) -> None:
-    path = write("a.txt", b"a\nb\n")
-    assert all_texts(path, path) == ["a", "b", "a", "b"]
-
-
-def test_5000_tiny_files_are_one_task_and_soon_read(tmp_path: Path) -> None:
-    for number in range(5000):
-        (tmp_path / f"{number:04}.txt").write_bytes(b"I ride\nbike")
-    paths = sorted(tmp_path.iterdir())
-    start = time.perf_counter()
-    sources = open_sources(paths)
-    (task,) = sources.tasks(1 << 20)
-    texts = [row["text"] for row in all_rows(sources, [task])]
-    assert time.perf_counter() - start < 10
-    assert texts == ["I ride", "bike"] * 5000
+def test_a_file_given_twice_is_read_twice_and_empty_ones_are_passed_over(write: Write) -> None:
+    path, empty = write("a.txt", b"a\nb\n"), write("empty.txt", b"")
+    assert texts_of(path, empty, path) == ["a", "b", "a", "b"]
+    for name in ("empty.txt", "blank.txt", "empty.csv", "empty.jsonl"):
+        with pytest.raises(ValueError, match=rf"(?s)there are no documents in the inputs.*{name}"):
+            texts_of(write(name, b"\n \n" if name == "blank.txt" else b""))
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "zst", "lz4", "xz"])
-def test_a_compressed_file_may_be_of_several_members_and_is_read_in_blocks(tmp_path: Path, kind: str) -> None:
-    lines = [f"{number:07}" for number in range(40_000)]
+def test_a_compressed_file_may_have_several_members_and_is_read_up_to_the_damage(tmp_path: Path, kind: str) -> None:
+    lines = [f"{number * 7919:09}" for number in range(20_000)]
     path = tmp_path / f"a.jsonl.{kind}"
     names = {"gz": "gzip", "zst": "zstd"}
     with path.open("wb") as file:
-        for first in (0, 20_000):
-            content = "".join(json.dumps({"text": line}) + "\n" for line in lines[first : first + 20_000]).encode()
+        for first in (0, 10_000):
+            content = "".join(json.dumps({"text": line}) + "\n" for line in lines[first : first + 10_000]).encode()
+            sink = pa.BufferOutputStream()
             if kind == "xz":
-                file.write(lzma.compress(content))
+                sink.write(lzma.compress(content, preset=0))
             else:
-                sink = pa.BufferOutputStream()
                 with pa.CompressedOutputStream(sink, names.get(kind, kind)) as stream:
                     stream.write(content)
-                file.write(sink.getvalue())
-    assert all_texts(path, shard_bytes=100_000) == lines
+            file.write(sink.getvalue())
+    assert texts_of(path, shard_bytes=100_000) == lines
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=rf"a\.jsonl\.{kind} cannot be read as a whole \w+ file: it is cut off"):
-        all_texts(path, shard_bytes=100_000)
+    whole = list(open_sources([path]).tasks(1 << 20))
+    tasks = list(open_sources([path]).tasks(100_000))
+    *parts, damage = [part for task in tasks for part in task.parts]
+    assert b"".join(part.payload for part in parts) == b"".join(part.payload for part in whole[0].parts[:-1])
+    assert damage.kind == "unreadable"
+    assert b"it is cut off or damaged" in damage.payload
+    assert damage.first == 1 + sum(part.payload.count(b"\n") for part in parts)
+    assert all(part.payload.endswith(b'"}\n') for part in parts)  # no half of a document
+    again = open_sources([path]).tasks(100_000, {task.shard: task.ends for task in tasks[:-1]})
+    assert list(again) == tasks[-1:]
+
+
+def test_zeros_behind_a_gzip_file_are_padding(write: Write) -> None:
+    path = write("a.txt.gz", gzip.compress(b"a\n") + bytes(3000))
+    assert texts_of(path) == ["a"]
+
+
+def test_skip_covers_the_rest_of_a_damaged_file(write: Write, tmp_path: Path, words: Tokenizer) -> None:
+    whole = gzip.compress(b"".join(b"I ride %d\n" % (number * 7919) for number in range(2000)))
+    damaged, other = write("a.txt.gz", whole[:-1000]), write("b.txt", b"I ride\n")
+    with pytest.raises(ValueError, match=r"(?s)a\.txt\.gz, line \d+: cannot be read on as a gzip file.*download.*skip"):
+        encode([damaged, other], words, tmp_path / "out", workers=1)
+    manifest = encode([damaged, other], words, tmp_path / "out", workers=1, on_bad_row="skip")
+    (entry,) = map(json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines())
+    assert entry["file"] == str(damaged)
+    assert entry["line"] == manifest.totals["documents"] - 1 > 1000
+    assert manifest.totals["rejected"] == 1
 
 
 # -------------------------------------------------------------------------------------------------------- text and JSON
 
 
-def test_byte_order_marks_carriage_returns_and_a_missing_last_line_end_are_no_part_of_a_document(write: Write) -> None:
-    path = write("a.txt", b"\xef\xbb\xbfI ride\r\nbike")
-    assert all_texts(path) == all_texts(path, shard_bytes=1) == ["I ride", "bike"]
-    path = write("a.jsonl", b'\xef\xbb\xbf{"text": "I ride"}\r\n{"text": "bike"}')
-    assert all_texts(path) == all_texts(path, shard_bytes=1) == ["I ride", "bike"]
-
-
-def test_an_empty_file_is_fine_among_others_and_refused_alone(write: Write) -> None:
-    empty, full = write("empty.txt", b""), write("full.txt", b"a\n")
-    assert all_texts(empty, full, empty) == ["a"]
-    with pytest.raises(ValueError, match=r"(?s)there are no documents in the inputs.*empty\.txt"):
-        all_texts(empty, empty)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_byte_order_marks_carriage_returns_and_a_missing_last_line_end_are_no_part_of_a_document(
+    write: Write, name: str
+) -> None:
+    content = {
+        "a.txt": b"I ride\r\nbike",
+        "a.jsonl": b'{"text": "I ride"}\r\n{"text": "bike"}',
+        "a.csv": b"text,n\r\nI ride,1\r\nbike,2",
+    }
+    path = write(name, b"\xef\xbb\xbf" + content[name])
+    assert texts_of(path) == texts_of(path, shard_bytes=1) == ["I ride", "bike"]
 
 
 def test_utf16_is_refused_with_the_way_to_utf8(write: Write) -> None:
-    with pytest.raises(ValueError, match=r"(?s)a\.txt is not UTF-8, but UTF-16.*iconv -f UTF-16"):
-        all_texts(write("a.txt", "bike".encode("utf-16")))
+    with pytest.raises(ValueError, match=r"(?s)a\.txt must be UTF-8.*UTF-16.*iconv -f UTF-16"):
+        texts_of(write("a.txt", "bike".encode("utf-16")))
 
 
-@pytest.mark.parametrize("kind", ["lines", "paragraphs", "json"])
-def test_a_document_longer_than_the_limit_is_refused_by_file_and_line(
-    write: Write, kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "split"), [("a.txt", "lines"), ("a.txt", "paragraphs"), ("a.jsonl", "lines")])
+def test_a_document_longer_than_the_limit_is_refused_by_file_and_line(write: Write, name: str, split: str) -> None:
+    path = write(name, b"\n\n" + (b"ab \n" if split == "paragraphs" else b"abcd") * (1 << 19) + b"\n")
+    with pytest.raises(ValueError, match=r"a\.\w+, line 3: one \w+ is longer than 1 MiB"):
+        list(open_sources([path], split=split).tasks(1000, longest=1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b' [{"text": "a"},\n{"text": "b"}]',
+            r"(?s)a\.json must be JSON lines.*a list.*fix: jq -c '\.\[\]' .*a\.json >",
+        ),
+        (b'{\n  "text": "a",\n  "b": {\n    "c": 1\n  }\n}', r"(?s)an object on several lines.*jq -c '\.' .*a\.json"),
+        (b'{"text": "a",\n "b": 1}\n{"text": "b",\n "b": 1}', r"an object on several lines"),
+        (b'{\n"data": [\n{"text": "a"},\n{"text": "b"}\n]}', r"(?s)several lines.*jq -c '\.data\[\]'"),
+        (b'{"version": 1, "data": [{"text": "a"}]}', r"(?s)in its list 'data'.*jq -c '\.data\[\]'"),
+    ],
+)
+def test_json_that_is_one_value_is_refused_with_the_command_that_makes_it_lines(
+    write: Write, content: bytes, message: str
 ) -> None:
-    monkeypatch.setattr(lines_module, "LONGEST", 1 << 20)
-    text = "ab \n" * (1 << 19) if kind == "paragraphs" else "abcd" * (1 << 19)
-    content = json.dumps({"text": text}) if kind == "json" else text
-    path = write("long.json" if kind == "json" else "long.txt", f"\n\n{content}\n".encode())
-    with pytest.raises(ValueError, match=r"long\.\w+, line 3: one \w+ is longer than 1 MiB"):
-        list(open_sources([path], split="paragraphs" if kind == "paragraphs" else "lines").tasks(1000))
+    with pytest.raises(ValueError, match=message):
+        open_sources([write("a.json", content)])
 
 
-def test_json_columns_are_told_from_the_first_rows_and_may_be_chosen(write: Write) -> None:
-    path = write(
-        "a.jsonl", b'{"text": "a", "id": 1, "day": "2024-01-01"}\nnull\n{"text": "b", "id": 2.5, "tags": ["x"]}\n'
-    )
-    sources = open_sources([path])
-    assert {field.name: str(field.type) for field in sources.schema} == {
-        "id": "double",
-        "day": "string",
-        "tags": "list<item: string>",
-    }
-    assert all_rows(sources, sources.tasks(1000))[2] == {"text": "b", "id": 2.5, "day": None, "tags": ["x"]}
-    sources = open_sources([path], columns=["tags"])
-    assert all_rows(sources, sources.tasks(1000))[2] == {"text": "b", "tags": ["x"]}
+@pytest.mark.parametrize("content", ['{"text": "a", "data": [{"text": "b"}]}', '{"text": 1\n{"text": "a"}', "{\n[1]\n"])
+def test_json_lines_that_only_look_alike_are_read(write: Write, content: str) -> None:
+    assert len(texts_of(write("a.json", content.encode()))) == len(content.splitlines())
 
 
-def test_a_missing_column_is_refused_with_those_that_are_there(write: Write) -> None:
-    path = write("a.jsonl", b'{"body": "a", "id": 1}\n')
-    with pytest.raises(
-        ValueError,
-        match=r"(?s)a\.jsonl has no column 'text'.*'body', 'id'.*text_column=\"body\" \(--text-column body\)",
-    ):
-        open_sources([path])
-    with pytest.raises(ValueError, match=r"(?s)a\.jsonl has no column 'tags'.*'body', 'id'"):
-        open_sources([path], text_column="body", columns=["tags"])
+# ------------------------------------------------------------------------------------------------ columns of text files
+
+
+def test_columns_of_json_and_csv_are_those_that_are_named(write: Write) -> None:
+    lines = write("a.jsonl", b'{"text": "a", "id": 1}\n{"text": "b", "meta": {"x": 1}}\n')
+    table = write("a.csv", b"text,id,meta\nc,001,\n")
+    sources = open_sources([lines, table])
+    assert sources.schema == pa.schema([])
+    (note,) = sources.notes
+    assert note.startswith("columns that are not carried: id, meta; ")
+    assert open_sources([lines, table], columns=[]).notes == []
+    sources = open_sources([lines, table], columns=["meta", "id:int16"])
+    assert sources.schema == pa.schema([("meta", pa.string()), ("id", pa.int16())])
+
+
+def test_a_column_that_is_missing_is_refused_with_those_that_are_there(write: Write) -> None:
+    lines, table = write("a.jsonl", b'{"body": "a", "id": 1}\n'), write("a.csv", b"body,id\na,1\n")
+    for path in (lines, table):
+        fix = r"(?s) has no column 'text'.*'body', 'id'.*text_column=\"body\" \(--text-column body\)"
+        with pytest.raises(ValueError, match=fix):
+            open_sources([path])
+        with pytest.raises(ValueError, match=r"(?s) has no column 'tags'.*'body', 'id'.*columns=\['id'\]"):
+            open_sources([path], text_column="body", columns=["tags"])
+    late = open_sources([lines], text_column="body", columns=["tags:string"])  # may appear later
+    assert late.schema.names == ["tags"]
+    with pytest.raises(ValueError, match=r"has no column 'tags:string'|has no column 'tags'"):
+        open_sources([table], text_column="body", columns=["tags:string"])
+    with pytest.raises(ValueError, match=r"a\.txt has no column 'id'"):
+        open_sources([write("a.txt", b"a\n")], columns=["id"])
+    with pytest.raises(ValueError, match=r"b\.csv has several columns 'n'"):
+        open_sources([write("b.csv", b"text,n,n\na,1,2\n")], columns=["n"])
+
+
+def test_types_of_a_column_in_two_inputs_must_fit_or_be_named(write: Write, tmp_path: Path) -> None:
+    lines = write("a.jsonl", b'{"text": "a", "id": 1}\n')
+    pq.write_table(pa.table({"text": ["b"], "id": [2]}), tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"(?s)column 'id' is int64 in .*b\.parquet, but string.*'id:string'"):
+        open_sources([lines, tmp_path / "b.parquet"], columns=["id"])
+    assert open_sources([lines, tmp_path / "b.parquet"], columns=["id:int64"]).schema.types == [pa.int64()]
+
+
+def test_files_with_other_separators_than_commas_are_refused(write: Write) -> None:
+    with pytest.raises(ValueError, match=r"(?s)a\.csv has no commas.*semicolons.*sep=\";\""):
+        open_sources([write("a.csv", b"id;text\n1;a\n")])
+    with pytest.raises(ValueError, match=r"(?s)b\.csv has no commas.*tabs.*\.tsv"):
+        open_sources([write("b.csv", b"id\ttext\n1\ta\n")])
+    assert texts_of(write("c.tsv", b"id\ttext\n1\ta, b\n")) == ["a, b"]
 
 
 # ------------------------------------------------------------------------------------------------- files that change
 
 
-def test_inputs_are_known_again_by_content_and_differences_are_told(write: Write) -> None:
+def test_inputs_are_recognised_by_content_and_differences_are_named(write: Write) -> None:
     path = write("a.txt", b"I ride\n")
-    marks = open_sources([path]).fingerprint()
-    assert json.loads(json.dumps(marks)) == marks
-    assert open_sources([path]).same_as(marks) == []
+    sources = open_sources([path])
+    marks, stamps = sources.fingerprint(), sources.stamps()
+    shards = records(sources, 100)
+    assert json.loads(json.dumps([marks, stamps])) == [marks, stamps]
+    assert set(marks[0]) == {"name", "kind", "size", "digest"}
+
+    def differences(*inputs: Path, **options: Any) -> list[str]:
+        return open_sources(inputs, **options).differences(marks, stamps, shards, 100)
+
+    assert differences(path) == []
     os.utime(path, (1, 1))
-    assert open_sources([path]).same_as(marks) == []
+    assert differences(path) == differences(write("b.txt", b"I ride\n")) == []
+    assert differences(path, path) == ["inputs: 1 before, 2 now"]
+    assert differences(path, split="paragraphs") == [f"input {path}: read as lines before, as paragraphs now"]
+    assert differences(write("b.txt", b"")) == [f"input {path.parent}/b.txt (before: {path}): 7 bytes became 0"]
     path.write_bytes(b"I rode\n")
-    assert open_sources([path]).same_as(marks) == [f"input {path}: 7 bytes with another content"]
+    assert differences(path) == [f"input {path}: 7 bytes, other content"]
     path.write_bytes(b"I ride it\n")
-    assert open_sources([path]).same_as(marks) == [f"input {path}: 7 bytes became 10"]
-    assert open_sources([path, path]).same_as(marks) == ["inputs: 1 before, 2 now"]
-    assert open_sources([path], split="paragraphs").same_as(marks) == [
-        f"input {path}: read as lines before, as paragraphs now"
-    ]
-
-
-def test_the_same_content_under_another_name_is_the_same_input(write: Write) -> None:
-    marks = open_sources([write("a.txt", b"I ride\n")]).fingerprint()
-    moved = write("b.txt", b"I ride\n")
-    assert open_sources([moved]).same_as(marks) == []
-    moved.write_bytes(b"")
-    (words,) = open_sources([moved]).same_as(marks)
-    assert words.startswith(f"input {moved} (before: ")
-
-
-def test_a_file_that_changes_while_it_is_read_is_noticed(write: Write) -> None:
-    path = write("a.txt", b"I ride\n")
-    sources = open_sources([path])
-    sources.fingerprint()
-    sources.check_unchanged()
-    path.write_bytes(b"I ride it\n")
-    with pytest.raises(ValueError, match=r"(?s)a\.txt changed while it was read.*7 bytes became 10"):
-        sources.check_unchanged()
-
-
-def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(write: Write) -> None:
-    path, other = write("a.txt", b"I ride\n"), write("b.txt", b"I rode\n")
-    sources = open_sources([path])
-    sources.fingerprint()
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    other.replace(path)
-    with pytest.raises(ValueError, match=r"(?s)a\.txt changed while it was read.*another put in its place"):
-        sources.check_unchanged()
-
-
-def test_only_the_sources_of_a_shard_are_looked_at_when_it_is_noted(write: Write) -> None:
-    sources = open_sources([write(f"{number}.txt", b"I ride\n") for number in range(4)])
-    sources.fingerprint()
-    write("2.txt", b"she rides\n")
-    sources.check_unchanged(0, 1)
-    sources.check_unchanged(3, 4)
-    with pytest.raises(ValueError, match=r"2\.txt changed"):
-        sources.check_unchanged(1, 2)
-
-
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
-        open_sources([tmp_path / "nowhere.txt"])
-
-
-def test_a_file_replaced_between_two_runs_by_one_of_the_same_size_and_time_is_another_input(write: Write) -> None:
-    path, other = write("a.txt", b"I ride\n"), write("b.txt", b"I rode\n")
-    marks = open_sources([path]).fingerprint()
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    other.replace(path)
-    assert open_sources([path]).same_as(marks) == [f"input {path}: 7 bytes with another content"]
+    assert differences(path) == [f"input {path}: 7 bytes became 10"]
 
 
 def records(sources: Sources, shard_bytes: int) -> dict[int, dict[str, Any]]:
@@ -291,9 +333,19 @@ def test_inputs_behind_the_last_finished_shard_may_be_repaired_replaced_or_left_
     write("b.txt", b"I\nrode\nand more\n")
     assert differences(first, second) == []
     write("b.txt", b"he\nride\n")
-    assert differences(first, second) == [f"input {second}: another content in shard 1"]
+    assert differences(first, second) == [f"input {second}: other content in shard 1"]
     write("a.txt", b"I rode\nshe\n")
-    assert differences(first, second) == [f"input {first}: 11 bytes with another content"]
+    assert differences(first, second) == [f"input {first}: 11 bytes, other content"]
+
+
+def test_a_damaged_file_may_be_repaired_behind_what_was_read_of_it(write: Write) -> None:
+    whole = gzip.compress(b"".join(b"%09d\n" % (number * 7919) for number in range(20_000)))
+    path = write("a.txt.gz", whole[:-2000])
+    sources = open_sources([path])
+    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 50_000)
+    del shards[max(shards)]  # the one with the damage
+    write("a.txt.gz", whole)
+    assert open_sources([path]).differences(before, stamps, shards, 50_000) == []
 
 
 def test_a_file_overwritten_in_its_middle_is_another_input_unless_its_times_are_those_before(write: Write) -> None:
@@ -305,50 +357,34 @@ def test_a_file_overwritten_in_its_middle_is_another_input_unless_its_times_are_
     write("a.txt", b"".join(lines))
     again = open_sources([path])
     assert again.fingerprint() == before  # which looks at head, middle and tail
-    assert again.differences(before, stamps, shards, 4 << 20) == [f"input {path}: another content in shard 0"]
     assert again.differences(before, again.stamps(), shards, 4 << 20) == []
-    os.utime(path, ns=(stamps[0][0], stamps[0][0]))
-    assert open_sources([path]).differences(before, stamps, shards, 4 << 20) != []
+    os.utime(path, ns=(stamps[0][0], stamps[0][0]))  # mtime as it was; ctime tells
+    assert open_sources([path]).differences(before, stamps, shards, 4 << 20) == [
+        f"input {path}: other content in shard 0"
+    ]
 
 
-# -------------------------------------------------------------------------------------------------- output beside input
+def test_a_file_that_changes_while_it_is_read_is_refused_for_the_shards_that_are_cut_from_it(write: Write) -> None:
+    sources = open_sources([write(f"{number}.txt", b"I ride\n") for number in range(4)])
+    sources.fingerprint()
+    sources.check_unchanged()
+    path, other = write("2.txt", b"she rides\n"), write("other.txt", b"I rode\n")
+    sources.check_unchanged(0, 1)
+    sources.check_unchanged(3, 4)
+    with pytest.raises(ValueError, match=r"(?s)2\.txt changed while it was read.*7 bytes became 10"):
+        sources.check_unchanged(1, 2)
+    sources = open_sources([path])
+    sources.fingerprint()
+    write("other.txt", b"he rides it\n"[:10])
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    with pytest.raises(ValueError, match=r"(?s)2\.txt changed while it was read.*it was written to or replaced"):
+        sources.check_unchanged()
 
 
-@pytest.mark.parametrize("inputs", ["data", "data/*", "data/**", "data/**/*", "described"])
-def test_output_inside_the_input_is_not_read_by_the_next_run(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: str
+def test_a_file_that_changes_after_its_last_shard_is_refused_at_the_end(
+    write: Write, tmp_path: Path, words: Tokenizer
 ) -> None:
-    raw = word_level()
-    write("data/sub/a.txt", b"I ride\n" * 9)
-    write("data/b.txt", b"I ride\n" * 9)
-    if inputs == "described":
-        card = "---\nconfigs:\n- config_name: default\n  data_files: '**/*.txt'\n---\n"
-        write("data/README.md", card.encode())
-        write("data/enc/sub/left.txt", b"left behind\n")
-        write("data/enc/manifest.json", b'{\n  "written_by": "hf-posenc"\n}')
-        assert len(open_sources([tmp_path / "data"]).names) == 2
-        return
-    write("data/sub/.cache/c.txt", b"hidden\n")
-    monkeypatch.chdir(tmp_path)
-    if inputs == "data/*":
-        (tmp_path / "data" / "sub" / "a.txt").rename(tmp_path / "data" / "a.txt")
-    runs = [encode(inputs, raw, "data/sub/enc", workers=1, shard_bytes=60) for _ in range(2)]
-    (tmp_path / "data/sub/enc/shard-000001.parquet").unlink()
-    runs.append(encode(inputs, raw, "data/sub/enc", workers=1, shard_bytes=60))
-    assert [(run.totals["documents"], len(run.shards)) for run in runs] == [(18, 3)] * 3
-
-
-def test_output_is_read_where_it_is_named_and_a_manifest_of_others_is_data(write: Write, tmp_path: Path) -> None:
-    write("enc/manifest.json", b'{"written_by": "hf-posenc"}')
-    write("enc/a.txt", b"a\n")
-    write("data/manifest.json", b'{"text": "hf-posenc"}')
-    assert all_texts(f"{tmp_path}/enc/*.txt") == ["a"]
-    assert all_texts(f"{tmp_path}/d*/*") == ["hf-posenc"]
-    with pytest.raises(FileNotFoundError, match=r"(?s)no file matches.*nothing but the output of earlier runs"):
-        open_sources([f"{tmp_path}/e*/*"])
-
-
-def test_a_file_that_changes_after_its_shard_was_noted_is_noticed_at_the_end(write: Write, tmp_path: Path) -> None:
     path = write("a.txt", b"I ride\n" * 20)
 
     class Meddling(Progress):
@@ -357,7 +393,139 @@ def test_a_file_that_changes_after_its_shard_was_noted_is_noticed_at_the_end(wri
                 path.write_bytes(b"I rode\n" * 21)
 
     with pytest.raises(ValueError, match=r"(?s)a\.txt changed while it was read.*140 bytes became 147"):
-        encode(path, word_level(), tmp_path / "out", workers=1, shard_bytes=70, progress=Meddling())
-    assert not json.loads((tmp_path / "out" / "manifest.json").read_text())["finished"]
+        encode(path, words, tmp_path / "out", workers=1, shard_bytes=70, progress=Meddling())
     with pytest.raises(ValueError, match=r"a\.txt: 140 bytes became 147"):
-        encode(path, word_level(), tmp_path / "out", workers=1, shard_bytes=70)
+        encode(path, words, tmp_path / "out", workers=1, shard_bytes=70)
+
+
+# ------------------------------------------------------------------------------------------- folders, patterns and URLs
+
+
+def named(folder: Path, *names: str) -> Path:
+    """A folder of files that hold their own names."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n")
+    return folder
+
+
+def test_a_folder_is_its_data_files_in_order(tmp_path: Path) -> None:
+    folder = named(tmp_path / "f", "b.txt", "a.txt", "sub/c.txt", ".hidden.txt", "README.md", "sub/deep/0.txt")
+    names = ["a.txt", "b.txt", "sub/c.txt", "sub/deep/0.txt"]
+    assert texts_of(folder) == names
+    assert open_sources([folder]).names == [f"{folder}/{name}" for name in names]
+    assert texts_of(f"{folder}/*.txt") == names[:2]
+    assert texts_of(f"{folder}/**/*.txt") == names
+
+
+def test_files_with_unknown_endings_are_named_in_a_note(tmp_path: Path, words: Tokenizer) -> None:
+    folder = named(tmp_path / "f", "a.txt", "b.md", "c.html", "d.log", "e.log")
+    (tmp_path / "f" / "README.md").write_text("about")
+    said = Said()
+    encode(folder, words, tmp_path / "out", workers=1, progress=said)
+    assert said.said[0] == (
+        f"{folder}: 4 files have an unknown ending and will not be read: b.md, c.html, d.log, ...; "
+        "--format text reads all files"
+    )
+    assert open_sources([folder], format="text").notes == []
+
+
+def test_urls_are_opened_by_fsspec(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/corpus/a.txt", b"I ride\n")
+    memory.pipe("/corpus/below/b.jsonl.gz", gzip.compress(b'{"text": "bike"}\n'))
+    pq.write_table(pa.table({"text": ["she"]}), tmp_path / "c.parquet")
+    memory.pipe("/corpus/c.parquet", (tmp_path / "c.parquet").read_bytes())
+    memory.pipe("/corpus/d.md", b"no\n")
+    assert texts_of("memory://corpus") == ["I ride", "bike", "she"]
+    assert texts_of("memory://corpus/*.txt", "memory://corpus/c.parquet") == ["I ride", "she"]
+    sources = open_sources(["memory://corpus/a.txt"])
+    marks, stamps = sources.fingerprint(), sources.stamps()
+    assert sources.differences(marks, stamps, records(sources, 9), 9) == []
+    sources.check_unchanged()
+    memory.pipe("/corpus/a.txt", b"I rode\n")
+    with pytest.raises(ValueError, match=r"a\.txt changed while it was read"):
+        sources.check_unchanged()
+    for missing in ("memory://corpus/no.txt", "memory://corpus/*.csv"):
+        with pytest.raises(FileNotFoundError, match="no file"):
+            open_sources([missing])
+
+
+def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
+    named(tmp_path, "corpus.txt", "empty/notes.md")
+    with pytest.raises(FileNotFoundError, match=r"(?s)there is no file .*corpsu\.txt.*fix: .*corpus\.txt"):
+        open_sources([f"{tmp_path}/corpsu.txt"])
+    with pytest.raises(FileNotFoundError, match=r"there is no file nowhere"):
+        open_sources([Path("nowhere")])
+    with pytest.raises(FileNotFoundError, match=r"no file matches"):
+        open_sources([f"{tmp_path}/*.csv"])
+    with pytest.raises(ValueError, match=r"(?s)empty has no data files.*format='text'"):
+        open_sources([tmp_path / "empty"])
+    assert texts_of(tmp_path / "empty", format="text") == ["empty/notes.md"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"(?s)pipe must be a file.*a pipe or a device"):
+        open_sources([tmp_path / "pipe"])
+
+
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
+    path = named(tmp_path, "a.txt") / "a.txt"
+    with pytest.raises(ValueError, match=r"(?s)format must be one of 'text', 'json'.*'jsn'.*format='json'"):
+        open_sources([path], format="jsn")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"split must be one of 'lines', 'paragraphs'"):
+        open_sources([path], split="words")
+    with pytest.raises(ValueError, match=r"only a data set has splits"):
+        open_sources([path], dataset_split="train")
+    with pytest.raises(ValueError, match=r"inputs must be a list"):
+        open_sources(str(path))
+    with pytest.raises(ValueError, match=r"(?s)two texts of a pair.*leave text_pair_column out"):
+        open_sources([path], text_pair_column="text")
+    with pytest.raises(TypeError, match=r"(?s)columns must be a list.*columns=\['id'\]"):
+        open_sources([path], columns="id")
+    with pytest.raises(ValueError, match=r"(?s)parquet files are compressed inside.*gunzip"):
+        open_sources([named(tmp_path, "a.parquet.gz") / "a.parquet.gz"])
+
+
+def test_a_folder_that_links_lead_to_again_is_read_once(tmp_path: Path) -> None:
+    folder = named(tmp_path / "in", "a.txt", "below/b.txt")
+    for link, target in ((folder / "0", folder), (folder / "below" / "up", folder), (folder / "z", folder / "below")):
+        link.symlink_to(target, target_is_directory=True)
+    (folder / "c.txt").symlink_to(folder / "a.txt")  # a link to a file is a file
+    assert texts_of(folder) == ["a.txt", "a.txt", "below/b.txt"]
+    loop = named(tmp_path / "loop", "a.txt")
+    (loop / "0").symlink_to(loop)
+    assert texts_of(f"{loop}/**/*.txt") == ["a.txt"]
+
+
+def test_a_link_to_nothing_is_named_with_its_target(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("nowhere.txt")
+    for path in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(FileNotFoundError, match=r"(?s)a\.txt is a link to a file that does not.*nowhere\.txt"):
+            open_sources([path])
+
+
+# -------------------------------------------------------------------------------------------------- output beside input
+
+OURS = b'{\n  "written_by": "hf-posenc"}'
+
+
+@pytest.mark.parametrize("inputs", ["data", "data/*", "data/**", "data/**/*"])
+def test_output_inside_the_input_is_not_read_by_the_next_run(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inputs: str
+) -> None:
+    below = "data/a.txt" if inputs == "data/*" else "data/sub/a.txt"
+    for name, content in {below: b"a", "data/b.txt": b"b", "data/sub/.cache/c.txt": b"hidden"}.items():
+        write(name, content)
+    write("data/sub/enc/manifest.json", OURS)
+    write("data/sub/enc/data/left.txt", b"left behind\n")
+    monkeypatch.chdir(tmp_path)
+    assert sorted(texts_of(inputs)) == ["a", "b"]
+
+
+def test_output_is_read_where_it_is_named_and_a_manifest_of_others_is_data(write: Write, tmp_path: Path) -> None:
+    write("enc/manifest.json", OURS)
+    write("enc/a.txt", b"a\n")
+    write("data/manifest.json", b'{"text": "hf-posenc"}')
+    assert texts_of(f"{tmp_path}/enc/*.txt") == ["a"]
+    assert texts_of(f"{tmp_path}/d*/*") == ["hf-posenc"]
+    with pytest.raises(FileNotFoundError, match=r"(?s)no file matches.*nothing but the output of earlier runs"):
+        open_sources([f"{tmp_path}/e*/*"])

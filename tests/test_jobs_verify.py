@@ -149,7 +149,7 @@ def test_an_unfinished_job_is_sound_so_far_except_for_copies(tmp_path: Path) -> 
 def test_inputs_are_compared_with_the_text_that_each_shard_was_made_from(tmp_path: Path) -> None:
     path, out = tmp_path / "corpus.jsonl", tmp_path / "out"
     path.write_text("".join(f'{{"text": "I ride", "id": {n}}}\n' for n in range(100, 130)))
-    encode(path, TOKENIZER, out, workers=1, shard_bytes=300)
+    encode(path, TOKENIZER, out, workers=1, shard_bytes=300, columns=["id:int64"])
     assert verify(out, inputs=path).bad == ()
     assert verify(out, inputs=[str(path)], format="json").bad == ()
     path.write_text(path.read_text().replace('"id": 121', '"id": 222'))

@@ -495,13 +495,13 @@ def test_meta_a_second_place_for_the_version_is_seen(copy: Path) -> None:
 
 def test_meta_a_library_that_nothing_declares_or_nobody_imports_is_seen(copy: Path) -> None:
     assert check_declared(copy) == []
-    add(copy / "hf_posenc" / "positions.py", "def f():\n    import fsspec.utils")
+    add(copy / "hf_posenc" / "positions.py", "def f():\n    import dill.source")
     add(copy / "hf_posenc" / "audit.py", "_WRAPPER = 'peft'\nimport importlib.util\nimportlib.util.find_spec(_WRAPPER)")
     settings = (copy / "pyproject.toml").read_text()
     (copy / "pyproject.toml").write_text(settings.replace("dependencies = [", 'dependencies = [\n  "orjson>=3",', 1))
     found = "\n".join(check_declared(copy))
     assert len(check_declared(copy)) == 3
-    assert re.search(r"positions.py:\d+: fsspec is looked for", found)
+    assert re.search(r"positions.py:\d+: dill is looked for", found)
     assert re.search(r"audit.py:\d+: peft is looked for", found)
     assert "orjson is declared and never imported" in found
 

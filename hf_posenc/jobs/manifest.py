@@ -29,7 +29,7 @@ _OTHER = "another --output folder, or delete this one"
 _SECONDS = 1.0  # between two saves
 # The one setting that may change while a job is unfinished: it is often given when a first bad row ended a run.
 _BAD_ROWS = "on_bad_row"
-_SUMS = ("rows", "documents", "tokens", "rejected", "cut", "padded", "bytes")
+_SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
 Inputs = list[dict[str, Any]]

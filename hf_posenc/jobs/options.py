@@ -56,7 +56,7 @@ class Options:
     text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.", panel=_INPUT)
     columns: Sequence[str] | None = _option(
         None,
-        "A further column to keep, and no others; repeatable. By default all are kept, and none if rows are packed.",
+        "A further column to carry, with or without a type (label:int64); repeatable. By default none is carried.",
         panel=_INPUT,
         recorded=False,  # the schema of the shards is
         flag="--column",

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .documents import Block, Counted, Documents, Tick
 from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
 from .shard_file import ShardFile
-from .shards.documents import Block, Counted, Documents, Tick
 from .shards.layout import schema_of, tables
 from .task import Task
 
@@ -74,6 +74,7 @@ class ShardWriter:
                 "rejected_sha256": rejected_sha256,
                 "on_bad_row": job.on_bad_row if counted.rejected else None,  # otherwise it changes nothing
                 "cut": counted.cut,
+                "blank": counted.blank,
                 **_figures(np.concatenate(lengths)),
                 "read": task.size,
                 "digest": task.digest(),

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-Kind = Literal["lines", "paragraphs", "jsonl", "arrow"]
+Kind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv", "arrow", "unreadable"]
 
 
 class Cursor(NamedTuple):
@@ -46,15 +46,19 @@ class Part:
     Args:
         source (`str`): name of the source in messages.
         kind (`str`): format of the payload: text with a document a line (`"lines"`) or between blank lines
-            (`"paragraphs"`), JSON lines (`"jsonl"`), or an Arrow IPC stream of one table (`"arrow"`).
+            (`"paragraphs"`), JSON lines (`"jsonl"`), CSV records with commas (`"csv"`) or tabs (`"tsv"`), or an Arrow
+            IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a damaged file: one bad document,
+            with the reason as its payload.
         first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
         payload (`bytes`): the documents. Text is unchanged, except that a byte order mark at its start is left out.
+        header (`tuple` of `str`): names of the columns of CSV records.
     """
 
     source: str
     kind: Kind
     first: int
     payload: bytes
+    header: tuple[str, ...] = ()
 
     @property
     def unit(self) -> Literal["line", "row"]:
@@ -92,6 +96,7 @@ class Task:
         """
         digest = xxhash.xxh3_128()
         for part in self.parts:
+            digest.update("\n".join(part.header).encode())
             digest.update(part.payload)
         return digest.hexdigest()
 

@@ -14,6 +14,7 @@ from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, other_files, shard_name, shard_number
 from .manifest import Manifest
 from .rejected import find_rejected
+from .schema import columns_with_types
 from .shard_file import OnRead, damage, read_footer, read_record
 from .sources import open_sources
 
@@ -125,13 +126,13 @@ def verify(
     other_inputs = []
     if inputs is not None:
         config = manifest.config
-        columns = list(config["columns"])  # those that were carried follow the length
+        columns = columns_with_types(config["columns"])  # those that were carried follow the length
         sources = open_sources(
             inputs if isinstance(inputs, list | tuple) else [inputs],
             format=format,
             text_column=config["text_column"],
             text_pair_column=config["text_pair_column"],
-            columns=columns[columns.index("length") + 1 :],
+            columns=columns[list(config["columns"]).index("length") + 1 :],
             split=config["split"],
             dataset_config=dataset_config,
             dataset_split=dataset_split,

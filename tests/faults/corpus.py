@@ -18,9 +18,9 @@ _BAD_EVERY = 701
 
 
 def write_text(path: Path, size: int, *, bad: bool = False) -> None:
-    """Write a document a line, about `size` bytes; with `bad`, some lines are empty."""
+    """Write a document a line, about `size` bytes; with `bad`, some lines are not UTF-8."""
     lines = ((n, f"{n} {' '.join(text.split())}") for n, text in _numbered(size))
-    _write(path, size, ("" if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
+    _write(path, size, ("\udcff" if bad and n % _BAD_EVERY == 350 else line for n, line in lines))
 
 
 def write_json_lines(path: Path, size: int, *, bad: bool = False) -> None:
@@ -45,9 +45,9 @@ def _numbered(size: int) -> Iterator[tuple[int, str]]:
 
 
 def _write(path: Path, size: int, lines: Iterator[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n", buffering=_BLOCK) as file:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="\n", buffering=_BLOCK) as file:
         written = 0
         while written < size:
             line = next(lines)
             file.write(line + "\n")
-            written += len(line.encode()) + 1
+            written += len(line.encode("utf-8", "surrogateescape")) + 1

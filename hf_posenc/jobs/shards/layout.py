@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ...ragged import Ragged
 from ...rows import ignore_document_starts, pack_rows
+from ..documents import Block, runs
 from ..options import Job
-from .documents import Block, runs
 
 # int32 takes half the size of int64; collators convert it.
 _TOKEN = pa.int32()

@@ -1,0 +1,276 @@
+"""Data sets of `datasets` as sources: objects, folders that `save_to_disk` wrote, and names on the Hub.
+
+`datasets` is imported here alone, and only if one of these is among the inputs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .._arrow import row_sizes
+from .._explain import explain
+from .files import InputFile
+from .schema import Columns, Offered
+from .tables import BATCH_BYTES, BATCH_ROWS, TableReader, broken
+
+_FIRST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class DataSet:
+    r"""A data set as a source.
+
+    Args:
+        name (`str`): name in messages.
+        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set; its format does not matter.
+        identity (`dict`): JSON values that tell it from others.
+        files (`tuple` of `InputFile`): the files it is stored in, if they are known.
+    """
+
+    name: str
+    data: Any
+    identity: dict[str, Any]
+    files: tuple[InputFile, ...] = ()
+
+    @property
+    def can_seek(self) -> bool:
+        """True if rows are reached by their number; False for a streamed set."""
+        return hasattr(self.data, "__len__")
+
+    @property
+    def kind(self) -> str:
+        """Kind in the fingerprint."""
+        return "data set" if self.can_seek else "streamed data set"
+
+    def size(self, columns: Columns) -> int | None:
+        """Return about how many bytes the columns have; `None` for a streamed set."""
+        if not self.can_seek:
+            return None
+        first = next(self.batches(0, columns.schema.names), None)
+        return None if first is None else int(row_sizes(first).mean() * len(self.data))
+
+    def mark(self) -> dict[str, Any]:
+        """Return the fingerprint: JSON values without times."""
+        rows = {"rows": len(self.data)} if self.can_seek else {}
+        files = {"files": [file.mark() for file in self.files]} if self.files else {}
+        return {"name": self.name, "kind": self.kind, **rows, **self.identity, **files}
+
+    def stamp(self) -> Any:
+        """Return the times of its files as a JSON value."""
+        return [file.stamp() for file in self.files]
+
+    def state(self) -> tuple[Any, ...]:
+        """Return values that change when one of its files is written to."""
+        return tuple(file.state() for file in self.files)
+
+    def difference(self, before: dict[str, Any]) -> str | None:
+        """Return in words how the set differs from an earlier fingerprint; `None` if it does not."""
+        files = before.get("files", [])
+        if len(files) != len(self.files):
+            return f"input {self.name}: {len(files)} files before, {len(self.files)} now"
+        for file, was in zip(self.files, files, strict=True):
+            if (words := file.difference(was)) is not None:
+                return words
+        now = self.mark()
+        keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
+        words = ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys)
+        return f"input {self.name}: {words}" if keys else None
+
+    def offered(self, columns: Columns) -> Offered | None:
+        """Return its columns; those of a stream without features are the keys of its first row, without types."""
+        if self.data.features is not None:
+            return Offered(self.name, self.data.features.arrow_schema)
+        first = next(iter(self.data.with_format(None)), None)
+        return None if first is None else Offered(self.name, pa.schema([(name, pa.string()) for name in first]))
+
+    def check_types(self, carried: pa.Schema) -> None:
+        """Raise if columns are to be carried, and the stream does not state their types."""
+        if self.data.features is None and len(carried):
+            raise ValueError(
+                explain(
+                    f"{self.name} does not state the types of its columns, so it can carry none",
+                    got=f"columns={carried.names!r}",
+                    fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
+                )
+            )
+
+    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
+        """Return a reader that goes on from a row."""
+        return TableReader(self, row, columns, longest)
+
+    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        """Yield the rows from `row` on; those before them in a stream are passed over by `skip`."""
+        if self.can_seek:
+            yield from self._by_number(row, names)
+            return
+        data = self.data.skip(row) if row else self.data
+        try:
+            if self.data.features is None:
+                for rows in data.with_format(None).iter(batch_size=_FIRST_ROWS):
+                    yield pa.record_batch({name: self._texts(name, rows, row) for name in names})
+                    row += len(next(iter(rows.values())))
+                return
+            for table in self._streamed(data):
+                there = [name for name in names if name in table.column_names]
+                yield from table.select(there).combine_chunks().to_batches()
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise ValueError(broken(self.name, "a data set", error)) from error
+
+    def _by_number(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        rows = self.data.select_columns([name for name in names if name in self.data.column_names])
+        rows, step, size = rows.with_format("arrow"), _FIRST_ROWS, 1
+        while row < len(rows):
+            for batch in rows[row : row + step].combine_chunks().to_batches():
+                yield batch
+                size = int(row_sizes(batch).sum())
+            row += step
+            step = max(1, min(BATCH_ROWS, 2 * step, step * BATCH_BYTES // max(1, size)))
+
+    def _streamed(self, data: Any) -> Generator[pa.Table]:
+        if data._ex_iterable.iter_arrow is not None:
+            yield from data.with_format("arrow").iter(batch_size=_FIRST_ROWS)
+            return
+        alone = data.with_format("arrow").iter(batch_size=1)  # datasets joins rows before it casts them
+        while tables := list(islice(alone, _FIRST_ROWS)):
+            yield pa.concat_tables(tables)
+
+    def _texts(self, name: str, rows: dict[str, list[Any]], first: int) -> pa.Array:
+        values = rows.get(name) or [None] * len(next(iter(rows.values())))
+        for row, value in enumerate(values, first):
+            if not isinstance(value, str | None):
+                got = f"row {row} is {type(value).__name__}"
+                fix = f"data.map(lambda row: {{{name!r}: str(row[{name!r}])}})"
+                raise TypeError(explain(f"column {name!r} of {self.name} must be text", got=got, fix=fix))
+        return pa.array(values, pa.string())
+
+
+def of_object(given: Any) -> DataSet:
+    r"""Return the source for a data set object.
+
+    Raises:
+        TypeError: for any other object.
+        ValueError: for a dictionary of splits, or a set with a transform.
+    """
+    import datasets
+
+    if isinstance(given, datasets.Dataset):
+        if given.format["type"] == "custom":
+            raise ValueError(
+                explain(
+                    "a data set with a transform cannot be encoded: its columns are not known",
+                    got="a Dataset with with_transform or set_transform",
+                    fix="data.with_format(None).map(transform, batched=True), which stores what the transform returns",
+                )
+            )
+        return DataSet("Dataset", given, {"fingerprint": given._fingerprint})
+    if isinstance(given, datasets.IterableDataset):
+        return DataSet("IterableDataset", given, {"fingerprint": _hash_of(given)})
+    if isinstance(given, dict) and given:
+        splits = ", ".join(map(str, given))
+        fix = f"data[{next(iter(given))!r}]"
+        raise ValueError(explain("an input must be one data set, not a dictionary of splits", got=splits, fix=fix))
+    raise TypeError(
+        explain(
+            "an input must be a path, a pattern, a name, a Dataset or an IterableDataset",
+            got=type(given).__name__,
+            fix="Dataset.from_dict({'text': texts}) for texts in memory",
+        )
+    )
+
+
+def is_saved(path: Path) -> bool:
+    """Return True for a folder that `save_to_disk` wrote."""
+    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+
+
+def saved(name: str, path: Path, split: str | None) -> DataSet:
+    """Return the source for a folder that `save_to_disk` wrote: one set, or one for each split."""
+    import datasets
+
+    data = _load(name, datasets.load_from_disk, str(path))
+    if isinstance(data, datasets.DatasetDict):
+        wanted = _chosen(name, list(data), split)
+        data = data[wanted[0]] if len(wanted) == 1 else datasets.concatenate_datasets([data[one] for one in wanted])
+    elif split not in (None, "all", str(data.split)):
+        got = f"dataset_split={split!r}"
+        raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave dataset_split out"))
+    return DataSet(name, data, {}, tuple(InputFile(one["filename"], "arrow") for one in data.cache_files))
+
+
+def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
+    r"""Return the sources for a name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
+
+    Args:
+        name (`str`), config (`str`, *optional*): as for `load_dataset`.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
+
+    Returns:
+        a source for each split.
+    """
+    import datasets
+
+    builder = _load(name, datasets.load_dataset_builder, name, config)
+    splits = [str(one) for one in (builder.info.splits or builder.config.data_files or ())]
+    found = []
+    for one in _chosen(name, splits, split) or ["train"]:
+        shown = f"{name} ({one})" if builder.config.name == "default" else f"{name} ({builder.config.name}, {one})"
+        open_split = builder.as_dataset if datasets.config.HF_HUB_OFFLINE else builder.as_streaming_dataset
+        identity = {"config": builder.config.name, "commit": builder.hash, "split": one}
+        found.append(DataSet(shown, _load(name, open_split, one), identity))
+    return found
+
+
+def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
+    """Return the splits to read; raise if there are several and none is chosen."""
+    if chosen is None and len(splits) > 1:
+        raise ValueError(
+            explain(
+                f"{name} has several splits, and one must be chosen",
+                got=", ".join(splits),
+                fix=f'dataset_split="{splits[0]}" (--dataset-split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
+            )
+        )
+    if chosen in (None, "all"):
+        return list(splits)
+    wanted = [word.strip() for word in str(chosen).split("+")]
+    for split in wanted:
+        if split not in splits:
+            got = f"its splits are {', '.join(splits) or 'not named'}"
+            fix = f'dataset_split="{splits[0] if splits else "all"}"'
+            raise ValueError(explain(f"{name} has no split {split!r}", got=got, fix=fix))
+    return wanted
+
+
+def _hash_of(stream: Any) -> str | None:
+    """Return a hash of the steps of a stream, their functions and seeds; `None` if they cannot be pickled."""
+    from datasets.fingerprint import Hasher
+
+    try:
+        steps = copy.deepcopy(stream._ex_iterable)
+        steps._init_state_dict()  # a stream that was read keeps its position
+        return str(Hasher.hash(steps))
+    except Exception:  # such as a connection or a lock
+        return None
+
+
+def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
+    """Return what `datasets` loads; raise its errors with a message of ours."""
+    try:
+        return load(*given)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        rule, fix = (
+            f"{name} cannot be loaded by datasets",
+            "dataset_config=... (--dataset-config) names a configuration",
+        )
+        if not Path(name).expanduser().exists():
+            rule = f"{name!r} is not a local file, and was not found on the Hub"
+            fix = f"check the name; unset HF_HUB_OFFLINE to download it; {fix}"
+        raise ValueError(explain(rule, got=lines[0], fix=fix)) from error

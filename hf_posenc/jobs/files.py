@@ -1,0 +1,397 @@
+"""Files among the inputs: find them, open them wherever they are, decompress them, recognise them in a later run.
+
+Paths are local, or URLs that `fsspec` opens (`s3://`, `hf://`, `https://`). What files hold is left to `text_files` and
+`tables`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import glob
+import gzip
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import fsspec
+import pyarrow as pa
+import xxhash
+
+from .._explain import explain
+
+Format = Literal["text", "json", "csv", "parquet", "arrow"]
+FORMATS: tuple[Format, ...] = ("text", "json", "csv", "parquet", "arrow")
+
+_BY_ENDING: dict[str, Format] = {
+    "txt": "text",
+    "text": "text",
+    "jsonl": "json",
+    "ndjson": "json",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "csv",
+    "parquet": "parquet",
+    "pq": "parquet",
+    "arrow": "arrow",
+    "feather": "arrow",
+}
+_COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "lz4": "lz4"}
+# Files that describe a data set and hold none of its rows.
+_METADATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "readme.md", "readme.txt"}
+_MANIFEST_OF_OURS = re.compile(rb'\s*\{\s*"written_by":\s*"hf-posenc"')
+
+_BLOCK = 1 << 20
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
+
+
+def format_of(name: str) -> tuple[Format | None, str | None]:
+    r"""Return the format and the compression that the endings of a file name stand for.
+
+    Example:
+        >>> format_of("a.txt"), format_of("pile/00.jsonl.zst"), format_of("README")
+        (('text', None), ('json', 'zstd'), (None, None))
+    """
+    endings = name.replace("\\", "/").rsplit("/", 1)[-1].lower().split(".")[1:]
+    compression = _COMPRESSIONS.get(endings[-1]) if endings else None
+    endings = endings[:-1] if compression else endings
+    return _BY_ENDING.get(endings[-1]) if endings else None, compression
+
+
+def is_url(name: str) -> bool:
+    """Return True for a path that `fsspec` has to open."""
+    return "://" in name and not Path(name).exists()
+
+
+@dataclass(frozen=True)
+class InputFile:
+    r"""One file of the inputs.
+
+    Args:
+        name (`str`): path or URL, as it was given.
+        kind (`str`): the way it is read, as the fingerprint has it.
+        compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`.
+    """
+
+    name: str
+    kind: str
+    compression: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Local path; `None` for a URL."""
+        return None if is_url(self.name) else Path(self.name).expanduser()
+
+    def open(self) -> IO[bytes] | Any:
+        """Return the file, opened for reading bytes as they are stored.
+
+        Raises:
+            OSError: if it does not exist or cannot be read.
+        """
+        try:
+            return self.path.open("rb") if self.path is not None else filesystem(self.name)[0].open(self.name, "rb")
+        except OSError as error:
+            raise _cannot_open(self.name, error) from error
+
+    def bytes(self) -> int:
+        """Return the size of the file as it is stored."""
+        if self.path is not None:
+            return self._stat().st_size
+        size = filesystem(self.name)[0].size(self.name)
+        if size is None:
+            raise ValueError(explain(f"{self.name} has no known size", fix="download it, and encode the local copy"))
+        return int(size)
+
+    def mark(self) -> dict[str, Any]:
+        """Return the fingerprint: JSON values without times."""
+        return {"name": self.name, "kind": self.kind, "size": self.bytes(), "digest": self._digest()}
+
+    def stamp(self) -> Any:
+        """Return the times of the file as a JSON value; `None` if they are not known.
+
+        `mtime` alone would not do, since copies and archives set it; only the system sets `ctime`.
+        """
+        if self.path is not None:
+            found = self._stat()
+            return [found.st_mtime_ns, found.st_ctime_ns]
+        system, path = filesystem(self.name)
+        try:
+            return str(system.modified(path))
+        except NotImplementedError:
+            return None
+
+    def state(self) -> tuple[Any, ...]:
+        """Return values that change when the file is written to or replaced: its size, time and inode."""
+        if self.path is None:
+            return self.bytes(), self.stamp()
+        found = self._stat()
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def difference(self, before: dict[str, Any]) -> str | None:
+        r"""Return in words how the file differs from an earlier fingerprint; `None` if it does not.
+
+        A file that was touched, copied or moved, but holds the same bytes, is the same.
+        """
+        name = self.name if before.get("name") == self.name else f"{self.name} (before: {before.get('name')})"
+        if before.get("kind") != self.kind:
+            return f"input {name}: read as {before.get('kind')} before, as {self.kind} now"
+        try:
+            now = self.mark()
+        except OSError:
+            return f"input {name}: does not exist any more"
+        if now["size"] != before.get("size"):
+            return f"input {name}: {before.get('size')} bytes became {now['size']}"
+        return None if now["digest"] == before.get("digest") else f"input {name}: {now['size']} bytes, other content"
+
+    def _stat(self) -> os.stat_result:
+        try:
+            return Path(self.name).expanduser().stat()
+        except OSError as error:
+            raise _cannot_open(self.name, error) from error
+
+    def _digest(self) -> str:
+        """Return the xxh3_128 digest of the head, middle and tail of the file; of all of it if it is small."""
+        digest, size = xxhash.xxh3_128(), self.bytes()
+        with self.open() as file:
+            for offset in (0, max(_BLOCK, (size - _BLOCK) // 2), max(2 * _BLOCK, size - _BLOCK)):
+                file.seek(offset)
+                digest.update(file.read(_BLOCK) if offset < size else b"")
+        return digest.hexdigest()
+
+
+class Stream:
+    r"""The decompressed bytes of a file, from an offset on.
+
+    The blocks of a compressed file are the same in every run, so a damaged file always ends at the same byte.
+
+    Args:
+        file (`InputFile`): the file.
+        offset (`int`): where to begin, in decompressed bytes. A compressed file is read up to there.
+    """
+
+    def __init__(self, file: InputFile, offset: int = 0) -> None:
+        self._file = file
+        self._raw = file.open()
+        self._skip = 0 if file.compression is None else offset
+        self._blocks = _decompressed(self._raw, file.compression)
+        if file.compression is None:
+            self._raw.seek(offset)
+
+    def next(self) -> bytes:
+        """Return the next block; empty at the end.
+
+        Raises:
+            DamagedError: if the rest cannot be decompressed.
+        """
+        try:
+            block = next(self._blocks, b"")
+            while self._skip and block:
+                block, self._skip = block[self._skip :], max(0, self._skip - len(block))
+                block = block or next(self._blocks, b"")
+            return block
+        except (*_DAMAGED, OSError) as error:
+            from_system = isinstance(error, TimeoutError | ConnectionError) or getattr(error, "errno", None) is not None
+            if self._file.compression is None or from_system:
+                raise
+            words = str(error).strip() or type(error).__name__
+            raise DamagedError(
+                f"cannot be read on as a {self._file.compression} file: it is cut off or damaged ({words})"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+
+class DamagedError(Exception):
+    """Error for compressed bytes that cannot be decompressed; its text is the reason."""
+
+
+def _decompressed(raw: Any, compression: str | None) -> Iterator[bytes]:
+    """Yield decompressed blocks."""
+    if compression is None:
+        read = raw.read
+    elif compression in ("zstd", "lz4"):
+        read = pa.CompressedInputStream(raw, compression).read
+    else:
+        # read1 gives all bytes that precede an error; a `read` that fails would lose them.
+        opened: Any = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}[compression]
+        read = (opened(fileobj=raw) if compression == "gzip" else opened(raw)).read1
+    while block := read(_BLOCK):
+        yield block
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    r"""Return the file system of a URL and the path in it.
+
+    Raises:
+        ValueError: for a protocol that `fsspec` does not have.
+        ImportError: if the package for it is not installed.
+    """
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise ImportError(
+            explain(f"{url} needs another package", got=str(error), fix=f"pip install {error}")
+        ) from error
+    return system, path
+
+
+def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
+    r"""Find the files that a path, folder, pattern or URL stands for.
+
+    Args:
+        name (`str`): as it was given.
+        every (`bool`): for a folder, return files of any name; otherwise those whose ending is known.
+
+    Returns:
+        the names of the files in order, and of files in a folder that are left out because of their ending; `None` for
+        a name that may be one of a data set.
+
+    Raises:
+        OSError: if the file does not exist, or none matches the pattern.
+        ValueError: for a folder without data files, or a pipe.
+    """
+    if is_url(name):
+        return _remote(name, every=every)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        inside = [(os.path.join(name, one.relative_to(path)), _is_data(one.name, every)) for one in _walk(path)]  # noqa: PTH118
+        return _chosen(name, inside)
+    if path.exists():
+        if not path.is_file():
+            fix = "write it to a file first: a job that was interrupted reads its input again"
+            raise ValueError(explain(f"{name} must be a file", got="a pipe or a device", fix=fix))
+        return [name], []
+    if glob.has_magic(name):
+        matches = [Path(one) for one in sorted(glob.glob(str(path), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
+        files = _outside_output(_without_links_back(matches), path)
+        if not files:
+            got = "nothing but the output of earlier runs" if matches else None
+            raise FileNotFoundError(
+                explain(f"no file matches {name!r}", got=got, fix="check the folder and the pattern")
+            )
+        return [str(one) for one in files], []
+    if _looks_like_path(name):
+        raise FileNotFoundError(missing(name))
+    return None
+
+
+def missing(name: str) -> str:
+    """Return the message for a file that does not exist, with the nearest name that does."""
+    path = Path(name).expanduser()
+    if path.is_symlink():
+        target = os.readlink(path)  # noqa: PTH115 (as it is written, which a Path would tidy up)
+        return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
+    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    folder = f"; {path.parent} exists" if path.parent.is_dir() else f", and no folder {path.parent}"
+    return explain(
+        f"there is no file {name}",
+        got=f"no such file{folder}",
+        fix=str(path.parent / near[0]) if near else "check the path",
+    )
+
+
+def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
+    system, path = filesystem(url)
+    if glob.has_magic(path):
+        found = [system.unstrip_protocol(one) for one in sorted(system.glob(path))]
+        if not found:
+            raise FileNotFoundError(explain(f"no file matches {url!r}", fix="check the pattern"))
+        return found, []
+    if not url.startswith(("http://", "https://")) and system.isdir(path):
+        names = [system.unstrip_protocol(one) for one in sorted(system.find(path))]
+        return _chosen(url, [(one, _is_data(one.rsplit("/", 1)[-1], every)) for one in names])
+    if not system.exists(path):
+        raise FileNotFoundError(explain(f"there is no file {url}", fix="check the URL"))
+    return [url], []
+
+
+def _chosen(folder: str, files: list[tuple[str, bool]]) -> tuple[list[str], list[str]]:
+    data = [name for name, is_data in files if is_data]
+    if not data:
+        raise ValueError(
+            explain(
+                f"{folder} has no data files",
+                got=f"{len(files)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
+                fix="format='text' (--format text) reads all files in the folder",
+            )
+        )
+    return data, [name for name, is_data in files if not is_data]
+
+
+def _is_data(name: str, every: bool) -> bool:
+    return every or format_of(name)[0] is not None
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, those of each folder in order before those below it.
+
+    Hidden files, metadata and the output of earlier jobs are left out; a folder reached again by a link is read once.
+    """
+    queue = [folder]
+    read: set[Path] = set()
+    while queue:
+        current = queue.pop(0)
+        if (real := current.resolve()) in read:
+            continue
+        read.add(real)
+        inside = [one for one in sorted(current.iterdir()) if not one.name.startswith((".", "_"))]
+        yield from (one for one in inside if not one.is_dir() and one.name.lower() not in _METADATA)
+        queue = [one for one in inside if one.is_dir() and not _is_output(one)] + queue
+
+
+def _is_output(folder: Path) -> bool:
+    """Return True if a job wrote to the folder: its manifest begins like ours."""
+    try:
+        with (folder / "manifest.json").open("rb") as file:
+            return _MANIFEST_OF_OURS.match(file.read(200)) is not None
+    except OSError:
+        return False
+
+
+def _outside_output(files: list[Path], pattern: Path) -> list[Path]:
+    """Return the files that are in no output of ours, except in the folder before the first wildcard of the pattern."""
+    top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
+    inside = {top: False}
+
+    def in_output(folder: Path) -> bool:
+        if folder not in inside:
+            inside[folder] = folder != folder.parent and (_is_output(folder) or in_output(folder.parent))
+        return inside[folder]
+
+    return [file for file in files if not in_output(file.parent)]
+
+
+def _without_links_back(files: list[Path]) -> list[Path]:
+    """Return the files without those in folders that a link reaches a second time."""
+    shortest: dict[Path, Path] = {}
+    for folder in sorted({file.parent for file in files}, key=lambda one: (len(one.parts), one)):
+        shortest.setdefault(folder.resolve(), folder)
+    return [file for file in files if file.parent in set(shortest.values())]
+
+
+def _looks_like_path(name: str) -> bool:
+    """Return True for a name of a file; data sets are called `name` or `owner/name`."""
+    known, compression = format_of(name)
+    return (
+        (known or compression) is not None
+        or name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+        or "\\" in name
+        or not name.strip()
+    )
+
+
+def _cannot_open(name: str, error: OSError) -> OSError:
+    """Return an error of the same class with a message of ours."""
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(missing(name))
+    words = explain(f"{name} cannot be opened", got=error.strerror or str(error), fix="check its permissions")
+    return type(error)(words)

@@ -1,0 +1,230 @@
+"""Columns of a corpus: the texts, and the further columns that are named, with their types.
+
+JSON and CSV carry values as text, or of the type that is named; Parquet, Arrow and data sets have types of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from .._explain import explain
+
+HUGGING_FACE = b"huggingface"  # key of a schema's metadata under which datasets stores its features
+
+
+@dataclass(frozen=True)
+class Columns:
+    r"""Columns that are read.
+
+    Args:
+        texts (`tuple` of `str`): the column of text, or the two of pairs.
+        carried (`pyarrow.Schema`): the further columns.
+    """
+
+    texts: tuple[str, ...]
+    carried: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, the texts first."""
+        return pa.schema([*(pa.field(name, pa.string()) for name in self.texts), *self.carried])
+
+
+@dataclass(frozen=True)
+class Offered:
+    r"""Columns of one source.
+
+    Args:
+        name (`str`): name of the source in messages.
+        schema (`pyarrow.Schema`): its columns; those of JSON and CSV are strings.
+        complete (`bool`): False for JSON lines, which may have columns that the first lines lack.
+    """
+
+    name: str
+    schema: pa.Schema
+    complete: bool = True
+
+
+def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
+    r"""Return the names and types of columns that were asked for.
+
+    Args:
+        columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
+
+    Raises:
+        TypeError: for one string instead of a list.
+
+    Example:
+        >>> named_columns(["id", "label:int64", "dc:title"])
+        {'id': None, 'label': DataType(int64), 'dc:title': None}
+    """
+    if isinstance(columns, str):
+        raise TypeError(explain("columns must be a list of names", got=repr(columns), fix=f"columns=[{columns!r}]"))
+    named: dict[str, pa.DataType | None] = {}
+    for column in columns or ():
+        name, _, kind = column.rpartition(":")
+        try:
+            named[name or column] = pa.type_for_alias(kind) if name else None
+        except ValueError:  # a colon in the name
+            named[column] = None
+    return named
+
+
+def columns_with_types(columns: Mapping[str, str]) -> list[str]:
+    r"""Return columns of a shard in the form that `named_columns` reads.
+
+    Args:
+        columns (mapping from `str` to `str`): names and types.
+
+    Example:
+        >>> columns_with_types({"label": "int64", "tags": "list<item: string>"})
+        ['label:int64', 'tags']
+    """
+    found = []
+    for name, kind in columns.items():
+        try:
+            pa.type_for_alias(kind)
+            found.append(f"{name}:{kind}")
+        except ValueError:  # a nested type can only be that of the source
+            found.append(name)
+    return found
+
+
+def carried_columns(
+    offered: Sequence[Offered], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
+) -> pa.Schema:
+    r"""Return the schema of the further columns, once those of the sources are known.
+
+    Args:
+        offered (sequence of `Offered`): columns of the sources.
+        texts (sequence of `str`): the columns of text.
+        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to carry, and the types to cast them to.
+
+    Returns:
+        `pyarrow.Schema` in the order of `named`; its metadata holds the features that `datasets` stored for them.
+
+    Raises:
+        ValueError: if a source lacks a column, has it twice, or columns of two sources have no common type.
+        TypeError: if a column of text holds something else, or Parquet or `datasets` cannot store a column.
+    """
+    named = {name: kind for name, kind in named.items() if name not in texts}
+    for source in offered:
+        names = source.schema.names
+        for name in [*texts, *named]:
+            if names.count(name) > 1:
+                raise ValueError(explain(f"{source.name} has several columns {name!r}", fix="rename them"))
+            if name not in names and (source.complete or named.get(name) is None):
+                raise ValueError(missing_column(source.name, name, names, texts))
+        for name in texts:
+            if not is_text(source.schema.field(name).type):
+                raise TypeError(_not_text(source, name, texts))
+    fields = [pa.field(name, kind or _common_type(name, offered)) for name, kind in named.items()]
+    for one in fields:
+        if not can_store(one.type):
+            raise TypeError(
+                explain(
+                    f"column {one.name!r} has a type that Parquet or datasets cannot store",
+                    got=str(one.type),
+                    fix=f"cast it first, e.g. columns=['{one.name}:string'], or leave it out",
+                )
+            )
+    features = _features([name for name, kind in named.items() if kind is None], offered)
+    return pa.schema(fields, metadata=features or None)
+
+
+def missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
+    """Return the message for a column that a source does not have."""
+    further = [name for name in columns if name not in texts]
+    fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
+    got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"
+    return explain(f"{source} has no column {column!r}", got=got, fix=fix)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return True for a column of strings in any encoding, and for a column of nulls."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
+
+
+def can_store(kind: pa.DataType) -> bool:
+    r"""Return True if Parquet stores columns of a type, and `datasets` reads them.
+
+    Example:
+        >>> can_store(pa.list_(pa.int64())), can_store(pa.month_day_nano_interval()), can_store(pa.struct([]))
+        (True, False, False)
+    """
+    if isinstance(kind, pa.BaseExtensionType):  # those of datasets, and Arrow's own
+        return not kind.extension_name.startswith("arrow.") or kind.extension_name == "arrow.json"
+    if pa.types.is_dictionary(kind):
+        return not pa.types.is_nested(kind.value_type) and can_store(kind.value_type)
+    if pa.types.is_struct(kind):
+        return kind.num_fields > 0 and all(can_store(inner.type) for inner in kind)
+    if pa.types.is_fixed_size_list(kind):
+        return kind.list_size > 0 and can_store(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return can_store(kind.value_type)
+    return not (
+        pa.types.is_nested(kind)  # maps, unions, views of lists
+        or pa.types.is_run_end_encoded(kind)
+        or pa.types.is_interval(kind)
+        or pa.types.is_decimal32(kind)
+        or pa.types.is_decimal64(kind)
+    )
+
+
+def _common_type(column: str, offered: Sequence[Offered]) -> pa.DataType:
+    """Return the type that holds a column of every source."""
+    common: pa.DataType | None = None
+    for source in offered:
+        kind = source.schema.field(column).type
+        if common is None or kind == common:
+            common = kind
+            continue
+        try:
+            pair = [pa.schema([(column, common)]), pa.schema([(column, kind)])]
+            common = pa.unify_schemas(pair, promote_options="permissive").field(0).type
+        except pa.ArrowException as error:
+            raise ValueError(
+                explain(
+                    f"column {column!r} is {kind} in {source.name}, but {common} in the inputs before it",
+                    fix=f"name its type, columns=['{column}:string'], or leave it out",
+                )
+            ) from error
+    return common if common is not None else pa.string()
+
+
+def _features(names: Sequence[str], offered: Sequence[Offered]) -> dict[bytes, bytes]:
+    """Return the metadata with the features (class names, images) that all sources agree on."""
+    stored: list[dict[str, Any]] = []
+    for source in offered:
+        info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
+        stored.append(info.get("features") or {})
+    first = (stored or [{}])[0]
+    same = {
+        name: first[name] for name in names if name in first and all(one.get(name) == first[name] for one in stored)
+    }
+    return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
+
+
+def _not_text(source: Offered, column: str, texts: Sequence[str]) -> str:
+    others = [one.name for one in source.schema if is_text(one.type)]
+    return explain(
+        f"column {column!r} of {source.name} is {source.schema.field(column).type}, expected text",
+        got=f"its columns of text are {', '.join(map(repr, others)) or 'none'}",
+        fix=_text_option(column, others, texts)
+        if set(others) - set(texts)
+        else f'cast it to text first, e.g. data.cast_column("{column}", Value("string"))',
+    )
+
+
+def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
+    """Return the option that names another column of text."""
+    option = "text_column" if column == texts[0] else "text_pair_column"
+    first = next((name for name in columns if name not in texts), "...")
+    return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

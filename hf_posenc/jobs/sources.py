@@ -1,0 +1,418 @@
+"""Sources: the inputs of a job opened, recognised in a later run, and cut into tasks.
+
+Opening looks at names, sizes and first lines only. Each task depends on the corpus, the offset where it begins and the
+number of bytes alone, so reading can go on behind any shard and makes the same tasks again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from .._explain import explain, one_of
+from .data_sets import DataSet, by_name, is_saved, of_object, saved
+from .files import FORMATS, Format, InputFile, find_files, format_of, missing
+from .schema import Columns, Offered, carried_columns, named_columns
+from .tables import ArrowFile, ParquetFile
+from .task import Cursor, Part, Task
+from .text_files import LONGEST, TextFile
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+# Files of JSON lines whose first lines are read before the work begins. Their columns are known only from these.
+_OPENED = 16
+
+
+class Reader(Protocol):
+    """Reader of one source, in order."""
+
+    offset: int
+    row: int
+
+    def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
+        """Return the next documents that fit into `limit` bytes (or one, if it must) and their bytes."""
+
+    def ended(self) -> bool:
+        """Return True if nothing is left."""
+
+    def forward(self, offset: int, row: int) -> bool:
+        """Read on to a later offset and return True; return False if opening the source there is better."""
+
+    def close(self) -> None:
+        """Close the source."""
+
+
+class Source(Protocol):
+    """One file, or one data set."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    @property
+    def kind(self) -> str:
+        """Kind in the fingerprint."""
+
+    def size(self, columns: Columns) -> int | None:
+        """Return the bytes that are read, or an estimate; `None` if they are unknown."""
+
+    def offered(self, columns: Columns) -> Offered | None:
+        """Return its columns; `None` if they cannot be seen."""
+
+    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> Reader:
+        """Return a reader that goes on from an offset."""
+
+    def mark(self) -> dict[str, Any]:
+        """Return the fingerprint."""
+
+    def stamp(self) -> Any:
+        """Return the times as a JSON value."""
+
+    def state(self) -> tuple[Any, ...]:
+        """Return values that change when it is written to."""
+
+    def difference(self, before: dict[str, Any]) -> str | None:
+        """Return in words how it differs from an earlier fingerprint; `None` if it does not."""
+
+
+@dataclass
+class Sources:
+    r"""The inputs of a job, as `open_sources` returns them.
+
+    Args:
+        files (sequence of `Source`): the sources, in order.
+        columns (`Columns`): the columns to read.
+        notes (sequence of `str`): messages for the user before the work begins.
+    """
+
+    files: Sequence[Source]
+    columns: Columns
+    notes: Sequence[str] = ()
+    _states: list[tuple[Any, ...]] = field(default_factory=list, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the further columns that are carried."""
+        return self.columns.carried
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the sources in messages."""
+        return [file.name for file in self.files]
+
+    @cached_property
+    def size(self) -> int | None:
+        """Bytes that are read in all, or an estimate; `None` if they are unknown."""
+        sizes = [file.size(self.columns) for file in self.files]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Return a JSON object for each source that tells it from others; it holds no times."""
+        self._states = [file.state() for file in self.files]  # before they are read: a write meanwhile is noticed
+        return [file.mark() for file in self.files]
+
+    def stamps(self) -> list[Any]:
+        """Return the times of each source, as JSON values: while they are equal, a source is not read again."""
+        return [file.stamp() for file in self.files]
+
+    def same_as(self, fingerprint: list[dict[str, Any]]) -> list[str]:
+        """Return in words how the inputs differ from an earlier fingerprint, whatever was read of them."""
+        if len(self.files) != len(fingerprint):
+            return [f"inputs: {len(fingerprint)} before, {len(self.files)} now"]
+        self._states = [file.state() for file in self.files]
+        found = [file.difference(before) for file, before in zip(self.files, fingerprint, strict=True)]
+        return [words for words in found if words is not None]
+
+    def differences(
+        self,
+        before: Sequence[Mapping[str, Any]],
+        stamps: Sequence[Any] | None,
+        shards: Mapping[int, Mapping[str, Any]],
+        shard_bytes: int,
+    ) -> list[str]:
+        r"""Return in words how the inputs differ from those that finished shards were cut from.
+
+        Sources behind the last finished shard may differ. A source that a shard was cut from is compared by its
+        fingerprint; it is read again, and the digests of the tasks are compared, if its times changed, or if it differs
+        and was not read to its end.
+
+        Args:
+            before (sequence of `dict`): the fingerprint in the manifest.
+            stamps (sequence, *optional*): what `stamps` returned then; `None` if that was not kept.
+            shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
+            shard_bytes (`int`): as for `tasks`.
+
+        Returns:
+            `list[str]`, empty if the finished shards are those of these inputs.
+        """
+        self._states = [file.state() for file in self.files]
+        last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
+        if len(self.files) < last.source or (last.source == len(before) != len(self.files)):
+            return [f"inputs: {len(before)} before, {len(self.files)} now"]
+        found, doubtful = [], set()
+        for number in range(min(last.source + (last.row > 0), len(self.files))):
+            words = self.files[number].difference(dict(before[number]))
+            if words is not None and number < last.source:
+                found.append(words)
+            elif words is not None or stamps is None or stamps[number] != self.files[number].stamp():
+                doubtful.add(number)
+        return found or self._read_differences(doubtful, shards, shard_bytes)
+
+    def _read_differences(
+        self, doubtful: set[int], shards: Mapping[int, Mapping[str, Any]], shard_bytes: int
+    ) -> list[str]:
+        """Read those sources again, as far as finished shards were cut from them, and compare the digests."""
+        sure = {
+            shard: Cursor(*record["ends"])
+            for shard, record in shards.items()
+            if doubtful.isdisjoint(range(record["begins"][0], record["ends"][0] + 1))
+        }
+        for task in self._cut(shard_bytes, sure) if len(sure) < len(shards) else ():
+            record = shards.get(task.shard, {"begins": task.begins, "ends": task.ends, "digest": task.digest()})
+            now = (list(task.begins), list(task.ends), task.digest())
+            if now != (list(record["begins"]), list(record["ends"]), record["digest"]):
+                source = min(doubtful.intersection(range(task.begins.source, task.ends.source + 1)), default=0)
+                return [f"input {self.files[source].name}: other content in shard {task.shard}"]
+            if task.shard == max(shards):
+                break
+        return []
+
+    def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
+        r"""Raise if a source changed since the job began.
+
+        Args:
+            first, last (`int`, *optional*): numbers of the sources to check; by default all, which is slow for many.
+
+        Raises:
+            ValueError: naming the file.
+        """
+        some = slice(first, None if last is None else last + 1)
+        for file, before in zip(self.files[some], self._states[some], strict=False):
+            now = file.state()
+            if now != before:
+                sizes = before[0] != now[0] and isinstance(now[0], int)
+                raise ValueError(
+                    explain(
+                        f"{file.name} changed while it was read",
+                        got=f"{before[0]} bytes became {now[0]}" if sizes else "it was written to or replaced",
+                        fix="wait until the file is complete; encode a copy, or into a new folder",
+                    )
+                )
+
+    def tasks(
+        self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST
+    ) -> Iterator[Task]:
+        r"""Cut the corpus into tasks of at most so many bytes (one document at least), one for each shard.
+
+        Args:
+            shard_bytes (`int`): bytes of text and of carried columns in a task.
+            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Those are left out, and
+                the others are the same tasks as without them.
+            longest (`int`, *optional*, defaults to 256 MiB): bytes of a document; a longer one is refused.
+
+        Returns:
+            Iterator over `Task`. Each byte of text is in exactly one of them.
+
+        Raises:
+            ValueError: if the inputs hold no document; for one that is too long, or a table that cannot be read.
+        """
+        some = bool(done)
+        for task in self._cut(shard_bytes, done or {}, longest):
+            some = some or not all(part.payload.isspace() for part in task.parts)
+            yield task
+        if not some:
+            raise ValueError(
+                explain(
+                    "there are no documents in the inputs",
+                    got=f"{len(self.files)} files without one: {', '.join(self.names[:3])}",
+                    fix="check the paths, and the format: format='text', 'json', ...",
+                )
+            )
+
+    def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int = LONGEST) -> Iterator[Task]:
+        """Yield the tasks that are not done, with the reader of the last source kept open between them."""
+        cutter = _Cutter(self.files, self.columns, shard_bytes, longest)
+        begins, shard = Cursor(), 0
+        try:
+            while True:
+                if shard in done:
+                    begins = Cursor(*done[shard])
+                elif (task := cutter.cut(shard, begins)) is not None:
+                    begins = task.ends
+                    yield task
+                else:
+                    return
+                shard += 1
+        finally:
+            cutter.close()
+
+
+class _Cutter:
+    """Reader of all sources that cuts one task after another."""
+
+    def __init__(self, sources: Sequence[Source], columns: Columns, shard_bytes: int, longest: int) -> None:
+        self._sources, self._columns = sources, columns
+        self._shard_bytes, self._longest = shard_bytes, longest
+        self._at: Cursor | None = None
+        self._reader: Reader | None = None
+
+    def cut(self, shard: int, begins: Cursor) -> Task | None:
+        """Return the task that begins at an offset; `None` if no document is left."""
+        parts: list[Part] = []
+        size, at = 0, begins
+        while at.source < len(self._sources):
+            reader = self._reader_at(at)
+            part, taken = reader.take(self._shard_bytes - size, must=not parts)
+            size += taken
+            if part is not None:
+                parts.append(part)
+            ended = reader.ended()
+            at = self._at = Cursor(at.source + 1) if ended else Cursor(at.source, reader.offset, reader.row)
+            if ended:
+                self.close()
+            if size >= self._shard_bytes or (not ended and taken == 0):
+                break
+        return Task(shard, tuple(parts), begins, at, size) if parts else None
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def _reader_at(self, at: Cursor) -> Reader:
+        if self._reader is not None and self._at != at:
+            before, self._at = self._at, at
+            same = before is not None and before.source == at.source and before.row <= at.row
+            if not (same and self._reader.forward(at.offset, at.row)):
+                self.close()
+        if self._reader is None:
+            self._reader = self._sources[at.source].reader(at.offset, at.row, self._columns, self._longest)
+        return self._reader
+
+
+def open_sources(
+    inputs: Sequence[str | Path | Dataset | IterableDataset],
+    *,
+    format: Format | None = None,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    split: str = "lines",
+    dataset_config: str | None = None,
+    dataset_split: str | None = None,
+) -> Sources:
+    r"""Find the inputs, and read as much of them as shows that they can be read.
+
+    The ending of a file name gives its format, compressed or not; a file of an unknown ending is text. A folder is a
+    data set that `save_to_disk` wrote, or all files below it whose ending is known, in the order of their names.
+
+    Args:
+        inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, URLs, names of data
+            sets on the Hub, data sets; one may be given twice.
+        format (`str`, *optional*): one of `FORMATS`, for all files; by default given by their endings.
+        text_column (`str`), text_pair_column (`str`, *optional*): columns of the texts.
+        columns (sequence of `str`, *optional*): further columns to carry, each with or without a type
+            (`"label:int64"`). JSON and CSV carry text where no type is named.
+        split (`"lines"` or `"paragraphs"`): unit of a document in a text file.
+        dataset_config (`str`, *optional*): configuration of a data set on the Hub.
+        dataset_split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
+
+    Returns:
+        `Sources`.
+
+    Raises:
+        ValueError: for a source that cannot be read, or has no such column or split; it is named.
+        TypeError: for a column that does not hold text, or that shards cannot store.
+        OSError: for a file that does not exist.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "corpus.txt").write_text("I ride\nbike\n")
+        ...     sources = open_sources([folder])
+        ...     [(task.shard, task.parts[0].payload) for task in sources.tasks(shard_bytes=8)]
+        [(0, b'I ride\n'), (1, b'bike\n')]
+    """
+    if format is not None and format not in FORMATS:
+        raise ValueError(one_of("format", format, FORMATS))
+    if split not in ("lines", "paragraphs"):
+        raise ValueError(one_of("split", split, ("lines", "paragraphs")))
+    if isinstance(inputs, str | os.PathLike) or not inputs:
+        raise ValueError(explain("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]'))
+    if text_pair_column == text_column:
+        got = f"text_column={text_column!r}, text_pair_column={text_pair_column!r}"
+        fix = "leave text_pair_column out"
+        raise ValueError(explain("the two texts of a pair must be in two columns", got=got, fix=fix))
+    texts = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+    sources: list[Source] = []
+    notes: list[str] = []
+    for given in inputs:
+        if not isinstance(given, str | os.PathLike):
+            sources.append(of_object(given))
+            continue
+        name = os.fspath(given)
+        if is_saved(path := Path(name).expanduser()):
+            sources.append(saved(name, path, dataset_split))
+        elif (found := find_files(name, every=format is not None)) is not None:
+            sources += [_source(one, format, split) for one in found[0]]
+            notes += _left_out(name, found[1])
+        elif isinstance(given, os.PathLike):
+            raise FileNotFoundError(missing(name))
+        else:
+            sources += by_name(name, dataset_config, dataset_split)
+    if (dataset_split or dataset_config) and all(isinstance(source, InputFile) for source in sources):
+        got = f"dataset_split={dataset_split!r}, dataset_config={dataset_config!r}, and nothing but files"
+        fix = "leave them out, and name the files to read"
+        raise ValueError(explain("only a data set has splits and configurations", got=got, fix=fix))
+    named = named_columns(columns)
+    json_lines = [source for source in sources if source.kind == "jsonl"]
+    opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
+    offered = [one for source in opened if (one := source.offered(Columns(texts))) is not None]
+    carried = carried_columns(offered, texts, named)
+    for source in sources:
+        if isinstance(source, DataSet):
+            source.check_types(carried)
+    if columns is None:
+        notes += _not_carried(offered, texts)
+    return Sources(sources, Columns(texts, carried), notes)
+
+
+def _source(name: str, format: Format | None, split: str) -> Source:
+    """Return the source for one file."""
+    by_ending, compression = format_of(name)
+    kind = format or by_ending or "text"
+    if kind in ("parquet", "arrow"):
+        if compression is not None:
+            rule = (
+                f"{name}: {kind} files are compressed inside, and cannot be read from a file that is compressed again"
+            )
+            raise ValueError(explain(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz"))
+        return ParquetFile(name, kind) if kind == "parquet" else ArrowFile(name, kind)
+    if kind == "csv":
+        return TextFile(name, "tsv" if "tsv" in name.lower().split(".") else "csv", compression)
+    return TextFile(name, "jsonl" if kind == "json" else split, compression)
+
+
+def _left_out(folder: str, names: Sequence[str]) -> list[str]:
+    """Return the note for files of a folder whose ending is unknown."""
+    if not names:
+        return []
+    some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
+    files = "1 file has" if len(names) == 1 else f"{len(names):,} files have"
+    return [f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"]
+
+
+def _not_carried(offered: Sequence[Offered], texts: Sequence[str]) -> list[str]:
+    """Return the note for columns that no one named."""
+    names = list(dict.fromkeys(name for source in offered for name in source.schema.names if name not in texts))
+    if not names:
+        return []
+    some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+    return [f"columns that are not carried: {some}; columns=[{names[0]!r}] (--column {names[0]}) carries one"]

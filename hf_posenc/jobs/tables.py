@@ -1,0 +1,314 @@
+"""Tables as sources: rows of Parquet, Arrow and data sets, taken in order by their size, handed on as Arrow streams.
+
+A table only has to yield its rows in batches; the size of these changes nothing about the rows of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from .._arrow import row_sizes
+from .._explain import explain
+from .files import InputFile
+from .schema import Columns, Offered
+from .task import Part
+
+BATCH_BYTES = 4 << 20  # of a table, read at once
+BATCH_ROWS = 8192
+_LARGEST = 64 << 20  # bytes of one part
+
+
+class Table(Protocol):
+    """A source of rows."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    @property
+    def can_seek(self) -> bool:
+        """True if rows are reached without reading those before."""
+
+    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        """Yield the rows from `row` on, of the columns `names` as far as there are such."""
+
+
+class TableReader:
+    r"""Reader of a table: whole rows, in order.
+
+    Args:
+        table (`Table`): the table.
+        row (`int`): rows before the first one to read; updated while reading.
+        columns (`Columns`): the columns to read.
+        longest (`int`): bytes of a row; a larger one is refused.
+    """
+
+    offset = 0
+
+    def __init__(self, table: Table, row: int, columns: Columns, longest: int) -> None:
+        self.row = row
+        self._table, self._columns, self._longest = table, columns, longest
+        self._opened = table.batches(row, columns.schema.names)
+        self._batches = (self._cast(small) for batch in self._opened for small in _split(batch))
+        self._pending: pa.RecordBatch | None = None
+        self._sizes = np.zeros(0, np.int64)
+
+    def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
+        r"""Return the next rows that fit into `limit` bytes.
+
+        Args:
+            limit (`int`): bytes of all rows.
+            must (`bool`): return one row even if it is larger.
+
+        Returns:
+            the part, or `None` if no row fits, and its bytes.
+
+        Raises:
+            ValueError: for a row that is larger than `longest`.
+        """
+        limit = min(limit, _LARGEST)
+        first, taken = self.row, 0
+        batches: list[pa.RecordBatch] = []
+        while not self.ended() and self._pending is not None:
+            rows = int(np.searchsorted(np.cumsum(self._sizes), limit - taken, "right"))
+            if rows == 0 and must and not batches:
+                rows = 1
+                self._check_size(int(self._sizes[0]))
+            if rows == 0:
+                break
+            batches.append(self._pending.slice(0, rows))
+            taken += int(self._sizes[:rows].sum())
+            self._pass(rows)
+        if not batches:
+            return None, 0
+        return Part(self._table.name, "arrow", first, _stream(batches)), taken
+
+    def ended(self) -> bool:
+        """Return True if nothing is left."""
+        while self._pending is None or self._pending.num_rows == 0:
+            self._pending = next(self._batches, None)
+            if self._pending is None:
+                return True
+            self._sizes = row_sizes(self._pending)
+        return False
+
+    def forward(self, offset: int, row: int) -> bool:
+        """Read on to a later row and return True; return False if opening the table there is better."""
+        if self._table.can_seek or row < self.row:
+            return False
+        while self.row < row and not self.ended() and self._pending is not None:
+            self._pass(min(row - self.row, self._pending.num_rows))
+        return True
+
+    def close(self) -> None:
+        """Close the table."""
+        self._opened.close()
+
+    def _pass(self, rows: int) -> None:
+        if self._pending is not None:
+            self._pending, self._sizes = self._pending.slice(rows), self._sizes[rows:]
+            self.row += rows
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns in the order and of the types of the schema; texts as plain strings."""
+        made: dict[str, pa.Array] = {}
+        for field in self._columns.schema:
+            column = batch.column(field.name)
+            if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(field.type):
+                column = column.dictionary_decode()
+            # A slice of a large_string of more than 2 GiB cannot be cast.
+            large = field.name in self._columns.texts and column.type == pa.large_string()
+            made[field.name] = column if large or column.type == field.type else self._cast_column(field, column)
+        return pa.record_batch(made)
+
+    def _cast_column(self, field: pa.Field, column: pa.Array) -> pa.Array:
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            raise ValueError(
+                explain(
+                    f"{self._table.name}: column {field.name!r} is {column.type}, expected {field.type}",
+                    got=str(error).splitlines()[0],
+                    fix=f"name another type, columns=['{field.name}:string'], or leave it out",
+                )
+            ) from error
+
+    def _check_size(self, size: int) -> None:
+        if size > self._longest:
+            raise ValueError(
+                explain(
+                    f"{self._table.name}, row {self.row}: one row is larger than {self._longest >> 20} MiB",
+                    got=f"{size} bytes",
+                    fix="cut the document in two first, or carry fewer columns: columns=[...]",
+                )
+            )
+
+
+class ParquetFile(InputFile):
+    """A Parquet file."""
+
+    can_seek = True
+
+    def offered(self, columns: Columns) -> Offered:
+        """Return its columns."""
+        with closing(self._reader()) as file:
+            return Offered(self.name, file.schema_arrow)
+
+    def size(self, columns: Columns) -> int:
+        """Return the bytes of the columns that are read, decompressed."""
+        with closing(self._reader()) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        return sum(_stored_bytes(group, columns.schema.names) for group in groups)
+
+    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
+        """Return a reader that goes on from a row."""
+        return TableReader(self, row, columns, longest)
+
+    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        """Yield the rows from `row` on; row groups before it are not read, large ones are read page by page."""
+        with closing(self._reader()) as file:
+            names = [name for name in names if name in file.schema_arrow.names]
+            # A text of a megabyte in every row is a small file, and gigabytes once it is decoded: it is left encoded.
+            encoded = _dictionary_columns(file, names)
+        with closing(self._reader(encoded)) as file:
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                if row >= group.num_rows:
+                    row -= group.num_rows
+                    continue
+                rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(1, _stored_bytes(group, names))))
+                for batch in self._row_group(file, number, names, rows):
+                    if row < batch.num_rows:
+                        yield batch.slice(row)
+                    row = max(0, row - batch.num_rows)
+
+    def _row_group(self, file: Any, number: int, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(broken(self.name, "Parquet", error)) from error
+
+    def _reader(self, encoded: list[str] | None = None) -> Any:
+        import pyarrow.parquet as pq
+
+        source = self.path if self.path is not None else self.open()
+        try:
+            # Buffered and not read ahead: a column of a row group may be larger than memory.
+            return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, read_dictionary=encoded)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(broken(self.name, "Parquet", error)) from error
+
+
+class ArrowFile(InputFile):
+    """An Arrow IPC file, with a footer (`.feather`, Ray) or without (`datasets`); a local one is mapped into memory."""
+
+    can_seek = True
+
+    def offered(self, columns: Columns) -> Offered:
+        """Return its columns."""
+        with closing(self._source()) as source:
+            return Offered(self.name, self._reader(source).schema)
+
+    def size(self, columns: Columns) -> int:
+        """Return the bytes of the file: an estimate of the columns that are read."""
+        return self.bytes()
+
+    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
+        """Return a reader that goes on from a row."""
+        return TableReader(self, row, columns, longest)
+
+    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        """Yield the rows from `row` on."""
+        with closing(self._source()) as source:
+            opened = self._reader(source)
+            try:
+                has_footer = isinstance(opened, pa.RecordBatchFileReader)
+                for batch in map(opened.get_batch, range(opened.num_record_batches)) if has_footer else opened:
+                    if row < batch.num_rows:
+                        yield batch.select([name for name in names if name in batch.schema.names]).slice(row)
+                    row = max(0, row - batch.num_rows)
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(broken(self.name, "Arrow", error)) from error
+
+    def _source(self) -> Any:
+        try:
+            return pa.PythonFile(self.open(), "r") if self.path is None else pa.memory_map(str(self.path))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(broken(self.name, "Arrow", error)) from error
+
+    def _reader(self, source: Any) -> Any:
+        try:
+            if bytes(source.read(6)) == b"ARROW1":
+                return pa.ipc.open_file(source)
+            source.seek(0)
+            return pa.ipc.open_stream(source)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(broken(self.name, "Arrow", error)) from error
+
+
+def broken(name: str, kind: str, error: Exception) -> str:
+    """Return the message for a table that cannot be read."""
+    return explain(
+        f"{name} cannot be read as {kind}: it is cut off, damaged, or something else",
+        got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+        fix='write or fetch the file again, or name its format: format="text" (--format)',
+    )
+
+
+def _stored_bytes(group: Any, names: Iterable[str]) -> int:
+    """Return the bytes of columns of a row group, decompressed."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema.split(".")[0] in set(names))
+
+
+def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
+    """Return the columns of strings of which Parquet stores each value once."""
+    strings = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 8))]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    encoded = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
+    return [name for name in names if file.schema_arrow.field(name).type in strings and name in encoded]
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in slices of a few megabytes, counted as its values are when a dictionary is decoded."""
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        rows = batch.slice(start, BATCH_ROWS)
+        sizes = row_sizes(rows)
+        before = np.cumsum(sizes) - sizes
+        starts = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1)).tolist()
+        for first, end in pairwise([*starts, rows.num_rows]):
+            yield rows.slice(first, end - first)
+
+
+def _stream(batches: list[pa.RecordBatch]) -> bytes:
+    """Return rows as an Arrow stream of one batch: the same bytes whatever batches they were read in."""
+    table = pa.Table.from_batches(batches)
+    batch = pa.record_batch([_copied(column) for column in table.columns], names=table.column_names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def _copied(column: pa.ChunkedArray) -> pa.Array:
+    """Return the values in memory of their own, so that no bit of a neighbouring row is left in it."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):  # in the order of these rows, without the values that only others have
+        encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()
+        return encoded if kind == encoded.type else encoded.cast(kind)
+    if kind in (pa.string_view(), pa.binary_view()):  # a view keeps all memory that it looks at
+        plain = pa.large_string() if kind == pa.string_view() else pa.large_binary()
+        return column.cast(plain).combine_chunks().cast(kind)
+    values = column.combine_chunks()
+    try:
+        return values.take(pa.array(np.arange(len(values))))
+    except pa.ArrowNotImplementedError:  # a type that Arrow cannot gather
+        return values

@@ -1,0 +1,252 @@
+"""Documents of a part, held against Python's own reading of the same bytes: splitting, decoding, `json`, `csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_posenc.jobs.documents import Rows, read_part
+from hf_posenc.jobs.schema import Columns
+from hf_posenc.jobs.task import Part
+
+
+def read(payload: bytes, kind: Any = "lines", *, header: str = "", first: int = 1, **carried: pa.DataType) -> Rows:
+    """The documents of a part, which is small enough to be one batch."""
+    part = Part("a.txt", kind, first, payload, tuple(header.split()))
+    (rows,) = read_part(part, Columns(("text",), pa.schema(list(carried.items()))))
+    return rows
+
+
+def texts(rows: Rows) -> list[str | None]:
+    """The texts, `None` for bad ones."""
+    return [None if row in rows.bad else text for row, text in enumerate(rows.texts[0])]
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1), st.booleans())
+def test_lines_are_what_splitting_at_line_feeds_gives_and_blank_ones_are_counted(lines: list[str], ends: bool) -> None:
+    payload = "\n".join(lines) + ("\n" if ends or not lines[-1] else "")
+    rows = read(payload.encode(), first=7)
+    assert list(zip(rows.numbers, texts(rows), strict=True)) == [
+        (number, line) for number, line in enumerate(lines, 7) if line.strip()
+    ]
+    assert rows.blank == sum(not line.strip() for line in lines)
+    assert rows.bad == {}
+    assert rows.size == len(payload.encode())
+
+
+def test_only_a_line_feed_ends_a_line_and_a_carriage_return_before_it_goes() -> None:
+    rows = read(b"a\r\nb\x0bc\x0c\xc2\x85\xe2\x80\xa8\rd\n\r\nn\0l")
+    assert texts(rows) == ["a", "b\x0bc\x0c\x85\u2028\rd", "n\0l"]
+    assert rows.numbers == [1, 2, 4]
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.text(max_size=5).map(str.encode), st.binary(max_size=5)), min_size=1))
+def test_bytes_that_are_not_utf8_make_their_own_line_bad_and_no_other(lines: list[bytes]) -> None:
+    lines = [b"x" + line.replace(b"\n", b"").replace(b"\r", b"") for line in lines]
+    rows = read(b"".join(line + b"\n" for line in lines))
+    for row, (line, text) in enumerate(zip(lines, texts(rows), strict=True)):
+        good = line.decode(errors="ignore").encode() == line
+        assert text == (line.decode() if good else None)
+        assert good or rows.bad[row].startswith("is not UTF-8: byte 0x")
+
+
+def test_a_part_is_read_in_batches_of_a_megabyte() -> None:
+    line = b"x" * 999 + b"\n"
+    batches = list(read_part(Part("a.txt", "lines", 1, line * 3000), Columns(("text",))))
+    assert [len(rows.numbers) for rows in batches] == [1049, 1049, 902]
+    assert [number for rows in batches for number in rows.numbers] == list(range(1, 3001))
+
+
+# ---------------------------------------------------------------------------------------------------------- JSON lines
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.characters(codec="utf-8"))),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=2), inner, max_size=2)),
+    max_leaves=4,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["text", "meta", "else"]), VALUES, max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(OBJECTS, VALUES), min_size=1), st.booleans())
+def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(values: list[Any], escaped: bool) -> None:
+    lines = [json.dumps(value, ensure_ascii=escaped) for value in values]
+    rows = read("".join(f"{line}\n" for line in lines).encode(), "jsonl", meta=pa.string())
+    assert rows.numbers == list(range(1, len(values) + 1))
+    for row, value in enumerate(values):
+        good = isinstance(value, dict) and isinstance(value.get("text"), str)
+        assert (row not in rows.bad) == good
+        if good:
+            assert texts(rows)[row] == value["text"]
+            carried, meta = rows.carried["meta"][row].as_py(), value.get("meta")
+            assert carried == meta if isinstance(meta, str | None) else json.loads(carried) == meta
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"text": 7}', "column 'text' is int, expected text"),
+        (b'{"text": null}', "column 'text' is null"),
+        (b'{"text": ["a"]}', "column 'text' is a list, expected text"),
+        (b'{"texte": "a"}', "has no column 'text'; its columns are 'texte'"),
+        (b'{"text": "a', "is not JSON: Unterminated string"),
+        (b'{"text": "a"} {"text": "b"}', "is not JSON: Extra data"),
+        (b'["a"]', "is a list, expected an object with a column 'text'"),
+        (b"plain words", "is not JSON: Expecting value"),
+        (b'{"text": "a\xff"}', "is not UTF-8: byte 0xff at position 11"),
+        (b'{"text": "\\ud800"}', "column 'text' is not Unicode: it holds half a surrogate pair"),
+        (b'{"text": "a", "id": "x"}', "column 'id' is 'x', expected int64"),
+        (b'{"text": "a", "id": 1.5}', "column 'id' is 1.5, expected int64"),
+        (b'{"text": "a", "id": NaN}', "is not JSON: NaN is not a JSON value"),
+        (b"[" * 100_000, "is not JSON: "),
+    ],
+)
+def test_a_bad_json_line_has_a_reason_and_leaves_the_others_alone(line: bytes, reason: str) -> None:
+    payload = b'{"text": "a"}\n\n' + line + b'\r\n{"text": "b", "id": 3, "new": [{}]}'
+    rows = read(payload, "jsonl", first=5, id=pa.int64())
+    assert list(rows.bad) == [1]
+    assert rows.bad[1].startswith(reason)
+    assert texts(rows) == ["a", None, "b"]
+    assert rows.carried["id"].to_pylist() == [None, None, 3]
+    assert (rows.numbers, rows.blank) == ([5, 7, 8], 1)
+
+
+def test_a_text_is_good_whatever_its_other_columns_hold_unless_a_type_is_named() -> None:
+    values = [1, "00123", 2.5, True, None, {"a": [1]}, 2**70]
+    payload = "".join(json.dumps({"text": "a", "n": value}) + "\n" for value in values).encode()
+    rows = read(payload, "jsonl", n=pa.string())
+    assert rows.bad == {}
+    assert rows.carried["n"].to_pylist() == ["1", "00123", "2.5", "true", None, '{"a": [1]}', str(2**70)]
+    rows = read(payload, "jsonl", n=pa.int64())
+    assert rows.carried["n"].to_pylist() == [1, 123, None, None, None, None, None]
+    assert list(rows.bad) == [2, 3, 5, 6]
+
+
+def test_deeply_nested_values_are_carried() -> None:
+    nested = "[" * 500 + "]" * 500
+    rows = read(f'{{"text": "a", "n": {nested}}}\n'.encode(), "jsonl", n=pa.string())
+    assert rows.carried["n"].to_pylist() == [nested]
+
+
+def test_both_texts_of_a_pair_must_be_there() -> None:
+    part = Part("qa.jsonl", "jsonl", 1, b'{"question": "a", "answer": "b"}\n{"question": "c"}\n')
+    (rows,) = read_part(part, Columns(("question", "answer")))
+    assert rows.texts == [["a", ""], ["b", ""]]
+    assert rows.bad == {1: "has no column 'answer'; its columns are 'question'"}
+
+
+# ----------------------------------------------------------------------------------------------------------------- CSV
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.text(st.sampled_from('aé," \n')), st.text(st.sampled_from('b,"\t\n'))), min_size=1))
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_csv_records_are_those_that_were_written_with_the_numbers_of_their_lines(
+    kind: str, records: list[tuple[str, str]]
+) -> None:
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
+    begins = []
+    for record in records:
+        begins.append(2 + file.getvalue().count("\n"))
+        writer.writerow(record)
+    rows = read(file.getvalue().encode(), kind, header="text note", first=2, note=pa.string())
+    assert rows.texts[0] == [text for text, _ in records]
+    assert rows.carried["note"].to_pylist() == [note for _, note in records]
+    assert rows.numbers == begins
+
+
+def test_csv_keeps_words_and_digits_as_they_are_written_unless_a_type_is_named() -> None:
+    payload = b'00123,"a, ""b""\nc"\r\n\r\nNA,null\r\n,d\r\nx,e\r\n1,2,3\r\n1,\xff\r\n\xff,f\r\n7,'
+    rows = read(payload, "csv", header="n text", first=2, n=pa.string())
+    assert texts(rows) == ['a, "b"\nc', "null", "d", "e", None, None, None, ""]
+    assert rows.carried["n"].to_pylist() == ["00123", "NA", "", "x", None, None, None, "7"]
+    assert (rows.numbers, rows.blank) == ([2, 5, 6, 7, 8, 9, 10, 11], 1)
+    assert rows.bad == {
+        4: "has 3 fields, but the header has 2",
+        5: "column 'text' is not UTF-8: byte 0xff at position 0 (invalid start byte)",
+        6: "column 'n' is not UTF-8: byte 0xff at position 0 (invalid start byte)",
+    }
+    assert rows.excerpts == {4: "1,2,3", 5: "1,\\xff", 6: "\\xff,f"}
+    rows = read(payload, "csv", header="n text", first=2, n=pa.int64())
+    assert rows.carried["n"].to_pylist() == [123, None, None, None, None, None, None, 7]
+    assert rows.bad[1] == "column 'n' is 'NA', expected int64"
+    assert 2 not in rows.bad  # an empty field
+
+
+def test_a_csv_field_of_megabytes_is_a_text() -> None:
+    assert len(read(b'"' + b"x" * 5_000_000 + b'"\n', "csv", header="text").texts[0][0]) == 5_000_000
+
+
+# ---------------------------------------------------------------------------------------------------------- paragraphs
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("ab \t\n\r"), max_size=40).filter(lambda text: text.strip(" \t\r\n")))
+def test_paragraphs_are_what_lies_between_blank_lines(text: str) -> None:
+    rows = read(text.encode(), "paragraphs")
+    expected: list[list[str]] = [[]]
+    first = []
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if line.strip(" \t\r"):
+            if not expected[-1]:
+                first.append(number)
+            expected[-1].append(line)
+        elif expected[-1]:
+            expected.append([])
+    assert texts(rows) == ["\n".join(document) for document in expected if document]
+    assert rows.numbers == first
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+
+def stream(table: pa.Table) -> bytes:
+    """A table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def test_strings_of_a_table_that_are_null_or_not_utf8_are_bad_rows() -> None:
+    spoilt = pa.array([b"a", b"b\xff", b"c", None]).view(pa.string())
+    plain = pa.array(["x", "y", None, "z"])
+    rows = read(stream(pa.table({"text": spoilt, "note": plain})), "arrow", first=10, note=pa.string())
+    reason = "is not UTF-8: byte 0xff at position 1 (invalid start byte)"
+    assert rows.bad == {1: f"column 'text' {reason}", 3: "column 'text' is null"}
+    assert texts(rows) == ["a", None, "c", None]
+    assert (rows.numbers, rows.excerpts) == ([10, 11, 12, 13], {1: "b\\xff"})
+    rows = read(stream(pa.table({"text": plain, "note": spoilt})), "arrow", note=pa.string())
+    assert rows.bad == {1: f"column 'note' {reason}", 2: "column 'text' is null"}
+    assert rows.carried["note"].to_pylist() == ["a", None, "c", None]
+
+
+def test_a_table_is_read_in_batches_of_a_megabyte() -> None:
+    table = pa.table({"text": [f"{number} " + "x" * 1000 for number in range(3000)], "id": range(3000)})
+    part = Part("a", "arrow", 0, stream(table))
+    batches = list(read_part(part, Columns(("text",), pa.schema([("id", pa.int64())]))))
+    assert len(batches) > 2
+    assert [text for rows in batches for text in rows.texts[0]] == table["text"].to_pylist()
+    assert pa.concat_tables([rows.carried for rows in batches])["id"].to_pylist() == list(range(3000))
+    assert sum(rows.size for rows in batches) == len(part.payload)
+
+
+def test_bad_documents_are_shown_as_their_file_has_them_and_short() -> None:
+    assert read(b"a\nb\xff\n").excerpts == {1: "b\\xff"}
+    assert read(b"a\n\nb\n\xff\n", "paragraphs").excerpts == {1: "b\n\\xff"}
+    assert read(b'{"text": \xff}\n', "jsonl").excerpts == {0: '{"text": \\xff}'}
+    assert len(read(b"\xff" * 9999 + b"\n").excerpts[0]) == 200
