@@ -122,14 +122,6 @@ class Sources:
         """Return the times of each source, as JSON values: while they are equal, a source is not read again."""
         return [file.stamp() for file in self.files]
 
-    def same_as(self, fingerprint: list[dict[str, Any]]) -> list[str]:
-        """Return in words how the inputs differ from an earlier fingerprint, whatever was read of them."""
-        if len(self.files) != len(fingerprint):
-            return [f"inputs: {len(fingerprint)} before, {len(self.files)} now"]
-        self._states = [file.state() for file in self.files]
-        found = [file.difference(before) for file, before in zip(self.files, fingerprint, strict=True)]
-        return [words for words in found if words is not None]
-
     def differences(
         self,
         before: Sequence[Mapping[str, Any]],
