@@ -51,7 +51,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_a_slice_weighs_what_its_rows_weigh_in_the_whole(name: str) -> None:
+def test_a_slice_has_the_sizes_of_its_rows_in_the_whole(name: str) -> None:
     whole = value_sizes(NESTED[name])
     assert whole.any()
     for start, length in ((0, 10), (10, 1), (13, 500), (999, 1), (1000, 0)):
@@ -59,7 +59,7 @@ def test_a_slice_weighs_what_its_rows_weigh_in_the_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_a_slice_costs_what_its_own_rows_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_rows_of_a_slice_are_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
     weigh = value_sizes
     monkeypatch.setattr(_arrow, "value_sizes", lambda values: looked_at.append(len(values)) or weigh(values))
@@ -67,6 +67,6 @@ def test_a_slice_costs_what_its_own_rows_do(name: str, monkeypatch: pytest.Monke
     assert 10 <= sum(looked_at) <= 100
 
 
-def test_a_row_takes_a_byte_and_what_its_columns_hold() -> None:
+def test_a_row_has_one_byte_and_the_sizes_of_its_values() -> None:
     batch = pa.record_batch({"text": ["ab", None], "id": [1, 2], "truth": [True, False]})
     assert row_sizes(batch).tolist() == [11, 9]

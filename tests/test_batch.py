@@ -119,14 +119,14 @@ def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pin_memory(small()) == "ours" or isinstance(pin_memory(small()), dict)
 
 
-def test_pinning_what_is_not_on_the_cpu_says_which_setting_to_turn_off() -> None:
+def test_the_error_for_pinning_an_accelerators_tensor_names_the_setting() -> None:
     """A table on an accelerator gives batches that lie there; `meta` stands in for one."""
     batch = Batch({"input_ids": torch.ones(1, 2, device="meta").long()})
     with pytest.raises(RuntimeError, match=r"dataloader_pin_memory=False"):
         batch.pin_memory()
 
 
-def test_numpy_batches_say_what_moving_needs() -> None:
+def test_the_error_for_moving_arrays_names_return_tensors() -> None:
     batch = Batch({"input_ids": np.ones((1, 2), dtype=np.int64)})
     with pytest.raises(TypeError, match=r"(?s)'input_ids' is not a tensor.*return_tensors=\"pt\""):
         batch.to("cpu")
@@ -160,7 +160,7 @@ def test_a_token_that_looks_like_html_is_shown_not_run(wordpiece) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_padding_with_the_end_token_is_told_from_the_real_one(byte_bpe) -> None:
+def test_padding_with_the_end_token_is_distinguished_from_the_real_one(byte_bpe) -> None:
     collate = DataCollatorWithPositionalEncoding(byte_bpe, pad_token="eos")
     page = collate(["a<|endoftext|>", "a b c d e"])._repr_html_()
     first_row = re.findall(r'<td style="([^"]*)">&lt;\|endoftext\|&gt;</td>', page)
@@ -177,7 +177,7 @@ def test_a_large_batch_stays_a_small_picture(word_level) -> None:
     assert len(page) < 60_000
 
 
-def test_a_packed_batch_is_greyed_where_no_document_is(word_level) -> None:
+def test_padding_of_a_packed_batch_is_grey(word_level) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=4)
     page = collate(["I ride bike"])._repr_html_()
     styles = [style for style, _ in re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)]

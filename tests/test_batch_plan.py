@@ -204,7 +204,7 @@ def test_shapes_are_the_cheapest_by_the_cost_that_is_given(lengths: list[int], c
     assert total(best_shapes(lengths, count, cost=cost).tolist()) == pytest.approx(least, rel=1e-12)
 
 
-def test_batches_cost_what_the_given_function_says() -> None:
+def test_batches_are_planned_by_a_given_cost() -> None:
     lengths = real_looking(3000)
     plan = plan_batches(lengths, BUDGET, cost=lambda width: width + width**2 / 4096, world_size=4)
     widths, rows = plan.widths, np.diff(plan.batch_offsets)
@@ -378,7 +378,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
-def test_what_cannot_be_planned_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_impossible_plans_are_refused_with_the_numbers(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:
@@ -437,9 +437,7 @@ def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
         ({"lines": [1, 2]}, ["settings"]),
     ],
 )
-def test_a_plan_that_was_tampered_with_is_refused_by_what_is_wrong_in_it(
-    tmp_path: Path, change: dict[str, Any], words: list[str]
-) -> None:
+def test_a_damaged_plan_is_refused_with_its_error(tmp_path: Path, change: dict[str, Any], words: list[str]) -> None:
     with np.load(_saved(tmp_path)) as file:
         arrays = {name: file[name] for name in ("order", "batch_offsets")}
         settings = json.loads(str(file["settings"]))

@@ -74,7 +74,7 @@ def test_merging_ends_when_no_pair_is_frequent_enough() -> None:
     assert list(bpe_merges(["ab ab"], 0)) == []
 
 
-def test_a_step_prints_what_was_counted_and_what_changed() -> None:
+def test_a_step_prints_its_counts_and_changes() -> None:
     lines = str(next(bpe_merges(PAPER, 1))).splitlines()
     assert lines[0] == "1. e + s → es   (9 times)"
     assert lines[1].endswith("l o w ×5   l o w e r ×2   n e w e s t ×6   w i d e s t ×3")
@@ -91,7 +91,7 @@ def test_a_step_over_many_words_prints_few_of_them_and_says_so(sentences: list[s
     assert [step.token in word for word in shown] == [True] * 8 + [False]  # those that changed; then "and … more"
 
 
-def test_a_word_of_many_letters_is_cut_where_it_is_printed() -> None:
+def test_a_long_word_is_shortened_in_print() -> None:
     lines = str(next(bpe_merges(["ab" * 5_000], 1))).splitlines()
     assert max(map(len, lines)) < 240
     assert lines[3].endswith("ab ab ab … ×1")
@@ -223,7 +223,7 @@ def test_texts_may_come_from_anywhere(sentences: list[str]) -> None:
     assert merges_of(train_bpe(np.array(sentences[:9]), 600)) == merges_of(train_bpe(sentences[:9], 600))
 
 
-def test_characters_instead_of_bytes_know_what_they_saw(sentences: list[str]) -> None:
+def test_without_bytes_other_characters_are_unknown(sentences: list[str]) -> None:
     tokenizer = train_bpe(["I ride bike", "bike ride I, she said"] * 3, 60, byte_level=False)
     assert tokenizer.tokenize("I ride bike") == ["▁I", "▁ride", "▁bike"]
     assert tokenizer.decode(tokenizer("I ride bike")["input_ids"], skip_special_tokens=True) == "I ride bike"
@@ -231,7 +231,7 @@ def test_characters_instead_of_bytes_know_what_they_saw(sentences: list[str]) ->
     assert tokenizer.unk_token_id == 4
 
 
-def test_cls_and_sep_stand_where_bert_has_them() -> None:
+def test_cls_and_sep_are_placed_as_in_bert() -> None:
     roles = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
     tokenizer = train_bpe(["a b", "b a"], 300, special_tokens=roles)
     pair = tokenizer("a", "b")
@@ -280,7 +280,7 @@ def refused(
         assert phrase in message
 
 
-def test_what_is_no_collection_of_texts_is_refused() -> None:
+def test_values_that_are_not_collections_of_texts_are_refused() -> None:
     import pandas as pd
 
     many = "texts must be a list"
@@ -293,7 +293,7 @@ def test_what_is_no_collection_of_texts_is_refused() -> None:
         bpe_merges("I ride bike", 3)
 
 
-def test_a_row_that_is_no_text_is_named() -> None:
+def test_a_row_that_is_not_text_is_named() -> None:
     def rows() -> Iterator[Any]:
         yield from ["a", "b", None]
 
@@ -327,7 +327,7 @@ def test_special_tokens_that_make_no_sense_are_refused() -> None:
     refused(TypeError, "must be a list", special_tokens={"pad_token": "<pad>", "extra_special_tokens": "<a>"})
 
 
-def test_steps_of_what_is_no_bpe_are_refused(wordpiece: Any, slow: Any) -> None:
+def test_stages_of_other_models_than_bpe_are_refused(wordpiece: Any, slow: Any) -> None:
     with pytest.raises(TypeError, match=r"only a BPE has merges.*\n  got: .*WordPiece"):
         bpe_stages(wordpiece, "a")
     with pytest.raises(TypeError, match=r"got: ByT5Tokenizer"):

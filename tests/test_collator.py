@@ -107,7 +107,7 @@ def test_every_way_to_hand_over_texts_gives_the_same_batch(wordpiece) -> None:
         _same(collate.batch(way), want)
 
 
-def test_a_batch_and_columns_are_picked_by_kind_and_can_be_said_outright(wordpiece) -> None:
+def test_a_call_chooses_batch_or_columns_and_both_are_methods(wordpiece) -> None:
     collate = C(wordpiece)
     assert isinstance(collate(["a"]), Batch)
     assert not isinstance(collate({"text": ["a"]}), Batch)
@@ -156,7 +156,7 @@ def test_padded_columns_then_rows_give_the_same_batch_as_padding_at_once(wordpie
     _same(collate(rows), collate(["I ride bike", "a"]))
 
 
-def test_columns_hold_what_the_tokenizer_names_and_what_came(wordpiece, byte_bpe) -> None:
+def test_columns_are_the_tokenizers_inputs_and_the_given_columns(wordpiece, byte_bpe) -> None:
     given = {"text": ["I ride bike", "a"], "label": [1, 0], "who": ["x", "y"]}
     columns = C(wordpiece)(given)
     assert set(columns) == {*wordpiece.model_input_names, "length", "text", "label", "who"}
@@ -166,7 +166,7 @@ def test_columns_hold_what_the_tokenizer_names_and_what_came(wordpiece, byte_bpe
     assert "token_type_ids" not in C(byte_bpe, pad_token="eos")({"text": ["a"]})
 
 
-def test_a_columns_call_repeats_what_came_for_each_piece(word_level) -> None:
+def test_given_columns_are_repeated_for_the_rows_of_a_long_text(word_level) -> None:
     collate = C(word_level, max_length=2, return_overflowing_tokens=True)
     columns = collate({"text": ["a b c", "d"], "label": [1, 0]})
     assert columns["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
@@ -261,14 +261,14 @@ def test_words_must_be_words(wordpiece) -> None:
         (["a", {"text": "b"}], "row 1 of column 'text' is dict, expected str"),
     ],
 )
-def test_a_text_that_is_no_text_is_refused_by_row_and_column(wordpiece, rows: Any, words: str) -> None:
+def test_a_value_that_is_not_text_is_refused_with_row_and_column(wordpiece, rows: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words) as refused:
         C(wordpiece)(rows)
     assert "bad of" in str(refused.value)
     assert "fix:" in str(refused.value)
 
 
-def test_a_missing_text_is_told_how_to_be_dropped(wordpiece) -> None:
+def test_the_error_for_a_missing_text_shows_how_to_drop_it(wordpiece) -> None:
     with pytest.raises(TypeError, match=r'ds\.filter\(lambda r: r\["body"\] is not None\)') as refused:
         C(wordpiece, text_column="body")({"body": ["a", None, "b"]})
     assert "got: 1 bad of 3 rows in this batch" in str(refused.value)
@@ -294,7 +294,7 @@ def test_a_batch_of_empty_columns_is_refused_and_columns_stay_empty(wordpiece) -
 
 
 @pytest.mark.parametrize("what", [5, None, b"a", {"a"}, 1.5])
-def test_what_is_no_batch_is_refused(wordpiece, what: Any) -> None:
+def test_values_that_are_not_batches_are_refused(wordpiece, what: Any) -> None:
     with pytest.raises(TypeError, match="is not a batch: expected texts, rows or columns"):
         C(wordpiece)(what)
 
@@ -319,12 +319,12 @@ def test_a_missing_column_names_those_that_arrived_and_both_ways_out(wordpiece) 
         {"input_ids": torch.tensor([5, 6, 7])},
     ],
 )
-def test_a_row_where_columns_belong_is_told_about_batched(wordpiece, row: dict[str, Any]) -> None:
+def test_the_error_for_a_row_in_place_of_columns_names_batched(wordpiece, row: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError), match="batched=True"):
         C(wordpiece)(row)
 
 
-def test_split_words_where_columns_belong_are_told_about_batched(wordpiece) -> None:
+def test_the_error_for_split_words_in_place_of_columns_names_batched(wordpiece) -> None:
     with pytest.raises(ValueError, match="batched=True"):
         C(wordpiece, is_split_into_words=True)({"text": ["I", "ride"]})
 
@@ -629,7 +629,7 @@ def test_cut_texts_are_counted_and_reported_once(word_level) -> None:
     collate({"text": texts})  # said once, also through the other socket
 
 
-def test_texts_cut_to_a_length_that_was_asked_for_are_no_news(word_level, wordpiece) -> None:
+def test_texts_truncated_to_a_given_length_are_not_reported(word_level, wordpiece) -> None:
     C(word_level, max_length=3)(["a a a a"])
     C(word_level, max_length=3)({"text": ["a a a a"]})
     rows = [{"text": "a", "target": "a a a a"}]
@@ -681,7 +681,7 @@ def test_one_limit_is_in_force_the_smaller_of_two(wordpiece, word_level) -> None
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_ids_that_come_tokenised_are_held_to_the_limit(word_level, side: str) -> None:
+def test_given_ids_are_truncated_to_the_limit(word_level, side: str) -> None:
     word_level.truncation_side = side
     batch = C(word_level, max_length=3)([[1, 2, 3, 4, 5], [6]])
     assert batch["input_ids"].tolist() == [[1, 2, 3] if side == "right" else [3, 4, 5], [6, 0, 0]]
@@ -740,7 +740,7 @@ def test_positions_count_real_tokens_wherever_they_stand(word_level, side: str) 
     assert batch["position_ids"][1][~real[1]].tolist() == [0, 0]
 
 
-def test_positions_that_come_are_kept_and_holes_in_a_mask_counted(word_level) -> None:
+def test_given_positions_stay_and_are_counted_around_padding(word_level) -> None:
     collate = C(word_level, look_ahead=False)
     assert collate([{"input_ids": [1, 2], "position_ids": [7, 9]}])["position_ids"].tolist() == [[7, 9]]
     holes = collate([{"input_ids": [1, 2, 3, 4], "attention_mask": [0, 1, 0, 1]}])
@@ -782,7 +782,7 @@ def test_bert_on_pairs_answers_as_with_the_tokenizers_own_batch(wordpiece) -> No
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_padding_side_does_not_change_what_a_model_says_of_a_text(kind: str, wordpiece) -> None:
+def test_padding_side_does_not_change_the_outputs_of_a_model(kind: str, wordpiece) -> None:
     model = _tiny_bert(1200).bert if kind == "bert" else _tiny_gpt2(1200)
     texts = ["I ride bike", "bike ride I, she said unsurprisingly", "a"]
     field = "last_hidden_state" if kind == "bert" else "logits"
@@ -807,7 +807,7 @@ def _addresses(value: Any) -> set[int]:
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
 
 
-def test_batches_share_no_memory_with_each_other_or_with_what_was_given(wordpiece) -> None:
+def test_batches_share_no_memory_with_each_other_or_with_their_inputs(wordpiece) -> None:
     ids, labels = np.array([5, 6, 7]), np.array([1, 2, 3])
     matrix, tensor = np.ones((2, 2)), torch.ones(3)
     rows = [{"input_ids": ids, "labels": labels, "matrix": matrix, "tensor": tensor}]
@@ -1077,7 +1077,7 @@ def test_packing_refuses_one_label_a_row(wordpiece) -> None:
         C(wordpiece, packing=True)([{"text": "a", "label": 1}, {"text": "b", "label": 0}])
 
 
-def test_labels_and_what_generate_returns_are_read_back_too(wordpiece) -> None:
+def test_labels_and_the_result_of_generate_can_be_decoded(wordpiece) -> None:
     collate = C(wordpiece)
     batch = collate(["I ride bike", "a dog"])
     ids = batch["input_ids"]

@@ -66,7 +66,7 @@ def test_map_then_collate_gives_the_batch_of_the_texts_in_every_format(wordpiece
     assert isinstance(mapped.features["label"], datasets.ClassLabel)
 
 
-def test_map_through_arrow_keeps_the_kinds_of_the_columns_that_came(wordpiece) -> None:
+def test_map_through_arrow_keeps_the_types_of_given_columns(wordpiece) -> None:
     table = pa.table(
         {
             "text": pa.array(["a b", "c"], pa.large_string()),
@@ -111,7 +111,7 @@ def test_overflow_inside_map_needs_no_columns_removed(word_level, rows, form: st
     assert kept == [token for ids in word_level(TEXTS)["input_ids"] for token in ids]
 
 
-def test_batched_forgotten_is_told(wordpiece, rows) -> None:
+def test_the_error_without_batched_names_it(wordpiece, rows) -> None:
     with pytest.raises(ValueError, match="batched=True"):
         rows.map(C(wordpiece))
     with pytest.raises(ValueError, match="batched=True"):
@@ -124,7 +124,7 @@ def test_a_bad_row_inside_map_is_named(wordpiece) -> None:
         bad.map(C(wordpiece), batched=True)
 
 
-def test_nothing_of_size_t_by_t_or_d_is_stored_unless_asked(wordpiece, rows) -> None:
+def test_nothing_of_size_t_by_t_or_d_is_stored_by_default(wordpiece, rows) -> None:
     mapped = rows.map(C(wordpiece, embedding=4), batched=True)
     assert not {"look_ahead_mask", "inputs_embeds", "position_ids"} & set(mapped.column_names)
 
@@ -432,7 +432,7 @@ def test_two_columns_of_one_name_are_refused(wordpiece) -> None:
                 call(given)
 
 
-def test_a_missing_text_in_a_data_frame_is_named_and_told_to_be_dropped(wordpiece) -> None:
+def test_the_error_for_a_missing_text_in_a_data_frame_shows_dropna(wordpiece) -> None:
     import pandas as pd
 
     for missing in (None, float("nan"), pd.NA):

@@ -206,7 +206,7 @@ def test_storing_embeddings_leaves_the_mode_of_every_module_and_the_number_of_th
     assert torch.get_num_threads() == threads
 
 
-def test_rows_are_held_to_the_positions_that_an_encoding_has(wordpiece) -> None:
+def test_rows_are_truncated_to_the_positions_of_an_encoding(wordpiece) -> None:
     module = PositionalEmbedding(_frozen(), encoding="learned", max_length=4).requires_grad_(False)
     collate = C(wordpiece, embedding=module)
     assert collate.max_length == 4
@@ -222,7 +222,7 @@ def test_rows_are_held_to_the_positions_that_an_encoding_has(wordpiece) -> None:
         collate.replace(truncation=False)(TEXTS)
 
 
-def test_an_encoding_brings_what_it_has_and_refuses_what_it_has_not(wordpiece) -> None:
+def test_settings_of_an_encoding_replace_the_collators_and_others_are_refused(wordpiece) -> None:
     scaled = PositionalEmbedding(_frozen(), encoding="scaled", convention="fairseq", scale=2.0)
     collate = C(wordpiece, embedding=scaled)
     assert (collate.convention.name, collate.scale) == ("fairseq", 2.0)
@@ -320,7 +320,7 @@ def test_a_training_loop_with_embed_learns_and_one_with_snapshots_does_not(wordp
         collate(TEXTS)["inputs_embeds"].sum().backward()
 
 
-def test_embed_without_a_table_says_what_it_needs(wordpiece) -> None:
+def test_the_error_of_embed_without_a_table_names_the_argument(wordpiece) -> None:
     with pytest.raises(ValueError, match=r"(?s)collate.embed needs an embedding.*get_input_embeddings"):
         C(wordpiece).embed(TEXTS)
 
@@ -407,7 +407,7 @@ def test_a_table_with_fewer_rows_than_ids_is_refused_with_the_call_to_make(wordp
         C(wordpiece, embedding=nn.Embedding(1200, 4))
 
 
-def test_a_whole_model_as_embedding_is_told_both_ways_out(wordpiece) -> None:
+def test_the_error_for_a_model_as_embedding_names_both_ways_out(wordpiece) -> None:
     from transformers import BertConfig, BertModel
 
     model = BertModel(
@@ -422,7 +422,7 @@ def test_a_whole_model_as_embedding_is_told_both_ways_out(wordpiece) -> None:
 
 
 @pytest.mark.parametrize("table", [nn.Linear(4, 4), "bert", torch.zeros(5, 4), 4.0])
-def test_what_is_no_table_is_refused(wordpiece, table: Any) -> None:
+def test_values_that_are_not_tables_are_refused(wordpiece, table: Any) -> None:
     with pytest.raises(TypeError, match=r"nn.Embedding"):
         C(wordpiece, embedding=table)
 

@@ -79,7 +79,7 @@ def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multipl
             assert torch.equal(batch[name], want), name
 
 
-def test_targets_may_be_missing_where_nobody_knows_them(wordpiece) -> None:
+def test_targets_may_be_missing_at_inference(wordpiece) -> None:
     assert "labels" not in C(wordpiece, text_target_column="target")([{"text": "a"}])
 
 
@@ -122,7 +122,7 @@ def test_labels_per_token_keep_their_column_whether_or_not_a_batch_had_a_long_ro
 
 
 @pytest.mark.parametrize("bad", [None, "spam", ["B-PER"]])
-def test_a_label_that_is_no_number_is_refused(wordpiece, bad: Any) -> None:
+def test_a_label_that_is_not_a_number_is_refused(wordpiece, bad: Any) -> None:
     with pytest.raises(TypeError, match=r"row 1 of column 'label' is .*, expected a number"):
         C(wordpiece)([{"text": "a", "label": 1 if bad != ["B-PER"] else [1, 2, 3]}, {"text": "b", "label": bad}])
 
@@ -166,7 +166,7 @@ def test_two_label_columns_are_refused(wordpiece) -> None:
         C(wordpiece)([{"text": "a", "label": 1, "labels": 2}])
 
 
-def test_labels_that_came_and_labels_made_exclude_each_other(wordpiece) -> None:
+def test_given_labels_and_labels_made_from_ids_exclude_each_other(wordpiece) -> None:
     with pytest.raises(ValueError, match="makes labels from the ids, and the rows have their own"):
         C(wordpiece, labels="causal_lm")([{"text": "a", "label": 1}])
 
@@ -187,7 +187,7 @@ def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_causal_labels_leave_out_padding_that_came_with_the_rows(wordpiece, side: str) -> None:
+def test_causal_labels_ignore_padding_of_given_rows(wordpiece, side: str) -> None:
     collate = C(wordpiece, labels="causal_lm", padding="max_length", max_length=12, padding_side=side)
     columns = collate({"text": ["I ride bike", "a"]})
     rows = [{name: values[row] for name, values in columns.items()} for row in range(2)]
@@ -208,7 +208,7 @@ def _many(wordpiece: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor, 
 
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize(("chosen", "masked", "random"), [(0.15, 0.8, 0.1), (0.4, 0.5, 0.5), (0.3, 0.0, 0.0)])
-def test_masking_rates_are_the_ones_asked_for(
+def test_masking_rates_are_the_given_ones(
     wordpiece, seed: int | None, chosen: float, masked: float, random: float
 ) -> None:
     torch.manual_seed(0)

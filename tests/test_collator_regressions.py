@@ -80,7 +80,7 @@ def test_a_models_config_beside_the_collator_does_not_change_its_tokenizer(
     ("name", "value"),
     [("truncation_side", "left"), ("padding_side", "left"), ("split_special_tokens", True)],
 )
-def test_what_was_set_on_a_tokenizer_afterwards_is_part_of_the_value(bert, name: str, value: Any) -> None:
+def test_attributes_set_on_a_tokenizer_are_part_of_the_value(bert, name: str, value: Any) -> None:
     before = C(bert, max_length=4)
     setattr(bert, name, value)
     after = C(bert, max_length=4)
@@ -99,7 +99,7 @@ def test_named_chat_templates_are_saved_and_read_back(byte_bpe, tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_a_text_without_tokens_is_kept_under_masking(bert, seed: int | None, whole_words: bool) -> None:
+def test_a_text_without_tokens_can_be_masked(bert, seed: int | None, whole_words: bool) -> None:
     collate = C(
         bert, labels="masked_lm", seed=seed, whole_word_mask=whole_words, empty="keep", add_special_tokens=False
     )
@@ -109,7 +109,7 @@ def test_a_text_without_tokens_is_kept_under_masking(bert, seed: int | None, who
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_that_came_with_rows_changes_no_mask(bert, side: str) -> None:
+def test_padding_of_given_rows_changes_no_mask(bert, side: str) -> None:
     collate = C(bert, labels="masked_lm", seed=1, mlm_probability=0.5, padding_side=side)
     text = "a b c d e f g h i j k l m"
     bare = collate([text])
@@ -121,7 +121,7 @@ def test_padding_that_came_with_rows_changes_no_mask(bert, side: str) -> None:
     assert padded["input_ids"][0][real].tolist() == bare["input_ids"][0].tolist()
 
 
-def test_padding_that_came_with_rows_is_not_counted_as_tokens(bert) -> None:
+def test_padding_of_given_rows_is_not_counted_as_tokens(bert) -> None:
     row = {"input_ids": [0, 0, 0, 0, 101, 5, 6, 102], "attention_mask": [0, 0, 0, 0, 1, 1, 1, 1], "labels": [7] * 8}
     batch = C(bert, max_length=6)([row])
     assert batch["input_ids"].tolist() == [[101, 5, 6, 102]]

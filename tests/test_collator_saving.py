@@ -106,7 +106,7 @@ def test_a_pickle_is_small_and_holds_no_weights(wordpiece) -> None:
     assert size < 1_000_000
 
 
-def test_a_table_left_behind_is_told_when_embedding_and_collating_works(wordpiece) -> None:
+def test_without_its_table_a_copy_collates_and_refuses_to_embed(wordpiece) -> None:
     table = nn.Embedding(1200, 8).requires_grad_(False)
     collate = C(wordpiece, embedding=table)
     again = pickle.loads(pickle.dumps(collate))
@@ -153,7 +153,7 @@ def test_an_encoding_that_is_stored_travels_with_its_weights(wordpiece, kind: An
 
 
 @pytest.mark.parametrize("kind", ["scaled", "learned", "fourier", "exponential", "none"])
-def test_an_encoding_left_behind_is_told_and_not_taken_for_sinusoids(wordpiece, tmp_path: Path, kind: Any) -> None:
+def test_a_missing_encoding_is_not_replaced_by_sinusoids(wordpiece, tmp_path: Path, kind: Any) -> None:
     module = _learned(kind, max_length=40)
     collate = C(wordpiece, embedding=module)
     collate.save_pretrained(tmp_path)
@@ -185,7 +185,7 @@ def test_other_weights_of_an_encoding_give_another_fingerprint(wordpiece, kind: 
         assert _fingerprint(collate) != before
 
 
-def test_kinds_and_settings_of_an_encoding_are_told_apart(wordpiece) -> None:
+def test_kinds_and_settings_of_encodings_have_different_fingerprints(wordpiece) -> None:
     table = nn.Embedding(1200, 8).requires_grad_(False)
     encodings = [
         "none",
@@ -292,7 +292,7 @@ def test_a_folder_without_its_table_collates_and_takes_a_new_one(wordpiece, tmp_
     _assert_same(C.from_pretrained(tmp_path, embedding=table)(TEXTS), collate(TEXTS))
 
 
-def test_a_stored_table_is_never_written_to_a_folder_and_its_absence_is_told(wordpiece, tmp_path: Path) -> None:
+def test_a_stored_table_is_never_written_to_a_folder(wordpiece, tmp_path: Path) -> None:
     table = nn.Embedding(1200, 8).requires_grad_(False)
     collate = C(wordpiece, embedding=table, store_embeddings=True)
     collate.save_pretrained(tmp_path)
@@ -530,7 +530,7 @@ class Prefixed(transformers.PreTrainedTokenizerFast):
             self._tokenizer.post_processor = processors.TemplateProcessing("x $A", None, [("x", self.prefix)])
 
 
-def test_an_attribute_that_no_file_holds_is_refused_where_it_changes_ids(raw_wordpiece) -> None:
+def test_an_attribute_that_no_file_stores_is_refused_if_it_changes_ids(raw_wordpiece) -> None:
     tokenizer = Prefixed(tokenizer_object=raw_wordpiece, pad_token="[PAD]")
     tokenizer.prefix = 7
     collate = C(tokenizer)
@@ -544,7 +544,7 @@ def test_an_attribute_that_no_file_holds_is_refused_where_it_changes_ids(raw_wor
         Prefixed.prefix = None
 
 
-def test_a_folder_without_a_collator_says_what_to_call_instead(wordpiece, tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_a_collator_names_the_class(wordpiece, tmp_path: Path) -> None:
     wordpiece.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="no saved collator at") as refused:
         C.from_pretrained(tmp_path)

@@ -231,7 +231,7 @@ def test_a_model_of_transformers_decodes_from_embeddings_with_its_cache(conventi
 
 
 @torch.no_grad()
-def test_greedy_decoding_of_a_padded_batch_says_what_every_prompt_says_alone() -> None:
+def test_greedy_decoding_of_a_padded_batch_equals_decoding_each_prompt_alone() -> None:
     """The loop as a user would write it: keep the mask, append a 1, embed the new token at its last column."""
     model = gpt2()
     embed = PositionalEmbedding(model.get_input_embeddings(), scale=3.0)

@@ -91,7 +91,7 @@ def test_embeddings_need_not_be_stored(wordpiece, rows) -> None:
 
 
 @pytest.mark.parametrize("form", [None, "arrow"])
-def test_what_overflows_is_mapped_without_columns_removed(wordpiece, form: Any) -> None:
+def test_overflowing_rows_are_mapped_without_removing_columns(wordpiece, form: Any) -> None:
     rows = datasets.Dataset.from_dict({"text": ["I ride bike and so on " * 9, "a"], "n": [1, 2]}).with_format(form)
     collate = _stores(wordpiece, max_length=8, return_overflowing_tokens=True, stride=2)
     mapped = rows.map(collate, **_settings(collate, rows)).with_format("numpy")
@@ -106,7 +106,7 @@ def test_an_empty_data_set_is_mapped(wordpiece) -> None:
     assert len(empty.map(collate, batched=True, batch_size=64)) == 0
 
 
-def test_features_are_told_of_tables_and_data_frames_as_well(wordpiece, rows) -> None:
+def test_features_of_tables_and_data_frames_are_found(wordpiece, rows) -> None:
     collate = _stores(wordpiece)
     want = collate.features(rows)
     assert collate.features(rows.with_format("arrow")) == want
@@ -123,7 +123,7 @@ MADE = {"input_ids", "attention_mask", "token_type_ids", "length"}
 
 @pytest.mark.parametrize("form", [None, "numpy", "torch"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_map_removes_the_columns_that_it_is_asked_to_remove(wordpiece, rows, form: Any, stream: bool) -> None:
+def test_map_removes_the_columns_in_remove_columns(wordpiece, rows, form: Any, stream: bool) -> None:
     collate = C(wordpiece)
     given = (rows.to_iterable_dataset() if stream else rows).with_format(form)
     for removed, kept in ((["text", "n"], set()), (["text"], {"n"}), ("n", {"text"}), (None, {"text", "n"})):
@@ -155,7 +155,7 @@ def test_map_removes_columns_of_rows_that_overflow_and_repeats_the_others(wordpi
     assert mapped["input_ids"][:] == [ids.tolist() for ids in collate({"text": rows["text"][:]})["input_ids"]]
 
 
-def test_ids_that_are_mapped_again_are_not_removed_with_those_that_came(word_level) -> None:
+def test_ids_that_are_mapped_again_are_not_removed(word_level) -> None:
     rows = datasets.Dataset.from_dict({"input_ids": [[1, 2, 3, 4], [5]], "labels": [[1, 2, 3, 4], [5]], "n": [7, 8]})
     cut = rows.map(C(word_level, max_length=3), batched=True, remove_columns=rows.column_names)
     assert cut["input_ids"][:] == cut["labels"][:] == [[1, 2, 3], [5]]
@@ -209,7 +209,7 @@ def test_a_column_named_by_input_columns_is_tokenised_and_not_padded(wordpiece, 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_input_columns_without_batched_are_told_of_it(wordpiece, rows, stream: bool) -> None:
+def test_the_error_for_input_columns_without_batched_names_it(wordpiece, rows, stream: bool) -> None:
     with pytest.raises(ValueError, match="map needs batched=True"):
         list((rows.to_iterable_dataset() if stream else rows).map(C(wordpiece), input_columns="text"))
 

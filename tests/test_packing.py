@@ -110,7 +110,7 @@ def test_the_attention_cost_is_the_number_of_pairs_within_documents(
 
 
 @given(st.lists(st.integers(1, 50), max_size=20), st.integers(1, 20), seeds)
-def test_truncating_cuts_what_is_too_long_to_the_capacity_and_counts_it(
+def test_documents_are_truncated_to_the_capacity_and_counted(
     lengths: list[int], capacity: int, seed: int | None
 ) -> None:
     plan = pack(lengths, capacity, too_long="truncate", seed=seed)
@@ -191,7 +191,7 @@ def test_no_documents_make_no_rows() -> None:
     assert [len(array) for array in split_long([], 8)] == [0, 0, 0]
 
 
-def test_the_repr_prints_rows_utilisation_lower_bound_padding_attention_and_what_was_cut() -> None:
+def test_the_repr_prints_rows_utilisation_bound_padding_attention_and_truncation() -> None:
     assert repr(pack([6, 6, 6], 10)) == (
         "PackingPlan(rows=3, documents=3, tokens=18, capacity=10, utilisation=60.00 %, lower_bound=3, padding=12,\n"
         "            attention_cost=108 (36.00 % of full rows))"
@@ -238,7 +238,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
-def test_what_cannot_be_packed_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_impossible_packings_are_refused_with_the_numbers(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:

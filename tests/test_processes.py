@@ -126,7 +126,7 @@ def train_a_rank(folder: str, rank: int) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_threads_get_the_rows_they_asked_for_while_tables_grow() -> None:
+def test_threads_get_the_right_rows_while_tables_grow() -> None:
     """Eight threads, every convention, two dtypes, lengths up to 3,000 in any order, tables thrown away in between."""
     modules = [SinusoidalPositionalEncoding(widths(each)[0], convention=each) for each in ALL]
     dtypes = (torch.float32, torch.bfloat16)

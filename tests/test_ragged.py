@@ -55,7 +55,7 @@ def test_rows_beyond_the_range_of_16_bits_are_padded_right(side: str) -> None:
 
 
 @given(rows=ROWS, side=SIDES)
-def test_what_is_inside_after_padding_is_the_values_again(rows: list[list[int]], side: str) -> None:
+def test_the_inside_of_a_padded_array_is_the_values(rows: list[list[int]], side: str) -> None:
     ragged = Ragged.from_rows(rows)
     inside = ragged.inside(side=side)
     assert np.array_equal(ragged.pad(0, side=side)[inside], ragged.values)

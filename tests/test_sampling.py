@@ -134,7 +134,7 @@ NO_LENGTHS: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), NO_LENGTHS)
-def test_what_has_no_lengths_is_refused_with_the_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_data_without_lengths_is_refused_with_a_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:
@@ -339,7 +339,7 @@ STATE = _sampler().state_dict(1)
         ({**STATE, "step": 10_000}, ValueError, ["the plan has", "10000"]),
     ],
 )
-def test_what_is_no_state_is_refused_in_our_words(state: Any, kind: type[Exception], words: list[str]) -> None:
+def test_values_that_are_not_states_are_refused(state: Any, kind: type[Exception], words: list[str]) -> None:
     sampler = _sampler()
     with pytest.raises(kind) as caught:
         sampler.load_state_dict(state)
@@ -465,7 +465,7 @@ NO_SAMPLER: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), NO_SAMPLER)
-def test_what_cannot_be_sampled_is_refused_with_the_figures(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_impossible_samplers_are_refused_with_the_numbers(call: Any, kind: type[Exception], words: list[str]) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:
@@ -578,7 +578,7 @@ def test_packing_twice_takes_the_cached_rows() -> None:
     assert pack_dataset(rows, 64, first_position=2)._fingerprint != one._fingerprint
 
 
-def test_the_columns_that_were_asked_for_and_no_others_are_there() -> None:
+def test_packed_rows_have_the_requested_columns_only() -> None:
     rows = documents([3, 2], token_type_ids=[[0, 0, 1], [1, 1]], attention_mask=[[1, 1, 1], [1, 1]], label=[0, 1])
     packed = pack_dataset(rows, 6, document_ids=True, first_position=2, pad_token_id=9)
     assert packed.column_names == ["input_ids", "token_type_ids", "position_ids", "document_ids", "labels"]
@@ -592,7 +592,7 @@ def test_the_columns_that_were_asked_for_and_no_others_are_there() -> None:
     assert pack_dataset(rows, 6, labels=None).column_names == ["input_ids", "token_type_ids", "position_ids"]
 
 
-def test_labels_that_come_with_the_documents_are_kept_but_for_boundaries_a_causal_model_would_cross() -> None:
+def test_given_labels_stay_except_at_the_starts_of_documents() -> None:
     rows = documents([3, 2], labels=[[-100, 7, 8], [6, 5]])
     assert pack_dataset(rows, 5)[0]["labels"] == [-100, 7, 8, -100, 5]
     assert pack_dataset(rows, 5, labels=None)[0]["labels"] == [-100, 7, 8, 6, 5]
@@ -744,7 +744,9 @@ NOT_PACKED: list[tuple[Any, type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), NOT_PACKED)
-def test_what_cannot_be_packed_is_refused_with_the_way_out(call: Any, kind: type[Exception], words: list[str]) -> None:
+def test_data_that_cannot_be_packed_is_refused_with_a_way_out(
+    call: Any, kind: type[Exception], words: list[str]
+) -> None:
     with pytest.raises(kind) as caught:
         call()
     for word in words:

@@ -199,7 +199,7 @@ def test_the_last_step_of_an_epoch_may_have_fewer_batches(tmp_path: Path) -> Non
     assert flat(trainer.documents()) == sorted([*range(COUNT)] * 2)
 
 
-def test_a_loss_function_of_ones_own_is_told_the_number_of_labels_and_left_alone(tmp_path: Path) -> None:
+def test_a_custom_loss_function_gets_the_number_of_labels_and_is_not_weighted(tmp_path: Path) -> None:
     def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
         flat = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
         return torch.nn.functional.cross_entropy(*flat, ignore_index=-100, reduction="sum") / num_items_in_batch
@@ -256,7 +256,7 @@ def test_the_seed_of_the_arguments_shuffles_and_settings_of_the_class_are_inheri
         assert trainer.documents() == [plan[0].tolist(), plan[1].tolist()]
 
 
-def test_batches_are_padded_to_the_shapes_that_were_asked_for(tmp_path: Path, word_level: Any) -> None:
+def test_batches_are_padded_to_the_given_shapes(tmp_path: Path, word_level: Any) -> None:
     class Shaped(Budgeted, shapes=3): ...
 
     class Eights(Budgeted, multiple_of=8): ...
@@ -322,7 +322,7 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
 
 
 @pytest.mark.parametrize(("data", "settings", "kind", "words"), REFUSED)
-def test_what_cannot_be_trained_by_tokens_is_refused_with_the_way_out(
+def test_trainers_that_cannot_use_a_budget_are_refused_with_a_way_out(
     tmp_path: Path, data: Any, settings: dict[str, Any], kind: type[Exception], words: list[str]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -378,7 +378,7 @@ def test_a_class_that_names_trainer_before_the_mixin_is_refused_when_it_is_made(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_packed_rows_teach_what_the_documents_alone_teach(tmp_path: Path, family: str) -> None:
+def test_packed_rows_give_the_gradients_of_the_single_documents(tmp_path: Path, family: str) -> None:
     """With Trainer's own collator and its removal of columns; rows that lost their restarts teach other things."""
     packed = pack_dataset(rows(), 32)
     trainer = Watched(

@@ -30,7 +30,7 @@ def sent(tokenizer: PreTrainedTokenizerBase) -> SerializedTokenizer:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_what_arrives_gives_the_ids_of_what_was_sent(
+def test_a_loaded_tokenizer_gives_the_ids_of_the_serialized_one(
     any_fast: PreTrainedTokenizerFast, sentences: list[str], settings: dict[str, Any]
 ) -> None:
     short = [text for text in sentences if len(text) < 200]  # a pair of long ones overflows into all pairs of pieces
@@ -50,7 +50,7 @@ def test_the_side_that_is_cut_travels_along(bert: PreTrainedTokenizerFast, sente
     assert list(map(list, arrived.encode(sentences).ids)) == bert(sentences, truncation=True, max_length=5)["input_ids"]
 
 
-def test_special_tokens_spelled_out_in_a_text_are_split_where_the_tokenizer_says_so(
+def test_special_tokens_in_a_text_are_split_if_the_tokenizer_splits_them(
     bert: PreTrainedTokenizerFast,
 ) -> None:
     text = "a [SEP] b"

@@ -212,7 +212,7 @@ def test_a_fast_tokenizer_with_steps_of_its_own_truncates(wordpiece) -> None:
     assert_same(got, theirs(tokenizer, texts, max_length=6), tokenizer)
 
 
-def test_token_types_are_the_tokenizers_even_where_a_single_text_has_others(raw_wordpiece) -> None:
+def test_token_types_are_the_tokenizers_own_for_single_texts_too(raw_wordpiece) -> None:
     """XLNet gives its `<cls>` the type 2 and pads with 3."""
     from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
@@ -285,7 +285,7 @@ def test_one_word_of_megabytes_gives_the_same_ids(name: str, request: pytest.Fix
 
 @sweep
 @given(unit=st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), joint=st.sampled_from(["", " ", "  "]))
-def test_a_long_text_of_anything_is_cut_where_the_whole_text_would_be(any_fast, unit: list[str], joint: str) -> None:
+def test_a_long_text_is_truncated_at_the_same_token_as_the_whole_text(any_fast, unit: list[str], joint: str) -> None:
     text = joint.join(unit * 200)
     for limit in (4, 11):
         with _any_warning():
@@ -372,7 +372,7 @@ def test_the_callers_tokenizer_is_not_changed(name: str, request: pytest.Fixture
     assert _everything_about(tokenizer) == before
 
 
-def test_what_the_caller_does_to_the_tokenizer_afterwards_does_not_reach_the_collator(wordpiece) -> None:
+def test_later_changes_of_the_tokenizer_do_not_change_the_collator(wordpiece) -> None:
     collate = DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False)
     before = collate(["I ride bike", "a"])["input_ids"]
     wordpiece.add_tokens(["I ride bike"])
@@ -466,7 +466,7 @@ def test_a_raw_tokenizers_padding_token_is_found_by_its_usual_name(pad: str) -> 
 
 
 @pytest.mark.parametrize("nothing", [5, None, ["[PAD]"], {"a": 1}, object()])
-def test_what_names_no_tokenizer_is_refused(nothing: object) -> None:
+def test_names_without_a_tokenizer_are_refused(nothing: object) -> None:
     with pytest.raises(TypeError, match="tokenizer must be a name or folder, a transformers tokenizer or a"):
         DataCollatorWithPositionalEncoding(nothing)
 
@@ -619,7 +619,7 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
         assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)
 
 
-def test_a_pair_with_no_room_for_its_special_tokens_is_told_so(wordpiece) -> None:
+def test_a_pair_without_room_for_its_special_tokens_is_refused(wordpiece) -> None:
     with pytest.raises(ValueError, match="3 special tokens"):
         DataCollatorWithPositionalEncoding(wordpiece, max_length=3)([("I ride bike", "a b")])
 
