@@ -252,6 +252,8 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
     command = [
         "encode",
         corpus,
+        "--column",
+        "id:int64",
         "-t",
         bert_folder,
         "--workers",
