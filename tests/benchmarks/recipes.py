@@ -300,6 +300,7 @@ def main() -> None:
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 128, 256])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--results", type=Path, help="a file of JSON lines to keep finished runs in")
+    parser.add_argument("--finished", action="store_true", help="train nothing: show what is complete in --results")
     parser.add_argument("--picture", type=Path, help="draw the shares into this file")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -311,16 +312,17 @@ def main() -> None:
             done[tuple(key)] = values
     shown = []
     for width, name in itertools.product(given.widths, given.tasks):
-        task, runs = TASKS[name](), {}
-        for arm in ARMS:
-            for seed in range(given.seeds):
-                key = (name, width, arm, seed)
-                if key not in done:
-                    done[key] = scores(task, width, arm, seed)
-                    if given.results:
-                        with given.results.open("a") as file:
-                            file.write(json.dumps([*key, done[key]]) + "\n")
-            runs[arm] = np.array([np.mean(done[name, width, arm, seed]) for seed in range(given.seeds)])
+        keys = [(name, width, arm, seed) for arm in ARMS for seed in range(given.seeds)]
+        if given.finished and not done.keys() >= set(keys):
+            continue
+        task = TASKS[name]()
+        for key in keys:
+            if key not in done:
+                done[key] = scores(task, *key[1:])
+                if given.results:
+                    with given.results.open("a") as file:
+                        file.write(json.dumps([*key, done[key]]) + "\n")
+        runs = {arm: np.array([np.mean(done[key]) for key in keys if key[2] == arm]) for arm in ARMS}
         means = " ".join(f"{arm} {runs[arm].mean():6.3f}" for arm in ARMS)
         if runs["stock"].mean() <= runs["none"].mean():
             gain = runs["matched"].mean() - runs["none"].mean()
