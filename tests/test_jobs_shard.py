@@ -20,10 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from hf_posenc.jobs import documents
+from hf_posenc.jobs import documents, shard_columns
 from hf_posenc.jobs.options import Job
 from hf_posenc.jobs.shard_writer import ShardWriter
-from hf_posenc.jobs.shards import layout
 from hf_posenc.jobs.task import Cursor, Part, Task
 from hf_posenc.tokenization import SerializedTokenizer, private_copy
 
@@ -290,7 +289,7 @@ def test_small_batches_and_row_groups_change_no_row(
     job = job_of(wordpiece, tmp_path, carried=pa.schema([("number", pa.int64())]), max_length=4, too_long="split")
     _, at_once = written(job, table_task(rows))
     monkeypatch.setattr(documents, "_BATCH_BYTES", 50)
-    monkeypatch.setattr(layout, "_GROUP_BYTES", 400)
+    monkeypatch.setattr(shard_columns, "_GROUP_BYTES", 400)
     record, in_groups = written(job, table_task(rows))
     assert in_groups.equals(at_once)
     assert pq.ParquetFile(job.folder / record["file"]).num_row_groups > 10
@@ -319,7 +318,7 @@ def test_many_small_parts_make_one_shard(wordpiece: PreTrainedTokenizerBase, tmp
 def test_a_large_column_beside_a_split_text_is_repeated_a_row_group_at_a_time(
     wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(shard_columns, "_GROUP_BYTES", 1 << 20)
     rows = pa.table({"text": ["she said no " * 400, "I ride"], "page": ["x" * 200_000, "y"]})
     carried = pa.schema([("page", pa.string())])
     job = job_of(wordpiece, tmp_path, carried=carried, max_length=8, too_long="split")

@@ -23,8 +23,8 @@ from .._explain import explain, shorten
 from ..ragged import Ragged
 from .options import Job
 from .schema import Columns
-from .shards.tokens import Tokens
 from .task import Part, Rejected, Task
+from .tokenizing import Tokens
 
 Tick = Callable[[int, int], None]
 

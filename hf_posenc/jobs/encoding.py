@@ -24,8 +24,8 @@ from .manifest import Manifest, job_libraries, job_settings, library_versions
 from .options import Job, Options, resolve
 from .progress import Progress
 from .rejected import join_rejected
+from .shard_columns import schema_of
 from .shard_writer import ShardWriter
-from .shards.layout import schema_of
 from .sources import Sources, open_sources
 from .task import Task
 

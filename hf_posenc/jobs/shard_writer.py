@@ -17,8 +17,8 @@ from .documents import Block, Counted, Documents, Tick
 from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
+from .shard_columns import schema_of, tables
 from .shard_file import ShardFile
-from .shards.layout import schema_of, tables
 from .task import Task
 
 # Documents that are packed together. Rows are fuller the more there are; one row in 512 may stay half empty.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ragged import Ragged
-from ...rows import Encoder, Limits, TokenRows
-from ..options import Job
+from ..ragged import Ragged
+from ..rows import Encoder, Limits, TokenRows
+from .options import Job
 
 
 class Tokens:

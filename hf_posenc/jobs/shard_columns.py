@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ...ragged import Ragged
-from ...rows import ignore_document_starts, pack_rows
-from ..documents import Block, runs
-from ..options import Job
+from ..ragged import Ragged
+from ..rows import ignore_document_starts, pack_rows
+from .documents import Block, runs
+from .options import Job
 
 # int32 takes half the size of int64; collators convert it.
 _TOKEN = pa.int32()
