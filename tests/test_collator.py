@@ -6,7 +6,9 @@ Models are tiny and made from their configuration; messages are matched with the
 from __future__ import annotations
 
 import collections
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -907,6 +909,20 @@ def test_a_setting_given_to_a_call_is_refused_with_the_call_that_takes_it(wordpi
     ):
         collate(["I ride"], return_tensors="np")
     assert isinstance(collate.replace(return_tensors="np")(["I"])["input_ids"], np.ndarray)
+
+
+def test_columns_passed_to_a_model_raise_with_the_way_out(wordpiece) -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(
+        BertConfig(vocab_size=1200, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    )
+    collate = C(wordpiece, model=model)
+    columns = collate({"text": ["I ride", "I"]})
+    with pytest.raises(AttributeError, match=r"no attribute 'size'\n  got: .*\n  fix: collate\.batch\(dataset\[:4\]\)"):
+        model(**columns)
+    assert pickle.loads(pickle.dumps(columns)).keys() == copy.deepcopy(columns).keys() == columns.keys()
+    model(**collate.batch({"text": ["I ride", "I"]}))
 
 
 def test_the_repr_names_every_setting(wordpiece) -> None:

@@ -125,7 +125,20 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
         {'input_ids': [array([1, 2]), array([3])]}
     """
-    return {name: list(column) if isinstance(column, Ragged) else as_list(column) for name, column in columns.items()}
+    return {name: _Rows(column) if isinstance(column, Ragged) else as_list(column) for name, column in columns.items()}
+
+
+class _Rows(list[Any]):
+    """Rows of different lengths. A model that reads a tensor's attribute from them raises with the way out."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            explain(
+                f"collate(columns) returns columns, rows of different lengths, which have no attribute '{name}'",
+                got="a mapping of columns, such as dataset[:4]",
+                fix="collate.batch(dataset[:4]), which returns padded tensors",
+            )
+        )
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
