@@ -104,6 +104,8 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
     except TypeError:
         number = None
     if number is None:
+        if isinstance(value, str) and value.isdecimal():
+            example = int(value)
         raise TypeError(explain(f"{name} must be an integer", got=shorten(value), fix=f"{name}={example}"))
     if minimum is not None and number < minimum:
         rule = {0: "must not be negative", 1: "must be positive"}.get(minimum, f"must be at least {minimum}")

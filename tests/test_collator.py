@@ -946,7 +946,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"mlm": True}, TypeError, "there is no argument 'mlm'(?s:.*)labels=\"masked_lm\""),
         ({"max_lenght": 8}, TypeError, "max_length="),
         ({"max_length": 0}, ValueError, "max_length must be positive"),
-        ({"max_length": "128"}, TypeError, "max_length must be an integer\n  got: '128'\n  fix: max_length=512$"),
+        ({"max_length": "128"}, TypeError, "max_length must be an integer\n  got: '128'\n  fix: max_length=128$"),
         ({"max_length": 64.0}, TypeError, "max_length must be an integer\n  got: 64.0\n  fix: max_length=512$"),
         ({"max_length": "long"}, TypeError, "max_length must be an integer\n  got: 'long'\n  fix: max_length=512$"),
         ({"seed": "3"}, TypeError, "seed must be an integer\n  got: '3'\n  fix: seed=0$"),
