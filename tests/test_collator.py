@@ -949,7 +949,7 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"max_length": "128"}, TypeError, "max_length must be an integer\n  got: '128'\n  fix: max_length=128$"),
         ({"max_length": 64.0}, TypeError, "max_length must be an integer\n  got: 64.0\n  fix: max_length=512$"),
         ({"max_length": "long"}, TypeError, "max_length must be an integer\n  got: 'long'\n  fix: max_length=512$"),
-        ({"seed": "3"}, TypeError, "seed must be an integer\n  got: '3'\n  fix: seed=0$"),
+        ({"seed": "3"}, TypeError, "seed must be an integer\n  got: '3'\n  fix: seed=3$"),
         ({"label_pad_token_id": -100}, TypeError, "argument 'label_pad_token_id'\n  fix: leave it out: .* -100"),
         ({"return_attention_mask": True}, TypeError, "argument 'return_attention_mask'\n  fix: leave it out"),
         ({"max_length": 1}, ValueError, "max_length must leave room for 2 special tokens"),
