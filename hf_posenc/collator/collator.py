@@ -1,6 +1,6 @@
-"""The collator: text in, position-aware model inputs out, for every caller.
+"""`DataCollatorWithPositionalEncoding`: turns text into position-aware model inputs.
 
-Holds a finished `Config`; the other modules of this room are functions of it.
+The class holds a resolved `Config` and passes it to the functions of the other modules.
 """
 
 from __future__ import annotations
@@ -36,78 +36,89 @@ if TYPE_CHECKING:
 
 @refuses_unknown_keywords
 class DataCollatorWithPositionalEncoding(Settings):
-    r"""A data collator around a tokenizer: text, rows or columns in; ids, masks, position ids and embeddings out.
+    r"""Data collator that turns texts, rows or columns into ids, masks, position ids and embeddings.
 
-    A sequence (texts, pairs as tuples, row dicts, token ids) gives a padded `Batch`: for `Trainer`, a `DataLoader`, a
-    notebook. A mapping of columns gives a mapping of columns, and a `pyarrow.Table` a table: for
-    `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`. `batch(x)` and `columns(x)` choose
-    explicitly. A collator is a value: frozen, picklable, equal to its copies. It is not changed by use, and never
-    changes its arguments. Without `embedding` it makes CPU tensors only and may run in any worker.
+    The type of the input decides the type of the output:
 
-    Shapes: B rows, T tokens a row after padding, D the width of the embeddings. True means "may be attended to".
+    - A sequence (texts, pairs as tuples, row dicts or token ids) returns a padded `Batch`, for `Trainer`, a
+      `DataLoader` or a notebook.
+    - A mapping of columns returns a mapping of columns, and a `pyarrow.Table` returns a table, for
+      `dataset.map(collate, batched=True)`, `with_transform` and Ray's `map_batches`.
+
+    Call `batch(x)` or `columns(x)` to choose the output explicitly. A collator is immutable and picklable, and equals
+    any collator with the same tokenizer, settings and table. A call never modifies its arguments. Without `embedding`
+    a collator makes CPU tensors only and may run in any worker.
+
+    Shapes: B rows, T tokens per row after padding, D the width of the embeddings. True means "may be attended to".
 
     Args:
-        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or an object,
-            fast or slow. The collator uses a private copy.
+        tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
+            slow tokenizer. The collator uses a private copy.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
-            frozen table of random numbers (from `seed`); a given table is used with its present weights. For other
-            positions than sinusoids: `PositionalEmbedding(table, encoding="learned")`. The vectors contain positions:
-            use them with a module that adds none. Nearly all models of Hugging Face add their own, and would then have
-            positions twice; with `model=` that raises.
-        model (`nn.Module` or `ModelSpec`, *optional*): the model to fit. A batch then has only arguments of its
-            forward, never both ids and embeddings; position ids are in its numbering; rows are truncated to its
-            limit; and settings that it would silently ignore (a mask, labels, packing) raise here. Wrappers are opened.
-            Afterwards the attribute is a `ModelSpec`, without the weights of the model.
-        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the columns of texts. A target
-            becomes `labels`, and `decoder_input_ids`, the labels shifted right: made by `model`, or else by the
-            collator with a `decoder_attention_mask`. The labels of tokenized rows are targets too, if `model` is an
-            encoder-decoder that predicts tokens.
-        is_split_into_words (`bool`, *optional*): texts are lists of words.
-        padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` pads
-            columns too.
-        padding_side (`"left"` or `"right"`, *optional*): the tokenizer's own by default.
+            frozen table of random numbers (from `seed`); a given table is used with its current weights. For
+            positions other than sinusoids, pass `PositionalEmbedding(table, encoding="learned")`. The vectors include
+            positions, so use them with a module that adds none. Nearly all Hugging Face models add their own
+            positions, which would then be added twice; with `model=` this raises.
+        model (`nn.Module` or `ModelSpec`, *optional*): the model that the batches are for. A batch then contains only
+            arguments of the model's forward, and never both ids and embeddings. Position ids follow the model's
+            numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
+            labels, packing) raise here. Wrapped models are unwrapped. The attribute `model` is a `ModelSpec`, which
+            does not hold the weights.
+        text_column, text_pair_column, text_target_column (`str`, *optional*): names of the text columns. A target
+            becomes `labels`. The `decoder_input_ids` are the labels shifted right: `model` makes them, or else the
+            collator does and adds a `decoder_attention_mask`. Labels of tokenized rows are also targets if `model` is
+            an encoder-decoder that predicts tokens.
+        is_split_into_words (`bool`, *optional*): True if texts are lists of words.
+        padding (*optional*, defaults to `True`): as in transformers; `True` is `"longest"`. `"max_length"` also pads
+            columns.
+        padding_side (`"left"` or `"right"`, *optional*): by default the side of the tokenizer.
         pad_token (`str`, *optional*): a token of the vocabulary to pad with, for tokenizers without one; `"eos"` means
             the end-of-sequence token.
-        pad_to_multiple_of (`int`, *optional*): rounds T up.
+        pad_to_multiple_of (`int`, *optional*): rounds T up to a multiple.
         truncation (*optional*, defaults to `True`): as in transformers. `False` raises for a row that is too long.
-        max_length (`int`, *optional*): limit on a row's tokens. Afterwards the attribute is the smallest of this limit,
-            the tokenizer's and the model's.
-        max_target_length (`int`, *optional*): the same for targets; a limit of the model's decoder replaces the one of
-            the tokenizer.
+        max_length (`int`, *optional*): maximal number of tokens in a row. The attribute `max_length` is the smallest of
+            this limit, the tokenizer's and the model's.
+        max_target_length (`int`, *optional*): the same for targets; the limit of the model's decoder replaces the limit
+            of the tokenizer.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
-            rows, with `overflow_to_sample_mapping`; neighbours share `stride` tokens.
+            rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
-        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep a row of padding.
-        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default added without `model`, and with
-            one whose forward has this argument; with targets it is the mask of the decoder.
-        packing (`bool`, *optional*): several documents share a row of `max_length` tokens; `position_ids` restart and
-            `document_ids` number the documents. A `model` without that argument gets an `attention_mask` that isolates
-            documents: (B, 1, T, T) in its dtype, added to scores, 0 or the lowest finite number.
-        labels (`"causal_lm"` or `"masked_lm"`, *optional*): labels made from the ids; otherwise a `label`, `label_ids`
-            or `labels` column becomes `labels`, padded with -100 if there is one label per token, unless `model`
-            takes no labels.
+        empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
+        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added without `model`, and
+            with a model whose forward has this argument. With targets it is the mask of the decoder.
+        packing (`bool`, *optional*): put several documents into each row of `max_length` tokens. `position_ids` restart
+            at each document, and `document_ids` number the documents. A `model` without a `document_ids` argument gets
+            an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype, added to attention scores,
+            either 0 or the lowest finite number.
+        labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
+            or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
-        seed (`int`, *optional*): for the same masks of a document in every evaluation.
+        seed (`int`, *optional*): gives a document the same masks in every evaluation, with `labels="masked_lm"`.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
-            They apply to the vectors of `embedding`, and raise with a `model` without one; for sinusoids inside a model
-            call `use_sinusoidal_positions`. Position ids too count from the convention's first position, unless
-            `model` has its own positions.
-        device (*optional*): device of the table of an `embedding` given as a width.
-        store_embeddings (`bool`, *optional*): columns too get `inputs_embeds`, and the table is pickled with the
+            They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
+            a model call `use_sinusoidal_positions`. Position ids also count from the convention's first position,
+            unless `model` has its own positions.
+        device (*optional*): device of the table, if `embedding` is a width.
+        store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
-        return_tensors (`"pt"` or `"np"`, *optional*): tensors or arrays.
+        return_tensors (`"pt"` or `"np"`, *optional*): return PyTorch tensors or NumPy arrays.
 
     Returns:
-        `collate(rows)` is a `Batch`: `input_ids` (B, T) int64, `attention_mask` (B, T) int64, `token_type_ids` (B, T)
-        int64 if the tokenizer lists them, `position_ids` (B, T) int64, `look_ahead_mask` (B, 1, T, T) bool, a view
-        of one T×T matrix; `labels`, int64 or float32 as losses take them, if rows have some that are not all None;
-        with `embedding`, `inputs_embeds` (B, T, D) in its dtype, and every tensor on its device, else on the CPU. With
-        `model`, those of them that are arguments of its forward. `input_ids`, or else `inputs_embeds`, come first.
+        `collate(rows)` returns a `Batch` with these keys; with `model`, only those that are arguments of its forward:
 
-        Other columns of numbers: int64, bool, and floats in their own dtype, which is float64 for Python floats; with
-        `model`, float32. A column of texts, empty lists or None is left out with a warning; a mixture of numbers and
-        other values raises.
+        - `input_ids`, `attention_mask` and `position_ids`: (B, T) int64.
+        - `token_type_ids`: (B, T) int64, if the tokenizer lists them.
+        - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
+        - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
+        - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
+
+        The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
+        device of the table, otherwise on the CPU.
+
+        Other numeric columns are int64, bool or floats. Floats keep their dtype (float64 for Python floats), but are
+        float32 with `model`. A column of texts, empty lists or None is left out with a warning. A column that mixes
+        numbers and other values raises.
 
     Raises:
         ValueError: for wrong settings or rows, with the row, the column and both numbers; for settings that `model`
@@ -152,7 +163,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         config = Config.of(Settings(**given))
         vars(self).update(config.in_force, _config=config, _warnings=Warnings())
 
-    # -- the sockets ---------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dataclass_fields__:
@@ -166,7 +177,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         object.__setattr__(self, name, value)
 
     def __call__(self, given: Any, **settings: Any) -> Any:
-        """Return `columns(given)` for columns and in `map(input_columns=...)`, otherwise `batch(given)`."""
+        """Return `columns(given)` for columns and inside `map(input_columns=...)`, and `batch(given)` for rows."""
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             raise TypeError(
@@ -189,11 +200,12 @@ class DataCollatorWithPositionalEncoding(Settings):
             given: a `str`, a sequence of texts, pairs, row dicts or token ids; or columns.
 
         Returns:
-            `Batch`, see the class. Its `inputs_embeds` are a snapshot without gradient; `embed` returns live ones.
+            `Batch`, see the class. Its `inputs_embeds` have no gradient; `embed` returns embeddings with gradient.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
-            RuntimeError: in a `DataLoader` worker, where embeddings would hang or be stale.
+            RuntimeError: if a collator with `embedding` runs in a `DataLoader` worker, where it would hang or use
+                outdated weights.
         """
         batch = self._collate(given)
         if self.embedding is None:
@@ -213,19 +225,20 @@ class DataCollatorWithPositionalEncoding(Settings):
             return self._fitted(embedder.embed(batch))
 
     def columns(self, given: Any) -> Any:
-        r"""Return tokenized columns: rows in their order, not padded unless `padding="max_length"`.
+        r"""Return tokenized columns, in the order of the rows; padded only with `padding="max_length"`.
 
         Args:
             given: columns (a mapping, a `pyarrow.Table`, a `pandas.DataFrame`) or rows.
 
         Returns:
-            A `dict` of NumPy arrays, or of lists of them if rows differ in length; a `pyarrow.Table` for a table. Its
-            columns are `tokenizer.model_input_names`, `length`, and every given column, repeated for the rows of a
-            long text with `return_overflowing_tokens`. Labels are made by `batch`.
+            A `dict` of NumPy arrays, or of lists of arrays if rows differ in length; a `pyarrow.Table` for a table. The
+            columns are `tokenizer.model_input_names`, `length`, and every given column. With
+            `return_overflowing_tokens`, given values are repeated for every row of a long text. Labels made from ids
+            are not stored as columns; `batch` makes them.
 
-            Called by `datasets.map`, only the new columns: `map` keeps the others, or drops those in `remove_columns`.
-            For tables and data frames (`with_format("arrow")` or `"pandas"`) all columns, because `map` replaces them
-            and ignores `remove_columns`: call `.remove_columns` afterwards.
+            Inside `datasets.map` only the new columns are returned: `map` keeps the given ones, except those in
+            `remove_columns`. For tables and data frames (`with_format("arrow")` or `"pandas"`) all columns are
+            returned, because `map` replaces them and ignores `remove_columns`; call `.remove_columns` afterwards.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.
@@ -243,16 +256,16 @@ class DataCollatorWithPositionalEncoding(Settings):
         return removable(result) if joined and made.has_split_texts and made.from_texts else result
 
     def embed(self, given: Any) -> Batch:
-        r"""Return a batch with live embeddings: from the present weights, with gradient, on the table's device.
+        r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
 
         Args:
-            given (`Batch`, or anything that `batch` takes): a batch of tensors is used as it is.
+            given (`Batch`, or any input of `batch`): a batch of tensors is used as it is.
 
         Returns:
-            A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype, every tensor on its device.
+            A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype. All tensors are on the table's device.
 
         Raises:
-            ValueError: if there is no table, as after pickling.
+            ValueError: if there is no table, for example after pickling.
 
         Example:
             >>> from tokenizers import Tokenizer, models
@@ -275,16 +288,16 @@ class DataCollatorWithPositionalEncoding(Settings):
         batch = Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given)
         return self._fitted(self._config.embedder.embed(batch))
 
-    # -- reading a batch -----------------------------------------------------------------------------------------
+    # -- reading a batch ----------------------------------------------------------------------------------------------
 
     def tokens(self, batch: Any) -> list[list[str]]:
         r"""Return the tokens of every row, padding included.
 
         Args:
-            batch: with `input_ids` (B, T); or ids (B, T) themselves, such as `batch["labels"]`.
+            batch: a batch with `input_ids` (B, T), or an array of ids (B, T) such as `batch["labels"]`.
 
         Returns:
-            B lists of T `str`; -100, which is not an id, as it is.
+            B lists of T `str`. -100, which is not an id, is returned as `"-100"`.
         """
         return [tokens_of(self.tokenizer, row) for row in ids_of(batch)]
 
@@ -292,12 +305,13 @@ class DataCollatorWithPositionalEncoding(Settings):
         r"""Return the text of every row.
 
         Args:
-            batch: with `input_ids` (B, T), and `attention_mask` if rows are padded; or ids (B, T) themselves, such as
-                `batch["labels"]` or the result of `generate`.
-            skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out `[CLS]` and the like.
+            batch: a batch with `input_ids` (B, T), and with `attention_mask` if rows are padded; or an array of ids
+                (B, T) such as `batch["labels"]` or the result of `generate`.
+            skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out special tokens such as `[CLS]`.
 
         Returns:
-            B `str`, without -100 and without padding. The mask marks the padding, not an id, which may be a real token.
+            B `str`, without -100 and without padding. Padding is read from the mask, because the padding id may also be
+            the id of a real token.
         """
         return texts_of(self.tokenizer, batch, skip_special_tokens=skip_special_tokens)
 
@@ -305,11 +319,11 @@ class DataCollatorWithPositionalEncoding(Settings):
         r"""Return the `datasets.Features` of `columns(rows)`, for `dataset.map(collate, features=...)`.
 
         Args:
-            rows (`datasets.Dataset`, a streaming one, columns or rows): only the first of them are read.
+            rows (`datasets.Dataset` or `IterableDataset`, columns or rows): only the first few rows are read.
             remove_columns (`str` or sequence of `str`, *optional*): given columns that `map` drops.
 
         Returns:
-            `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
+            `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
         """
         known = dict(getattr(rows, "features", None) or {})
         config = self._config
@@ -327,23 +341,23 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     @property
     def model_input_names(self) -> list[str]:
-        """Inputs that the tokenizer lists for its models; `Trainer(processing_class=collate)` reads it."""
+        """Input names of the tokenizer; `Trainer(processing_class=collate)` uses them."""
         return list(self.tokenizer.model_input_names)
 
-    # -- a value -------------------------------------------------------------------------------------------------
+    # -- copies, files and comparison ---------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> DataCollatorWithPositionalEncoding:
         r"""Return a new collator with some settings changed.
 
         Args:
-            **changes: any argument of the class.
+            **changes: arguments of the class.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
 
         Raises:
             TypeError: for an argument that does not exist.
-            ValueError: for a bare table in place of an embedding with other positions than sinusoids.
+            ValueError: if a plain table or width replaces an embedding whose positions are not sinusoids.
         """
         check_exchange(self.embedding, changes.get("embedding"))
         settings = {**self._config.saved, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
@@ -354,13 +368,13 @@ class DataCollatorWithPositionalEncoding(Settings):
         return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
-        r"""Write `hf_posenc.json` and the tokenizer's files: settings and vocabulary, never weights.
+        r"""Write `hf_posenc.json` and the tokenizer's files. Weights are never saved.
 
         Args:
             save_directory (`str` or `Path`): the folder, created if missing.
 
         Returns:
-            The paths written.
+            `list` of the written paths.
         """
         return save.save(
             save_directory, self.tokenizer, (*self._state[:-1], self._config.embedder.state(numbers=False))
@@ -370,19 +384,19 @@ class DataCollatorWithPositionalEncoding(Settings):
     def from_pretrained(
         cls, name: Any, *, embedding: Any = None, model: Any = None
     ) -> DataCollatorWithPositionalEncoding:
-        r"""Load a collator that `save_pretrained` wrote.
+        r"""Load a collator saved by `save_pretrained`.
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table, which is never saved, unless it was a width. For other positions than
-                sinusoids, a `PositionalEmbedding` with such positions.
-            model (*optional*): another model to fit; by default the saved `ModelSpec`.
+            embedding (*optional*): the table, because tables are not saved; a width is. If the positions are not
+                sinusoids, pass a `PositionalEmbedding` with the same kind of positions.
+            model (*optional*): replaces the saved `ModelSpec`.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
 
         Raises:
-            ValueError: if the file is missing, has a newer format, or an unknown key.
+            ValueError: if the file is missing, has a newer format, or contains an unknown key.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, known=known)
@@ -395,7 +409,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataCollatorWithPositionalEncoding:
-        return self  # frozen, and its table is shared with its owner
+        return self  # immutable, and a copy would no longer share the caller's table
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DataCollatorWithPositionalEncoding) and self._state == other._state
@@ -411,11 +425,11 @@ class DataCollatorWithPositionalEncoding(Settings):
         ]
         return "\n".join([f"{type(self).__name__}(", *(f"    {line}," for line in lines), ")"])
 
-    # -- one call ------------------------------------------------------------------------------------------------
+    # -- steps of a call ----------------------------------------------------------------------------------------------
 
     @property
     def _state(self) -> save.State:
-        """Everything that a pickle, a fingerprint and a comparison see. The weights of the table may have changed."""
+        """Values for pickling, fingerprints and comparison. Not cached, because the table's weights may change."""
         table = self._config.embedder.state(numbers=self.store_embeddings)
         return save.state(type(self), self.tokenizer, self._files, self._config.saved, table)
 
@@ -424,7 +438,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return tuple(sorted(to_files(self.tokenizer).items()))
 
     def _tokenize(self, given: Any) -> Tokenized:
-        """Tokenize and truncate, and warn of lost tokens."""
+        """Tokenize and truncate, and warn if tokens were lost."""
         config, settings = self._config, self._config.settings
         made = tokenize(config, read(given, settings))
         for what, truncated, name in (
@@ -472,7 +486,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return batch
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Return the batch with the keys that the model reads."""
+        """Return the batch with only the keys that the model accepts."""
         model = self.model
         if model is None:
             return batch
