@@ -1,6 +1,6 @@
-"""Whole corpora: text files and data sets of any size to shards of token ids, resumable.
+"""Tokenize whole corpora: text files and data sets of any size become Parquet shards; interrupted runs continue.
 
-`encode` writes them, on one machine or on Ray; `verify` checks them.
+`encode` writes the shards, on one machine or on Ray; `verify` checks them.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Manifest", "Progress", "Verification", "encode", "verify"]
 
-# Loaded on first use: a worker, which imports this package, needs none of them.
+# Imported on first use: workers import this package and use none of these modules.
 _HOMES = {
     "Manifest": "manifest",
     "Progress": "progress",

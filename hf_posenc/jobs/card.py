@@ -1,6 +1,6 @@
-"""The data card: README.md of an output folder, with its figures, the cost of padding, and code that reads it.
+"""The data card: the README.md of an output folder, with statistics, the cost of padding, and code to load the data.
 
-Every figure is a sum over the records of the shards. The owner of the texts fills in their license.
+All numbers are sums over the shard records. The license is left for the owner of the texts to fill in.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ configs:
 # license: that of the texts; fill it in
 ---
 """
-# The checksum of the lines above the last one: a card that somebody wrote or changed is left alone.
+# Holds the checksum of the lines above it, so that a card edited by the user is not overwritten.
 _LAST_LINE = "<!-- written by hf-posenc {}; change anything above, and it is left alone -->"
-_MOST = 20  # inputs, or columns, that get a line each
+_MOST = 20  # inputs or columns listed, one per line
 _MADE = ("input_ids", "token_type_ids", "position_ids", "labels")
 
 _READING = """\
@@ -65,7 +65,7 @@ print(plan)
 
 
 def write_card(folder: Path, manifest: Manifest) -> bool:
-    r"""Write `README.md`, unless somebody else wrote or changed it. With it, `load_dataset(folder)` reads the shards.
+    r"""Write `README.md`, unless the user wrote or edited it. With its header, `load_dataset(folder)` reads the shards.
 
     Args:
         folder (`Path`): the output folder.
@@ -210,7 +210,7 @@ def _reading(manifest: Manifest) -> str:
 
 
 def _tokenizer(manifest: Manifest) -> str:
-    """Return the name of the tokenizer, without the folders above a local one."""
+    """Return the name of the tokenizer; for a local tokenizer, its folder without the parent folders."""
     name = str(manifest.tokenizer.get("name") or "the/tokenizer")
     return Path(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
 
@@ -233,6 +233,6 @@ def _code(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _plain(value: Any) -> str:
-    """Return a value as one line that ends neither a table's cell nor its code."""
+    """Return a value as one line without characters that would end a Markdown table cell or code span."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -1,6 +1,6 @@
 """Data sets of `datasets` as sources: objects, folders that `save_to_disk` wrote, and names on the Hub.
 
-`datasets` is imported here alone, and only if one of these is among the inputs.
+Only this module imports `datasets`, and only if one of the inputs is a data set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DataSet:
     Args:
         name (`str`): name in messages.
         data (`datasets.Dataset` or `datasets.IterableDataset`): the data set; its format does not matter.
-        identity (`dict`): JSON values that tell it from others.
+        identity (`dict`): JSON values that identify the data set.
         files (`tuple` of `InputFile`): the files it is stored in, if they are known.
     """
 
@@ -41,7 +41,7 @@ class DataSet:
 
     @property
     def can_seek(self) -> bool:
-        """True if rows are reached by their number; False for a streamed set."""
+        """True if rows can be read by index; False for a streamed data set."""
         return hasattr(self.data, "__len__")
 
     @property
@@ -50,28 +50,28 @@ class DataSet:
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:
-        """Return about how many bytes the columns have; `None` for a streamed set."""
+        """Return the approximate size of the columns in bytes; `None` for a streamed data set."""
         if not self.can_seek:
             return None
         first = next(self.batches(0, columns.schema.names), None)
         return None if first is None else int(row_sizes(first).mean() * len(self.data))
 
     def mark(self) -> dict[str, Any]:
-        """Return the fingerprint: JSON values without times."""
+        """Return the fingerprint: JSON values without timestamps."""
         rows = {"rows": len(self.data)} if self.can_seek else {}
         files = {"files": [file.mark() for file in self.files]} if self.files else {}
         return {"name": self.name, "kind": self.kind, **rows, **self.identity, **files}
 
     def stamp(self) -> Any:
-        """Return the times of its files as a JSON value."""
+        """Return the timestamps of its files as a JSON value."""
         return [file.stamp() for file in self.files]
 
     def state(self) -> tuple[Any, ...]:
-        """Return values that change when one of its files is written to."""
+        """Return values that change when one of its files is modified."""
         return tuple(file.state() for file in self.files)
 
     def difference(self, before: dict[str, Any]) -> str | None:
-        """Return in words how the set differs from an earlier fingerprint; `None` if it does not."""
+        """Describe the difference from an earlier fingerprint; `None` if there is none."""
         files = before.get("files", [])
         if len(files) != len(self.files):
             return f"input {self.name}: {len(files)} files before, {len(self.files)} now"
@@ -84,14 +84,14 @@ class DataSet:
         return f"input {self.name}: {words}" if keys else None
 
     def offered(self, columns: Columns) -> Offered | None:
-        """Return its columns; those of a stream without features are the keys of its first row, without types."""
+        """Return its columns; for a stream without features, the keys of its first row, without types."""
         if self.data.features is not None:
             return Offered(self.name, self.data.features.arrow_schema)
         first = next(iter(self.data.with_format(None)), None)
         return None if first is None else Offered(self.name, pa.schema([(name, pa.string()) for name in first]))
 
     def check_types(self, carried: pa.Schema) -> None:
-        """Raise if columns are to be carried, and the stream does not state their types."""
+        """Raise if further columns are selected and the stream has no types for them."""
         if self.data.features is None and len(carried):
             raise ValueError(
                 explain(
@@ -102,11 +102,11 @@ class DataSet:
             )
 
     def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that goes on from a row."""
+        """Return a reader that starts at a row."""
         return TableReader(self, row, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on; those before them in a stream are passed over by `skip`."""
+        """Yield the rows from `row` on; a stream skips the earlier rows with `skip`."""
         if self.can_seek:
             yield from self._by_number(row, names)
             return
@@ -137,7 +137,7 @@ class DataSet:
         if data._ex_iterable.iter_arrow is not None:
             yield from data.with_format("arrow").iter(batch_size=_FIRST_ROWS)
             return
-        alone = data.with_format("arrow").iter(batch_size=1)  # datasets joins rows before it casts them
+        alone = data.with_format("arrow").iter(batch_size=1)  # datasets concatenates a batch before it casts it
         while tables := list(islice(alone, _FIRST_ROWS)):
             yield pa.concat_tables(tables)
 
@@ -191,7 +191,7 @@ def is_saved(path: Path) -> bool:
 
 
 def saved(name: str, path: Path, split: str | None) -> DataSet:
-    """Return the source for a folder that `save_to_disk` wrote: one set, or one for each split."""
+    """Return the source for a folder that `save_to_disk` wrote: one data set, or one for each split."""
     import datasets
 
     data = _load(name, datasets.load_from_disk, str(path))
@@ -261,7 +261,7 @@ def _hash_of(stream: Any) -> str | None:
 
 
 def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
-    """Return what `datasets` loads; raise its errors with a message of ours."""
+    """Load with `datasets`; its errors are raised with a message of this package."""
     try:
         return load(*given)
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Documents of a task: its parts decoded and parsed in small batches, tokenised, and the bad ones listed.
+"""Documents of a task: decode and parse its parts in small batches, tokenize them, and list the rejected documents.
 
-Runs in a worker. A document that cannot be read is a bad row with a reason, and changes nothing about its neighbours.
+This code runs in a worker. An unreadable document is a bad row with a reason; it does not affect other documents.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from .tokenizing import Tokens
 
 Tick = Callable[[int, int], None]
 
-# Documents that are tokenised together: the tokenizer takes about 100 bytes a token while it works, 30 MB for this.
+# Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
 _BATCH_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 15
-_EXCERPT = 200  # characters of a rejected document that are written down
+_EXCERPT = 200  # characters of a rejected document that `rejected.jsonl` shows
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
 @dataclass
 class Counted:
-    r"""Counts of what was read of a task so far.
+    r"""Counts of the documents of a task that were read so far.
 
     Args:
-        documents (`int`): all documents, rejected ones too.
-        blank (`int`): blank lines, which are no documents.
+        documents (`int`): all documents, including rejected ones.
+        blank (`int`): blank lines, which are not documents.
         cut (`int`): documents that were truncated.
         rejected (`list` of `Rejected`): the bad documents.
     """
@@ -55,7 +55,7 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    r"""Some tokenised documents.
+    r"""A batch of tokenized documents.
 
     Args:
         ids (`Ragged`): a row for each document, or several for a long one that is split.
@@ -71,7 +71,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
-        """Return several blocks, at least one, as one."""
+        """Concatenate one or more blocks."""
         types = [block.types for block in blocks if block.types is not None]
         counts = np.array([len(block.carried) for block in blocks])
         before = np.cumsum(counts) - counts
@@ -84,10 +84,10 @@ class Block:
 
 
 class Documents:
-    r"""Documents of the tasks of one job.
+    r"""Reader and tokenizer of the documents in the tasks of one job.
 
     Args:
-        job (`Job`): its columns, its tokenizer, and what bad rows get.
+        job (`Job`): the columns, the tokenizer, and the handling of bad rows.
     """
 
     def __init__(self, job: Job) -> None:
@@ -97,18 +97,19 @@ class Documents:
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
 
     def of(self, task: Task, counted: Counted, tick: Tick) -> Iterator[Block]:
-        r"""Yield the documents of a task, tokenised in batches.
+        r"""Yield the documents of a task, tokenized in batches.
 
         Args:
             task (`Task`): the task.
-            counted (`Counted`): counts, which are added to.
-            tick (callable): called after each batch with its bytes, as progress counts them, and its tokens.
+            counted (`Counted`): counts, updated in place.
+            tick (callable): called after each batch with its number of bytes, for the progress bar, and of tokens.
 
         Returns:
             Iterator over `Block`.
 
         Raises:
-            ValueError: for a bad document, unless the job leaves them out or keeps them empty; with file, line, reason.
+            ValueError: for a bad document, with file, line and reason, unless the job skips bad documents or replaces
+                them by empty texts.
         """
         payloads = max(sum(len(part.payload) for part in task.parts), 1)
         before = ticked = 0
@@ -171,16 +172,17 @@ class Documents:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    r"""Some documents of a part.
+    r"""A batch of documents of a part.
 
     Args:
-        texts (`list` of one or two `list` of `str`): the texts, and those of a second column; empty where they are bad.
+        texts (`list` of one or two `list` of `str`): the texts, and for pairs the texts of the second column; a bad
+            document has an empty text.
         carried (`pyarrow.Table`): the further columns, a row for each document.
         numbers (`list` of `int`): the line (from 1) or row (from 0) of each document.
         bad (`dict` from `int` to `str`): the reason for each bad document.
         excerpts (`dict` from `int` to `str`): the first characters of bad documents without a text.
         blank (`int`): blank lines between the documents.
-        size (`int`): bytes of the payload that the documents take.
+        size (`int`): bytes of the payload that hold these documents.
     """
 
     texts: list[list[str]]
@@ -193,7 +195,7 @@ class Rows:
 
 
 class _Document(NamedTuple):
-    """A document as its format gives it; without a number it is a blank line."""
+    """A document as parsed from its file; a blank line has no number."""
 
     size: int
     number: int | None = None
@@ -206,7 +208,7 @@ class _Document(NamedTuple):
 def read_part(part: Part, columns: Columns) -> Iterator[Rows]:
     r"""Yield the documents of a part, in order, in batches of about a megabyte.
 
-    Blank lines of text, JSON and CSV are counted; they are no documents.
+    Blank lines of text, JSON and CSV are counted, but are not documents.
 
     Args:
         part (`Part`): a part of a task.
@@ -239,7 +241,7 @@ def read_part(part: Part, columns: Columns) -> Iterator[Rows]:
 
 
 def _rows(batch: list[_Document], columns: Columns, *, from_text: bool) -> Rows:
-    """Return documents as rows, their carried values with the types of the schema."""
+    """Convert documents to `Rows`; values of the further columns get the types of the schema."""
     documents = [one for one in batch if one.number is not None]
     bad = {row: one.reason for row, one in enumerate(documents) if one.reason is not None}
     nothing = ("",) * len(columns.texts)
@@ -263,12 +265,12 @@ def _rows(batch: list[_Document], columns: Columns, *, from_text: bool) -> Rows:
 
 
 def _no_columns(rows: int) -> pa.Table:
-    """Return a table of so many rows without columns."""
+    """Return a table with the given number of rows and no columns."""
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
 def _column(kind: pa.Field, values: list[Any], *, from_text: bool) -> tuple[pa.Array, dict[int, str]]:
-    """Return values as an array, null where they are not of its type, and the reasons."""
+    """Convert values to an array; return it, with null for values of another type, and the reasons."""
     if pa.types.is_string(kind.type) and not from_text:
         values = [value if isinstance(value, str | None) else _json_text(value) for value in values]
     elif from_text and not pa.types.is_string(kind.type):
@@ -288,7 +290,7 @@ def _column(kind: pa.Field, values: list[Any], *, from_text: bool) -> tuple[pa.A
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array; texts are parsed as the type, and no number is rounded."""
+    """Convert values to an array; strings are parsed as the type, and no number is rounded."""
     if pa.types.is_string(kind):
         return pa.array(values, kind)
     if any(isinstance(value, str) for value in values):
@@ -388,7 +390,7 @@ def _unreadable(part: Part, columns: Columns) -> Iterator[_Document]:
 
 
 def _table(part: Part, columns: Columns) -> Iterator[Rows]:
-    """Yield the rows of an Arrow stream; a null, or a text that is not UTF-8, is bad."""
+    """Yield the rows of an Arrow stream; a null, or a text that is not UTF-8, is a bad document."""
     with pa.ipc.open_stream(part.payload) as opened:
         batches = list(opened)
     first, read = part.first, 0
@@ -432,7 +434,7 @@ def _table_rows(batch: pa.RecordBatch, columns: Columns, first: int, size: int) 
 
 
 def _decoded(part: Part) -> Iterator[tuple[int, bytes, str, str | None]]:
-    """Yield the number of each line, its bytes, its text and the reason why it has none."""
+    """Yield the number, bytes and text of each line, and an error message if the bytes are not UTF-8."""
     for number, line in enumerate(io.BytesIO(part.payload), part.first):
         try:
             yield number, line, line.decode().removesuffix("\n").removesuffix("\r"), None
@@ -442,7 +444,7 @@ def _decoded(part: Part) -> Iterator[tuple[int, bytes, str, str | None]]:
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the object on a line of JSON, or the reason why it is no document."""
+    """Parse a line of JSON; return its object, or `None` and the reason why it is not a document."""
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -482,7 +484,7 @@ def _has_surrogate(text: str) -> bool:
 
 
 def _not_unicode(text: bytes) -> str | None:
-    """Return the reason why bytes are not UTF-8; `None` if they are."""
+    """Return the error message for bytes that are not UTF-8; `None` for valid UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -491,7 +493,7 @@ def _not_unicode(text: bytes) -> str | None:
 
 
 def _is_unicode(column: pa.Array) -> bool:
-    """Return True if all strings of an array are UTF-8, which Arrow does not check when it reads them."""
+    """Return True if all strings of an array are valid UTF-8; Arrow does not check this when it reads them."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -500,19 +502,19 @@ def _is_unicode(column: pa.Array) -> bool:
 
 
 def _excerpt(line: bytes) -> str:
-    """Return the first characters of a document, bytes that are not UTF-8 as escapes."""
+    """Return the first characters of a document; bytes that are not UTF-8 are escaped."""
     return line[: 4 * _EXCERPT].decode(errors="backslashreplace").rstrip("\r\n")[:_EXCERPT]
 
 
 def runs(sizes: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
-    r"""Yield neighbouring items that together have about a given size; a larger item may be alone.
+    r"""Yield runs of consecutive items, each of about a given total size; a larger item may form a run alone.
 
     Args:
         sizes (`np.ndarray` `(N,)` of integers): size of each item.
-        most (`int`): size of a run, give or take one item.
+        most (`int`): approximate size of a run, within one item.
 
     Returns:
-        Iterator over pairs of the first index of a run and the one behind its last; empty for no items.
+        Iterator over pairs `(start, stop)` of indices; empty for no items.
 
     Example:
         >>> list(runs(np.array([3, 3, 3, 9, 1]), 6))

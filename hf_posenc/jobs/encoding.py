@@ -1,4 +1,4 @@
-"""`encode`: a corpus to shards. The first call and every call after an interruption take the same steps.
+"""`encode` writes a corpus to shards. A first run and a continued run take the same steps.
 
 Open the inputs, compare the folder with the options, write the missing shards, then write the card and the totals.
 """
@@ -29,7 +29,7 @@ from .shard_writer import ShardWriter
 from .sources import Sources, open_sources
 from .task import Task
 
-# By default a shard holds a 64th of the input within these bounds: at the end no worker waits long for the others.
+# By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 
 
@@ -98,7 +98,7 @@ def encode(
         size = _SHARDS * _MAX_SHARD_BYTES if sources.size is None else sources.size
         shard_bytes = resolved.shard_bytes or min(max(size // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES)
         if resolved.shard_bytes is None and earlier is not None and earlier.started:
-            # A changed input is refused as such, and not for the other shard size that follows from it.
+            # Keep the earlier size: the error for a changed input should name the input, not a different shard size.
             shard_bytes = earlier.config.get("shard_bytes") or shard_bytes
         job = Job(
             **{**vars(resolved), "shard_bytes": shard_bytes},
@@ -144,7 +144,7 @@ def encode(
 
 
 def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Any], progress: Progress) -> None:
-    """Write the missing shards, and note each in the manifest when it is finished."""
+    """Write the missing shards, and add each finished shard to the manifest."""
     read = sum(manifest.shards[shard].get("read", 0) for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     try:
@@ -198,7 +198,7 @@ def _check_names(job: Job, names: list[str]) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise if `data/` holds files that are not of this job: other libraries would read them as well."""
+    """Raise if `data/` holds files of another origin: other libraries would read them together with the shards."""
     others = other_files(manifest.folder, set(manifest.shards))
     if others:
         raise ValueError(
@@ -211,7 +211,7 @@ def _check_other_files(manifest: Manifest) -> None:
 
 
 def _describe_options() -> None:
-    """Give `encode` the options as its signature, and in its docstring."""
+    """Add the fields of `Options` to the signature and the docstring of `encode`."""
     hints = get_type_hints(Options)
     signature = inspect.signature(encode)
     keyword = inspect.Parameter.KEYWORD_ONLY

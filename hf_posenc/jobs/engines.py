@@ -1,7 +1,7 @@
 """Run the tasks of a job in worker processes of this machine, or on Ray.
 
 Both engines keep a bounded number of tasks in memory, yield records in any order, and repeat the task of a worker that
-died. A worker imports this module first, so it imports nothing heavy.
+died. Workers import this module first, so it has no slow imports.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer(Protocol):
 
 
 class _Source:
-    """Tasks, with an error of the reader held back until the tasks before it are done."""
+    """Tasks of a reader. An error of the reader is raised only after the tasks before it are done."""
 
     def __init__(self, tasks: Iterator[Task]) -> None:
         self._tasks = tasks
@@ -69,7 +69,7 @@ class _Source:
 
 
 def _write(pickled: bytes, task: Task) -> dict[str, Any]:
-    """Perform a task in a worker. Any error that is raised can be pickled."""
+    """Perform a task in a worker. Every error that it raises can be pickled."""
     try:
         return _unpickled(pickled).write(task)
     except Exception as error:
@@ -126,7 +126,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
     source, pool = _Source(tasks), _Pool(pickle.dumps(writer), workers)
     running: dict[Future[dict[str, Any]], Task] = {}
     waiting: deque[Task] = deque()
-    deaths: Counter[int] = Counter()  # by shard: the pools that broke while its task was running
+    deaths: Counter[int] = Counter()  # for each shard, the pools that broke while its task was running
     try:
         while True:
             try:
@@ -176,7 +176,7 @@ class _Pool:
         return self._executor.submit(_write_in_process, task)
 
     def death(self) -> str:
-        """Return how a worker ended. The executor terminates the others when one dies."""
+        """Describe the end of the worker that died: its exit code or signal. The executor terminates the others."""
         code, end = None, time.monotonic() + 1.0
         while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
             codes = [process.exitcode for process in self._context.processes]
@@ -200,7 +200,7 @@ class _Pool:
 class _Process(SpawnProcess):
     """A spawned process that neither imports the caller's script nor receives Ctrl-C.
 
-    So a script needs no `if __name__ == "__main__"`, and no worker prints a traceback when the user stops the job.
+    Scripts therefore need no `if __name__ == "__main__"`, and workers print no traceback when the user stops the job.
     """
 
     def start(self) -> None:
@@ -275,19 +275,19 @@ def run_on_ray(
 ) -> Generator[dict[str, Any], None, None]:
     r"""Yield the record of each task, performed by Ray tasks.
 
-    A connection of the caller is used and kept. Otherwise Ray is started on this machine, or connected to the cluster
-    at `address`, until the generator ends or is closed. Only this process reads the corpus.
+    An existing Ray connection is used and stays open. Otherwise this function starts Ray on this machine, or connects
+    to the cluster at `address`, until the generator ends or is closed. Only this process reads the corpus.
 
     Args:
         writer (`Writer`): must be picklable.
         tasks (iterator of `Task`): read in the calling thread.
-        folder (`Path`): output folder, which every machine must see under this name.
+        folder (`Path`): output folder, which every machine must be able to open under this path.
         workers (`int`, *optional*): largest number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a
             new Ray on this machine.
         libraries (mapping from `str` to `str`, *optional*): versions that every machine must have.
-        visible_within (`float`, *optional*, defaults to 30): seconds in which a shard that another machine wrote must
-            appear in `folder`.
+        visible_within (`float`, *optional*, defaults to 30): seconds within which a shard written by another machine
+            must appear in `folder`.
 
     Returns:
         Generator of `dict`.
@@ -376,7 +376,7 @@ def _not_shared(folder: Path, got: str) -> str:
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
-    """Connect to Ray, or use the caller's connection; disconnect only from what was connected here."""
+    """Connect to Ray, or use the caller's connection; close only a connection that was opened here."""
     try:
         import ray
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Files among the inputs: find them, open them wherever they are, decompress them, recognise them in a later run.
+"""Input files: find, open and decompress them, and recognize them in a later run.
 
-Paths are local, or URLs that `fsspec` opens (`s3://`, `hf://`, `https://`). What files hold is left to `text_files` and
-`tables`.
+Paths are local, or URLs that `fsspec` opens (`s3://`, `hf://`, `https://`). `text_files` and `tables` parse the
+content.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BY_ENDING: dict[str, Format] = {
     "feather": "arrow",
 }
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd", "lz4": "lz4"}
-# Files that describe a data set and hold none of its rows.
+# Files that describe a data set and contain no rows.
 _METADATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "readme.md", "readme.txt"}
 _MANIFEST_OF_OURS = re.compile(rb'\s*\{\s*"written_by":\s*"hf-posenc"')
 
@@ -51,7 +51,7 @@ _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
 
 def format_of(name: str) -> tuple[Format | None, str | None]:
-    r"""Return the format and the compression that the endings of a file name stand for.
+    r"""Return the format and the compression of a file, from the extensions of its name.
 
     Example:
         >>> format_of("a.txt"), format_of("pile/00.jsonl.zst"), format_of("README")
@@ -64,7 +64,7 @@ def format_of(name: str) -> tuple[Format | None, str | None]:
 
 
 def is_url(name: str) -> bool:
-    """Return True for a path that `fsspec` has to open."""
+    """Return True for a URL, which `fsspec` opens."""
     return "://" in name and not Path(name).exists()
 
 
@@ -74,7 +74,7 @@ class InputFile:
 
     Args:
         name (`str`): path or URL, as it was given.
-        kind (`str`): the way it is read, as the fingerprint has it.
+        kind (`str`): format of the content, which the fingerprint records.
         compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`.
     """
 
@@ -88,7 +88,7 @@ class InputFile:
         return None if is_url(self.name) else Path(self.name).expanduser()
 
     def open(self) -> IO[bytes] | Any:
-        """Return the file, opened for reading bytes as they are stored.
+        """Open the file for reading its bytes as stored, without decompression.
 
         Raises:
             OSError: if it does not exist or cannot be read.
@@ -99,7 +99,7 @@ class InputFile:
             raise _cannot_open(self.name, error) from error
 
     def bytes(self) -> int:
-        """Return the size of the file as it is stored."""
+        """Return the size of the stored file in bytes."""
         if self.path is not None:
             return self._stat().st_size
         size = filesystem(self.name)[0].size(self.name)
@@ -108,13 +108,13 @@ class InputFile:
         return int(size)
 
     def mark(self) -> dict[str, Any]:
-        """Return the fingerprint: JSON values without times."""
+        """Return the fingerprint: JSON values without timestamps."""
         return {"name": self.name, "kind": self.kind, "size": self.bytes(), "digest": self._digest()}
 
     def stamp(self) -> Any:
-        """Return the times of the file as a JSON value; `None` if they are not known.
+        """Return the timestamps of the file as a JSON value; `None` if they are unknown.
 
-        `mtime` alone would not do, since copies and archives set it; only the system sets `ctime`.
+        `mtime` alone is not enough: copying and unpacking set it to an old value. Only the system sets `ctime`.
         """
         if self.path is not None:
             found = self._stat()
@@ -126,16 +126,16 @@ class InputFile:
             return None
 
     def state(self) -> tuple[Any, ...]:
-        """Return values that change when the file is written to or replaced: its size, time and inode."""
+        """Return values that change when the file is modified or replaced: its size, timestamps and inode."""
         if self.path is None:
             return self.bytes(), self.stamp()
         found = self._stat()
         return found.st_size, found.st_mtime_ns, found.st_ino
 
     def difference(self, before: dict[str, Any]) -> str | None:
-        r"""Return in words how the file differs from an earlier fingerprint; `None` if it does not.
+        r"""Describe the difference from an earlier fingerprint; `None` if there is none.
 
-        A file that was touched, copied or moved, but holds the same bytes, is the same.
+        A file that was touched, copied or moved counts as unchanged if it holds the same bytes.
         """
         name = self.name if before.get("name") == self.name else f"{self.name} (before: {before.get('name')})"
         if before.get("kind") != self.kind:
@@ -165,13 +165,13 @@ class InputFile:
 
 
 class Stream:
-    r"""The decompressed bytes of a file, from an offset on.
+    r"""Decompressed bytes of a file, starting at an offset.
 
     The blocks of a compressed file are the same in every run, so a damaged file always ends at the same byte.
 
     Args:
         file (`InputFile`): the file.
-        offset (`int`): where to begin, in decompressed bytes. A compressed file is read up to there.
+        offset (`int`): number of decompressed bytes to skip. A compressed file is decompressed up to this offset.
     """
 
     def __init__(self, file: InputFile, offset: int = 0) -> None:
@@ -227,7 +227,7 @@ def _decompressed(raw: Any, compression: str | None) -> Iterator[bytes]:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    r"""Return the file system of a URL and the path in it.
+    r"""Return the file system of a URL and the path within it.
 
     Raises:
         ValueError: for a protocol that `fsspec` does not have.
@@ -243,15 +243,15 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
-    r"""Find the files that a path, folder, pattern or URL stands for.
+    r"""Find the files of a path, folder, pattern or URL.
 
     Args:
         name (`str`): as it was given.
-        every (`bool`): for a folder, return files of any name; otherwise those whose ending is known.
+        every (`bool`): for a folder, return files of any name; otherwise only files with a known extension.
 
     Returns:
-        the names of the files in order, and of files in a folder that are left out because of their ending; `None` for
-        a name that may be one of a data set.
+        the names of the files in order, and the names of files in a folder that are skipped because of their extension;
+        `None` if the name may be that of a data set.
 
     Raises:
         OSError: if the file does not exist, or none matches the pattern.
@@ -286,7 +286,7 @@ def missing(name: str) -> str:
     """Return the message for a file that does not exist, with the nearest name that does."""
     path = Path(name).expanduser()
     if path.is_symlink():
-        target = os.readlink(path)  # noqa: PTH115 (as it is written, which a Path would tidy up)
+        target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
         return explain(f"{name} is a link to a file that does not exist", got=target, fix="repair or remove the link")
     names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
@@ -331,9 +331,9 @@ def _is_data(name: str, every: bool) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, those of each folder in order before those below it.
+    """Yield the files below a folder, sorted; the files of a folder come before those of its subfolders.
 
-    Hidden files, metadata and the output of earlier jobs are left out; a folder reached again by a link is read once.
+    Hidden files, metadata and the output of earlier jobs are skipped; a folder that links reach twice is read once.
     """
     queue = [folder]
     read: set[Path] = set()
@@ -348,7 +348,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _is_output(folder: Path) -> bool:
-    """Return True if a job wrote to the folder: its manifest begins like ours."""
+    """Return True if the folder is the output of a job, judging by the start of its manifest."""
     try:
         with (folder / "manifest.json").open("rb") as file:
             return _MANIFEST_OF_OURS.match(file.read(200)) is not None
@@ -357,7 +357,7 @@ def _is_output(folder: Path) -> bool:
 
 
 def _outside_output(files: list[Path], pattern: Path) -> list[Path]:
-    """Return the files that are in no output of ours, except in the folder before the first wildcard of the pattern."""
+    """Drop files in output folders of jobs, except if the pattern names that folder before its first wildcard."""
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     inside = {top: False}
 
@@ -370,7 +370,7 @@ def _outside_output(files: list[Path], pattern: Path) -> list[Path]:
 
 
 def _without_links_back(files: list[Path]) -> list[Path]:
-    """Return the files without those in folders that a link reaches a second time."""
+    """Drop files in folders that a link reaches a second time."""
     shortest: dict[Path, Path] = {}
     for folder in sorted({file.parent for file in files}, key=lambda one: (len(one.parts), one)):
         shortest.setdefault(folder.resolve(), folder)
@@ -378,7 +378,7 @@ def _without_links_back(files: list[Path]) -> list[Path]:
 
 
 def _looks_like_path(name: str) -> bool:
-    """Return True for a name of a file; data sets are called `name` or `owner/name`."""
+    """Return True if a name looks like a file path; names of data sets are `name` or `owner/name`."""
     known, compression = format_of(name)
     return (
         (known or compression) is not None
@@ -390,7 +390,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _cannot_open(name: str, error: OSError) -> OSError:
-    """Return an error of the same class with a message of ours."""
+    """Return an error of the same class with a message of this package."""
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(missing(name))
     words = explain(f"{name} cannot be opened", got=error.strerror or str(error), fix="check its permissions")

@@ -1,6 +1,6 @@
-"""The output folder: names of its files, one run at a time, and errors of the file system in plain words.
+"""The output folder: its file names, a lock against a second run, and file system errors in plain words.
 
-Shards are in `data/`, everything else beside it, so that other libraries read `data/` as one table.
+`data/` holds only the shards, so that other libraries read it as one table; all other files are beside it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SHARD = re.compile(r"shard-(\d{6,})\.parquet")
 _REJECTED_PART = re.compile(r"\.rejected-(\d{6,})\.jsonl")
 _OWN = rf"({_SHARD.pattern}|{_REJECTED_PART.pattern}|{re.escape(MANIFEST)}|{CARD}|{REJECTED}|{re.escape(STATE)})"
 _UNFINISHED = re.compile(rf"\.{_OWN}{TEMPORARY.pattern}")
-# NFS keeps a removed file that a process still has open under such a name.
+# NFS renames a removed file that is still open to a name of this form.
 _NFS = re.compile(r"\.nfs[0-9a-f]{8,}")
-_TRIES = 20  # to enter a folder that other runs create and remove
+_TRIES = 20  # attempts to enter a folder that other runs create and remove
 
 _FULL = {
     errno.ENOSPC: "the disk is full",
@@ -90,7 +90,7 @@ def rejected_in(folder: Path) -> dict[int, Path]:
 
 
 def other_files(folder: Path, shards: set[int]) -> list[str]:
-    """Return the visible files in `data/` that are none of these shards; libraries would read them as well."""
+    """Return the visible files in `data/` that are not among these shards; libraries would read them as well."""
     own = {shard_name(shard) for shard in shards}
     names = sorted(f"{DATA}/{path.name}" for path in _listing(folder / DATA) if not path.name.startswith((".", "_")))
     return [name for name in names if name not in own]
@@ -102,7 +102,7 @@ def _listing(folder: Path) -> list[Path]:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    r"""Write a file as `atomic_write` does, and explain in plain words why it cannot be written.
+    r"""Write a file with `atomic_write`, with error messages in plain words.
 
     Raises:
         OSError: if the disk is full, or the folder cannot be written to or is gone; other errors unchanged.
@@ -115,7 +115,7 @@ def output_file(path: Path) -> Iterator[Path]:
 
 
 def explained(error: OSError, path: Path) -> OSError:
-    """Return the error with a message in plain words, if the file system does not allow `path` to be written."""
+    """Return the error with a message in plain words if the file system prevents writing `path`."""
     message = None
     if error.errno in _FULL:
         message = explain(
@@ -141,7 +141,7 @@ def explained(error: OSError, path: Path) -> OSError:
 
 
 def _room(folder: Path) -> str:
-    """Return the free bytes of a file system; or that it has no inodes left, if that is the reason."""
+    """Describe the free space of a file system, or its lack of inodes if that is the problem."""
     with suppress(OSError):
         if hasattr(os, "statvfs") and (state := os.statvfs(folder)).f_files and not state.f_favail:
             return f"no free inodes: the file system cannot hold more than {state.f_files:,} files"
@@ -158,10 +158,10 @@ def _names(error: OSError, folder: Path) -> bool:
 
 
 class Folder:
-    r"""The output folder while a job runs: created if needed, locked, and cleared of unfinished files.
+    r"""Context manager for the output folder of a running job: creates it, locks it, and removes unfinished files.
 
-    The operating system releases the lock when the process ends, also if it is killed. On a file system without locks
-    there is a warning instead.
+    The operating system releases the lock when the process ends, even if it is killed. A file system without locks
+    gives a warning instead.
 
     Args:
         path (`str` or `Path`): a new or empty folder, or the output of an earlier run.
@@ -192,7 +192,7 @@ class Folder:
                 self._refuse_other_files()
                 self._acquire()
                 break
-            except FileNotFoundError as error:  # another run removed the folder just now
+            except FileNotFoundError as error:  # another run has just removed the folder
                 if attempt == _TRIES - 1:
                     raise explained(error, self.path / _LOCK) from error
                 time.sleep(0.01 * attempt)
@@ -217,7 +217,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             if isinstance(error, FileExistsError) and not os.path.lexists(error.filename):
-                return  # another run removed it; opening the lock fails, and is tried again
+                return  # another run removed it; opening the lock fails, and the caller tries again
             raise ValueError(
                 explain(
                     f"the output {self.path} must be a folder", got=f"a file: {error.filename}", fix="another --output"
@@ -290,7 +290,7 @@ class Folder:
         with suppress(OSError):
             if not any((self.path / DATA).iterdir()):
                 (self.path / DATA).rmdir()
-        with suppress(OSError):  # a run that was refused leaves nothing behind
+        with suppress(OSError):  # a run that fails to start removes the folder that it created
             if self._created and {path.name for path in self.path.iterdir()} == {_LOCK}:
                 (self.path / _LOCK).unlink()
                 self.path.rmdir()
@@ -298,5 +298,5 @@ class Folder:
 
 
 def _may_be_in_a_new_folder(name: str) -> bool:
-    """Return True for files that a run leaves that was killed before its first manifest."""
+    """Return True for a file left by a run that was killed before it saved its first manifest."""
     return name in {_LOCK, STATE} or bool(_UNFINISHED.fullmatch(name) or _NFS.fullmatch(name))

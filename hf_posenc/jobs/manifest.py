@@ -1,7 +1,7 @@
 """The manifest of an output folder: settings, inputs and library versions, and the record of each shard.
 
-It is derived: the records are those in the footers of the shards, and a lost or changed manifest is rebuilt from them.
-It holds no times and no number of processes, so equal corpora give equal manifests, also after interrupted runs.
+The footer of each shard holds the same record, so a lost or changed manifest can be rebuilt from the shards. The
+manifest has no timestamps and no number of processes, so equal corpora give equal manifests, even after interruptions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"
-_SECONDS = 1.0  # between two saves
-# The one setting that may change while a job is unfinished: it is often given when a first bad row ended a run.
+_SECONDS = 1.0  # minimum time between two saves
+# The only setting that may change before a job is finished: users often set it after a bad row stopped a run.
 _BAD_ROWS = "on_bad_row"
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
@@ -45,7 +45,7 @@ class Manifest:
     Args:
         folder (`Path`): the output folder.
         content (mapping): its JSON.
-        problem (`str`, *optional*): the reason why the manifest on disk could not be used, and this one was rebuilt.
+        problem (`str`, *optional*): the reason why the manifest on disk was unusable and this one was rebuilt.
 
     Example:
         >>> import tempfile
@@ -137,7 +137,7 @@ class Manifest:
         same_inputs: SameInputs | None = None,
         libraries: Mapping[str, str] | None = None,
     ) -> Manifest:
-        r"""Return the manifest of this job: the earlier one if it is of the same job, else a new one, saved at once.
+        r"""Return the manifest of this job: the earlier one of the same job, otherwise a new one, saved at once.
 
         Args:
             folder (`Path`): the output folder.
@@ -145,7 +145,7 @@ class Manifest:
             config (mapping of JSON values): every setting that decides the bytes of the shards.
             tokenizer (mapping of JSON values): `digest` identifies it; the rest describes it.
             inputs (`list` of `dict`): the fingerprint of each input.
-            stamps (sequence of JSON values): the times of each input, kept beside the manifest.
+            stamps (sequence of JSON values): the timestamps of each input, saved in a file beside the manifest.
             same_inputs (callable, *optional*): takes the earlier fingerprints, the earlier stamps (`None` if lost) and
                 the records of the finished shards; returns the differences in words.
             libraries (mapping, *optional*): versions of the libraries that decide the bytes of the shards; by default
@@ -181,7 +181,7 @@ class Manifest:
         return bool(self.finished or self.shards or shards_in(self.folder))
 
     def _check_same_job(self, now: Manifest, same_inputs: SameInputs | None) -> None:
-        """Raise if this manifest is of another job than `now`; else take over what may differ."""
+        """Raise if this manifest is of another job than `now`; otherwise copy the values that may differ."""
         rebuilt = self.problem is not None
         before = self.config
         if not self.finished:
@@ -203,11 +203,11 @@ class Manifest:
         self._refuse_other_libraries()
         self.config = now.config
         earlier = [*self.inputs, *[{}] * len(now.inputs)]
-        pairs = zip(earlier, now.inputs, strict=False)  # inputs behind the last finished shard may have changed
+        pairs = zip(earlier, now.inputs, strict=False)  # inputs after the last finished shard may have changed
         self.inputs = [old if _unnamed(old) == _unnamed(new) else new for old, new in pairs]
 
     def finished_shards(self, on_read: OnRead | None = None) -> dict[int, Cursor]:
-        r"""Read every shard again, and return those that need not be made again.
+        r"""Read every shard again, and return the intact ones.
 
         The records of the others are kept until their replacements are added.
 
@@ -218,7 +218,7 @@ class Manifest:
             `dict` from the number of each finished shard to the offset of its end in the input.
 
         Raises:
-            ValueError: if shards have to be made again, and by other versions of the libraries.
+            ValueError: if shards have to be made again and the installed libraries have other versions.
         """
         rejected = find_rejected(self.folder, self.shards)
         finished = {
@@ -231,11 +231,11 @@ class Manifest:
         complete = self.finished and list(finished) == list(range(len(self.shards)))
         if not complete:
             self._refuse_other_libraries()
-        self.finished = complete and rejected.joined  # to join them again depends on no library
+        self.finished = complete and rejected.joined  # joining them again depends on no library
         return finished
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the record of a finished shard; save now or soon: a shard that is not in the manifest is made again."""
+        """Add the record of a finished shard, and save unless the last save was recent; unsaved shards are made again."""
         self.shards[_number(record)] = _plain(record)
         if time.monotonic() >= self._save_at:
             self.save()
@@ -249,17 +249,17 @@ class Manifest:
         """
         began = time.monotonic()
         self._check_on_disk()
-        text = self.text().encode("utf-8", "surrogatepass")  # names of files may be any bytes
-        self._on_disk = None  # either of the two, if the next step is interrupted
+        text = self.text().encode("utf-8", "surrogatepass")  # file names may hold any bytes
+        self._on_disk = None  # the old or the new file, if the next step is interrupted
         with output_file(self.folder / MANIFEST) as temporary:
             temporary.write_bytes(text)
         self._on_disk = _digest(text)
-        # The text of a hundred thousand shards is long: saving it takes at most a twentieth of the time.
+        # The manifest of 100,000 shards is large: space out the saves so that they take at most 1/20 of the run time.
         now = time.monotonic()
         self._save_at = now + max(_SECONDS, 20 * (now - began))
 
     def finish(self) -> None:
-        """Save the manifest with the sums over all shards, as that of a finished job."""
+        """Compute the totals over all shards, mark the job as finished, and save the manifest."""
         records = self.shards.values()
         sums = {name: sum(record[name] for record in records) for name in _SUMS}
         longest = max((record["longest"] for record in records), default=0)
@@ -268,7 +268,7 @@ class Manifest:
         self.save()
 
     def text(self) -> str:
-        """Return the JSON: settings line by line, and a shard a line. Equal content gives equal text."""
+        """Return the JSON, with one line per shard. Equal content gives equal text."""
         content: dict[str, Any] = {
             "written_by": _WRITER,
             "format_version": FORMAT_VERSION,
@@ -279,7 +279,7 @@ class Manifest:
             "libraries": self.libraries,
             "totals": self.totals,
         }
-        # The file first, then by name, so that the order in which shards arrive changes nothing.
+        # Sorted shards with sorted keys after "file", so that the text does not depend on the order of `add` calls.
         shards = [
             {"file": shard_name(shard), **dict(sorted(self.shards[shard].items()))} for shard in sorted(self.shards)
         ]
@@ -306,7 +306,7 @@ class Manifest:
             )
 
     def _stamps(self, number: int) -> list[Any] | None:
-        """Return the times of the inputs at the last run, `None` if they are lost or of another number of inputs."""
+        """Return the timestamps saved by the last run; `None` if they are lost or for another number of inputs."""
         try:
             stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -332,7 +332,7 @@ class Manifest:
 
 
 def _rebuilt(folder: Path, problem: str) -> Manifest | None:
-    """Return a manifest made from the footers of the shards; `None` if there is no shard that is as it was written."""
+    """Rebuild a manifest from the footers of the shards; return `None` if no shard is intact."""
     records: list[dict[str, Any]] = []
     settings: dict[str, Any] | None = None
     for shard, path in shards_in(folder).items():
@@ -352,7 +352,7 @@ def _rebuilt(folder: Path, problem: str) -> Manifest | None:
 def job_settings(
     config: Mapping[str, Any], tokenizer: Mapping[str, Any], libraries: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the settings for the footers: equal jobs give equal shards, whatever the tokenizer's folder is called."""
+    """Return the settings for the footers, without the tokenizer's name, so that equal jobs give equal shards."""
     return {
         "config": {name: value for name, value in config.items() if name != _BAD_ROWS},
         "tokenizer": {name: value for name, value in tokenizer.items() if name != "name"},
@@ -361,7 +361,7 @@ def job_settings(
 
 
 def job_libraries(job: Job) -> tuple[str, ...]:
-    """Return the names of the libraries whose version may change the bytes that a job writes."""
+    """Return the names of the libraries whose version may change the bytes of the shards."""
     needs_transformers = job.tokenizer is not None and not isinstance(job.tokenizer.content, RustOnlyTokenizer)
     return (*_LIBRARIES, "transformers") if needs_transformers else _LIBRARIES
 
@@ -383,7 +383,7 @@ def library_versions(names: Iterable[str] = _LIBRARIES) -> dict[str, str]:
 
 
 def differences(prefix: str, before: Any, now: Any) -> list[str]:
-    r"""Return each value that differs, by its dotted name, with both values.
+    r"""List the values that differ, each with its dotted name and both values.
 
     Args:
         prefix (`str`): the name of the compared value; empty for all settings, whose order is irrelevant.
@@ -404,7 +404,7 @@ def differences(prefix: str, before: Any, now: Any) -> list[str]:
             wrong.append(f"{name}: missing before, {shorten(now[key])} now")
         else:
             wrong += differences(name, before[key], now[key])
-    if prefix and not wrong and list(before) != list(now):  # the order of columns, for instance
+    if prefix and not wrong and list(before) != list(now):  # for example the order of columns
         wrong.append(f"{prefix}: in the order {', '.join(before)} before, {', '.join(now)} now")
     return wrong
 
@@ -461,5 +461,5 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it is read back from JSON: tuples become lists, and nothing is shared with the caller."""
+    """Return a copy of a value as JSON would give it back, with lists for tuples."""
     return json.loads(json.dumps(value))

@@ -40,7 +40,7 @@ def _option(
         default: its default value.
         help (`str`): one sentence, for the command line and for `help(encode)`.
         panel (`str`): its group in the help of the command line.
-        recorded (`bool`): whether the manifest records it, because it changes the shards.
+        recorded (`bool`): True if the option changes the shards, so that the manifest records it.
         flag (`str`, *optional*): its name on the command line, if that is not the name of the field.
         example (`int`, *optional*), minimum (`int`): for integers, a usual value and the smallest one.
     """
@@ -58,7 +58,7 @@ class Options:
         None,
         "A further column to carry, with or without a type (label:int64); repeatable. By default none is carried.",
         panel=_INPUT,
-        recorded=False,  # the schema of the shards is
+        recorded=False,  # the manifest records the schema of the shards instead
         flag="--column",
     )
     split: Literal["lines", "paragraphs"] = _option(
@@ -163,7 +163,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Options):
-    r"""All that a worker needs: the options in force, and the objects that they lead to.
+    r"""Settings of a job for its workers: the resolved options, and the objects made from them.
 
     Args:
         folder (`Path`): output folder.
@@ -200,7 +200,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
             that are not given.
 
     Returns:
-        The options, with `max_length` as the smallest limit; a private copy of the tokenizer; the position of a
+        The options, with `max_length` set to the smallest limit; a private copy of the tokenizer; the position of a
         document's first token; messages for the user.
 
     Raises:

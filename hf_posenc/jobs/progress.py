@@ -1,4 +1,4 @@
-"""The callbacks of a job: override those of interest."""
+"""Progress callbacks of a job, to be overridden in a subclass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Progress:
-    r"""Callbacks of `encode`, in the thread that called it. By default messages are warnings, and the rest is ignored.
+    r"""Callbacks of `encode`, called in its thread. By default messages become warnings; other callbacks do nothing.
 
     Example:
         >>> class Loud(Progress):
@@ -18,17 +18,17 @@ class Progress:
     """
 
     def message(self, text: str) -> None:
-        """Show a message, such as a smaller limit than the given one, or the number of truncated documents."""
+        """Show a message, such as a reduced `max_length` or the number of truncated documents."""
         warnings.warn(text, stacklevel=2)
 
     def checked(self, size: int) -> None:
-        """Note that more bytes of finished shards were read and compared with their checksums."""
+        """Report that `size` more bytes of finished shards were read and compared with their checksums."""
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Note that the work starts: the size of the input, if known, and what earlier runs finished of it."""
+        """Report the start: the size of the input, if known, and the bytes and shards finished by earlier runs."""
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Note that a shard is finished: its record in the manifest."""
+        """Report a finished shard, given its record in the manifest."""
 
     def stop(self) -> None:
-        """Note that the work is over, also after an error."""
+        """Report the end of the work, also after an error."""

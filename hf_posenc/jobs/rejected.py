@@ -1,4 +1,4 @@
-"""Rejected documents: a file for each shard while a job runs, joined to `rejected.jsonl` at its end."""
+"""Rejected documents: a file for each shard while a job runs, joined into `rejected.jsonl` at its end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Lines(NamedTuple):
 
 
 class RejectedFiles(NamedTuple):
-    r"""The rejected documents on disk, compared with the records of the shards.
+    r"""Result of a comparison of the rejected documents on disk with the records of the shards.
 
     Args:
-        good (`dict`): the lines of each shard that has rejected documents, if they are as they were written.
-        bad (`dict`): the reason for each of the others.
+        good (`dict`): for each shard with intact rejected documents, their lines.
+        bad (`dict`): for each shard with missing or changed rejected documents, the reason.
         joined (`bool`): True if `rejected.jsonl` holds those of all shards in order and nothing else, or if no document
             was rejected.
     """
@@ -50,7 +50,7 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
     sha256 = hashlib.sha256()
     with output_file(path) as temporary, temporary.open("wb") as file:
         for one in rejected:
-            # The name of a file may be any bytes; those that are not UTF-8 are escaped.
+            # File names may hold any bytes; those that are not UTF-8 are escaped.
             line = json.dumps(one.entry(shard), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
             sha256.update(line)
             file.write(line)
@@ -62,7 +62,7 @@ def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Reje
 
     Args:
         folder (`Path`): the output folder.
-        shards (mapping from number to record): with `rejected`, a number, and `rejected_sha256`.
+        shards (mapping from number to record): records with `rejected`, a count, and `rejected_sha256`.
     """
     expected = {shard: shards[shard] for shard in sorted(shards) if shards[shard]["rejected"]}
     if not expected:
@@ -86,7 +86,7 @@ def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Reje
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None:
-    r"""Join the rejected documents of all shards, in order, to `rejected.jsonl`; without any there is no file.
+    r"""Join the rejected documents of all shards, in order, into `rejected.jsonl`; write no file if there are none.
 
     The lines of shards that were not made again are copied from the earlier `rejected.jsonl`.
 
@@ -118,7 +118,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> dict[int, _Lines]:
-    """Return the lines of each shard in a file; lines that cannot be read belong to none."""
+    """Return the lines of each shard in a file, without lines that cannot be parsed."""
     found: dict[int, _Lines] = {}
     offset = 0
     try:

@@ -1,6 +1,6 @@
-"""Columns of a corpus: the texts, and the further columns that are named, with their types.
+"""Columns of a corpus: the texts, and the further columns that the user selects, with their types.
 
-JSON and CSV carry values as text, or of the type that is named; Parquet, Arrow and data sets have types of their own.
+Values from JSON and CSV are strings unless a type is given; Parquet, Arrow and data sets have their own types.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ HUGGING_FACE = b"huggingface"  # key of a schema's metadata under which datasets
 
 @dataclass(frozen=True)
 class Columns:
-    r"""Columns that are read.
+    r"""Columns to read.
 
     Args:
-        texts (`tuple` of `str`): the column of text, or the two of pairs.
+        texts (`tuple` of `str`): the text column, or the two columns of text pairs.
         carried (`pyarrow.Schema`): the further columns.
     """
 
@@ -51,7 +51,7 @@ class Offered:
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
-    r"""Return the names and types of columns that were asked for.
+    r"""Parse the names of selected columns, each with an optional type.
 
     Args:
         columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
@@ -76,7 +76,7 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
 
 
 def columns_with_types(columns: Mapping[str, str]) -> list[str]:
-    r"""Return columns of a shard in the form that `named_columns` reads.
+    r"""Format the columns of a shard as `named_columns` parses them.
 
     Args:
         columns (mapping from `str` to `str`): names and types.
@@ -90,7 +90,7 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
         try:
             pa.type_for_alias(kind)
             found.append(f"{name}:{kind}")
-        except ValueError:  # a nested type can only be that of the source
+        except ValueError:  # a nested type has no name; it comes from the source
             found.append(name)
     return found
 
@@ -98,7 +98,7 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
 def carried_columns(
     offered: Sequence[Offered], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
-    r"""Return the schema of the further columns, once those of the sources are known.
+    r"""Return the schema of the further columns, given the columns of the sources.
 
     Args:
         offered (sequence of `Offered`): columns of the sources.
@@ -224,7 +224,7 @@ def _not_text(source: Offered, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the option that names another column of text."""
+    """Return the option to set for another text column."""
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")
     return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

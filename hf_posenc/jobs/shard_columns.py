@@ -1,6 +1,6 @@
 """The columns of a shard as Arrow tables.
 
-The rows themselves come from `hf_posenc.rows`; the file is written in `shard`.
+`hf_posenc.rows` makes the rows; `shard_file` writes the tables.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .options import Job
 # int32 takes half the size of int64; collators convert it.
 _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
-# The schema metadata in which `datasets` stores what Arrow types do not say: names of classes, images.
+# Key of the schema metadata in which `datasets` stores features without an Arrow type: class names, images.
 _FEATURES = b"huggingface"
 
-_GROUP_BYTES = 16 << 20  # of a row group, because readers read it whole
+_GROUP_BYTES = 16 << 20  # of a row group, which readers load as a whole
 
 
 def schema_of(job: Job) -> pa.Schema:
@@ -49,11 +49,11 @@ def schema_of(job: Job) -> pa.Schema:
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[pa.Table]:
-    r"""Yield the rows of some documents, as one table for each row group.
+    r"""Yield the rows of a block of documents, one table for each row group.
 
     Args:
         job (`Job`): the settings.
-        block (`Block`): the documents; packed rows leave out those without tokens.
+        block (`Block`): the documents; packed rows omit documents without tokens.
         schema (`pyarrow.Schema`): the result of `schema_of`.
         seed (`int`): for the order of packed rows.
 

@@ -1,6 +1,6 @@
 """Shard files: Parquet files that are hashed while they are written, with a record in the footer.
 
-The record holds the figures of the shard and the settings of its job: a lost manifest is rebuilt from the shards.
+The footer holds the statistics of the shard and the settings of its job, so that a lost manifest can be rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OnRead = Callable[[int], None]
 
 
 class ShardFile:
-    r"""Write tables to a Parquet file, then its record to the footer.
+    r"""Writer of one Parquet file: tables as row groups, then the record of the shard in the footer.
 
     Args:
         path (`Path`): the file to write.
@@ -115,7 +115,7 @@ class _HashedFile:
 
 
 def read_record(path: Path, on_read: OnRead | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    r"""Read a whole shard, and return its record if the file is as it was written.
+    r"""Read a whole shard, and return its record if the file is intact.
 
     Args:
         path (`Path`): the shard.
@@ -157,7 +157,7 @@ def read_footer(path: Path) -> tuple[dict[str, Any], str]:
         content, digest = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None and path.is_file():
-            raise  # a file that may not be read is no damaged file
+            raise  # a file without read permission is not a damaged file
         raise ValueError(explain(f"{path} must be a shard that hf-posenc wrote", got=error)) from error
     if content.get("format_version") != FORMAT_VERSION:
         got = content.get("format_version")

@@ -1,6 +1,6 @@
 """The writer of shards: one task becomes one Parquet file and a record of its figures.
 
-It runs in a worker, and uses NumPy and Arrow only.
+This code runs in a worker, and uses only NumPy and Arrow.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .shard_columns import schema_of, tables
 from .shard_file import ShardFile
 from .task import Task
 
-# Documents that are packed together. Rows are fuller the more there are; one row in 512 may stay half empty.
+# Tokens of the documents that are packed together. More tokens give fuller rows; one row in 512 may stay half empty.
 _WINDOW_TOKENS = 2_000_000
 _WINDOW_ROWS = 512
-# Neighbouring rows that are padded together in the estimate of the padding.
+# Consecutive rows that form a padded batch in the estimate of the padding.
 _BATCH_ROWS = 32
 
 
 class ShardWriter:
-    r"""Writes the shards of one job. It can be pickled; the tokenizer is loaded on first use.
+    r"""Writer of the shards of one job. It can be pickled; the tokenizer is loaded on first use.
 
     Args:
         job (`Job`): the settings.
-        window_tokens (`int`, *optional*): tokens of the documents that are packed together, at least.
+        window_tokens (`int`, *optional*): minimum number of tokens of the documents that are packed together.
     """
 
     def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
@@ -44,11 +44,12 @@ class ShardWriter:
         return ShardWriter, (self.job, self._window_tokens)
 
     def write(self, task: Task, tick: Tick | None = None) -> dict[str, Any]:
-        r"""Write one shard atomically, and its rejected documents to a file of their own.
+        r"""Write one shard atomically, and its rejected documents to a separate file.
 
         Args:
             task (`Task`): the documents.
-            tick (callable, *optional*): called with the further bytes of documents, and tokens, that are done.
+            tick (callable, *optional*): called after each batch with its number of bytes, for the progress bar, and of
+                tokens.
 
         Returns:
             `dict` of JSON values: the record of the shard. The same task gives the same record, and the same bytes, in
@@ -72,7 +73,7 @@ class ShardWriter:
                 "documents": counted.documents,
                 "rejected": len(counted.rejected),
                 "rejected_sha256": rejected_sha256,
-                "on_bad_row": job.on_bad_row if counted.rejected else None,  # otherwise it changes nothing
+                "on_bad_row": job.on_bad_row if counted.rejected else None,  # otherwise it had no effect
                 "cut": counted.cut,
                 "blank": counted.blank,
                 **_figures(np.concatenate(lengths)),
@@ -100,7 +101,7 @@ class ShardWriter:
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
-    """Join neighbouring blocks until each has at least so many tokens."""
+    """Concatenate consecutive blocks until each has at least `window_tokens` tokens."""
     waiting: list[Block] = []
     tokens = 0
     for block in blocks:
@@ -114,7 +115,7 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return the number of rows, their tokens, the longest, and the tokens of padded batches of 32 rows."""
+    """Return the number of rows, their tokens, the longest row, and the tokens of padded batches of 32 rows."""
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {
         "rows": len(lengths),

@@ -1,7 +1,7 @@
-"""Sources: the inputs of a job opened, recognised in a later run, and cut into tasks.
+"""Sources: open the inputs of a job, recognize them in a later run, and cut them into tasks.
 
-Opening looks at names, sizes and first lines only. Each task depends on the corpus, the offset where it begins and the
-number of bytes alone, so reading can go on behind any shard and makes the same tasks again.
+Opening reads only names, sizes and first lines. A task depends only on the corpus, its start offset and the limit in
+bytes, so a later run can start after any shard and makes the same tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .text_files import LONGEST, TextFile
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
-# Files of JSON lines whose first lines are read before the work begins. Their columns are known only from these.
+# Maximum number of JSON lines files whose first lines are read, to find their columns, before the work begins.
 _OPENED = 16
 
 
@@ -37,13 +37,13 @@ class Reader(Protocol):
     row: int
 
     def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
-        """Return the next documents that fit into `limit` bytes (or one, if it must) and their bytes."""
+        """Return the next documents that fit into `limit` bytes (with `must`, at least one), and their bytes."""
 
     def ended(self) -> bool:
-        """Return True if nothing is left."""
+        """Return True at the end of the source."""
 
     def forward(self, offset: int, row: int) -> bool:
-        """Read on to a later offset and return True; return False if opening the source there is better."""
+        """Skip to a later offset and return True; return False if a new reader gets there faster."""
 
     def close(self) -> None:
         """Close the source."""
@@ -61,25 +61,25 @@ class Source(Protocol):
         """Kind in the fingerprint."""
 
     def size(self, columns: Columns) -> int | None:
-        """Return the bytes that are read, or an estimate; `None` if they are unknown."""
+        """Return the number of bytes to read, or an estimate; `None` if it is unknown."""
 
     def offered(self, columns: Columns) -> Offered | None:
-        """Return its columns; `None` if they cannot be seen."""
+        """Return its columns; `None` if they are unknown."""
 
     def reader(self, offset: int, row: int, columns: Columns, longest: int) -> Reader:
-        """Return a reader that goes on from an offset."""
+        """Return a reader that starts at an offset."""
 
     def mark(self) -> dict[str, Any]:
         """Return the fingerprint."""
 
     def stamp(self) -> Any:
-        """Return the times as a JSON value."""
+        """Return the timestamps as a JSON value."""
 
     def state(self) -> tuple[Any, ...]:
-        """Return values that change when it is written to."""
+        """Return values that change when the source is modified."""
 
     def difference(self, before: dict[str, Any]) -> str | None:
-        """Return in words how it differs from an earlier fingerprint; `None` if it does not."""
+        """Describe the difference from an earlier fingerprint; `None` if there is none."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Sources:
     Args:
         files (sequence of `Source`): the sources, in order.
         columns (`Columns`): the columns to read.
-        notes (sequence of `str`): messages for the user before the work begins.
+        notes (sequence of `str`): messages to show to the user before the work begins.
     """
 
     files: Sequence[Source]
@@ -99,7 +99,7 @@ class Sources:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the further columns that are carried."""
+        """Schema of the further columns."""
         return self.columns.carried
 
     @property
@@ -109,17 +109,17 @@ class Sources:
 
     @cached_property
     def size(self) -> int | None:
-        """Bytes that are read in all, or an estimate; `None` if they are unknown."""
+        """Total number of bytes to read, or an estimate; `None` if it is unknown."""
         sizes = [file.size(self.columns) for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Return a JSON object for each source that tells it from others; it holds no times."""
-        self._states = [file.state() for file in self.files]  # before they are read: a write meanwhile is noticed
+        """Return a JSON object that identifies each source, without timestamps."""
+        self._states = [file.state() for file in self.files]  # before reading, so that later writes are detected
         return [file.mark() for file in self.files]
 
     def stamps(self) -> list[Any]:
-        """Return the times of each source, as JSON values: while they are equal, a source is not read again."""
+        """Return the timestamps of each source as JSON values; a source with equal timestamps is not read again."""
         return [file.stamp() for file in self.files]
 
     def differences(
@@ -129,20 +129,20 @@ class Sources:
         shards: Mapping[int, Mapping[str, Any]],
         shard_bytes: int,
     ) -> list[str]:
-        r"""Return in words how the inputs differ from those that finished shards were cut from.
+        r"""Describe the differences between the inputs and those from which finished shards were made.
 
-        Sources behind the last finished shard may differ. A source that a shard was cut from is compared by its
-        fingerprint; it is read again, and the digests of the tasks are compared, if its times changed, or if it differs
-        and was not read to its end.
+        Sources after the last finished shard may differ. For a source of finished shards, the fingerprints are
+        compared. If its timestamps changed, or if it differs and was not read to its end, it is read again and the
+        digests of its tasks are compared.
 
         Args:
             before (sequence of `dict`): the fingerprint in the manifest.
-            stamps (sequence, *optional*): what `stamps` returned then; `None` if that was not kept.
+            stamps (sequence, *optional*): the result of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
             shard_bytes (`int`): as for `tasks`.
 
         Returns:
-            `list[str]`, empty if the finished shards are those of these inputs.
+            `list[str]`, empty if the finished shards were made from these inputs.
         """
         self._states = [file.state() for file in self.files]
         last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
@@ -160,7 +160,7 @@ class Sources:
     def _read_differences(
         self, doubtful: set[int], shards: Mapping[int, Mapping[str, Any]], shard_bytes: int
     ) -> list[str]:
-        """Read those sources again, as far as finished shards were cut from them, and compare the digests."""
+        """Read the doubtful sources again, up to the last finished shard, and compare the digests."""
         sure = {
             shard: Cursor(*record["ends"])
             for shard, record in shards.items()
@@ -201,19 +201,19 @@ class Sources:
     def tasks(
         self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST
     ) -> Iterator[Task]:
-        r"""Cut the corpus into tasks of at most so many bytes (one document at least), one for each shard.
+        r"""Cut the corpus into tasks of at most `shard_bytes` bytes (but at least one document), one for each shard.
 
         Args:
             shard_bytes (`int`): bytes of text and of carried columns in a task.
-            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Those are left out, and
-                the others are the same tasks as without them.
-            longest (`int`, *optional*, defaults to 256 MiB): bytes of a document; a longer one is refused.
+            done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Their tasks are skipped;
+                the other tasks are the same as without this argument.
+            longest (`int`, *optional*, defaults to 256 MiB): maximum size of a document in bytes.
 
         Returns:
             Iterator over `Task`. Each byte of text is in exactly one of them.
 
         Raises:
-            ValueError: if the inputs hold no document; for one that is too long, or a table that cannot be read.
+            ValueError: if the inputs hold no document, a document is too long, or a table cannot be read.
         """
         some = bool(done)
         for task in self._cut(shard_bytes, done or {}, longest):
@@ -229,7 +229,7 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int = LONGEST) -> Iterator[Task]:
-        """Yield the tasks that are not done, with the reader of the last source kept open between them."""
+        """Yield the unfinished tasks; the reader of the last source stays open between them."""
         cutter = _Cutter(self.files, self.columns, shard_bytes, longest)
         begins, shard = Cursor(), 0
         try:
@@ -300,18 +300,18 @@ def open_sources(
     dataset_config: str | None = None,
     dataset_split: str | None = None,
 ) -> Sources:
-    r"""Find the inputs, and read as much of them as shows that they can be read.
+    r"""Find the inputs, and read their first lines to check that they can be read.
 
-    The ending of a file name gives its format, compressed or not; a file of an unknown ending is text. A folder is a
-    data set that `save_to_disk` wrote, or all files below it whose ending is known, in the order of their names.
+    The extension of a file name gives its format, compressed or not; a file with an unknown extension is text. A folder
+    is a data set that `save_to_disk` wrote, or all files below it with a known extension, in the order of their names.
 
     Args:
         inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, URLs, names of data
-            sets on the Hub, data sets; one may be given twice.
-        format (`str`, *optional*): one of `FORMATS`, for all files; by default given by their endings.
+            sets on the Hub, data sets; an input may be given twice.
+        format (`str`, *optional*): one of `FORMATS`, for all files; by default given by their extensions.
         text_column (`str`), text_pair_column (`str`, *optional*): columns of the texts.
         columns (sequence of `str`, *optional*): further columns to carry, each with or without a type
-            (`"label:int64"`). JSON and CSV carry text where no type is named.
+            (`"label:int64"`). Without a type, values from JSON and CSV are strings.
         split (`"lines"` or `"paragraphs"`): unit of a document in a text file.
         dataset_config (`str`, *optional*): configuration of a data set on the Hub.
         dataset_split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
@@ -320,7 +320,7 @@ def open_sources(
         `Sources`.
 
     Raises:
-        ValueError: for a source that cannot be read, or has no such column or split; it is named.
+        ValueError: if a source cannot be read, or lacks a column or split; the message names it.
         TypeError: for a column that does not hold text, or that shards cannot store.
         OSError: for a file that does not exist.
 
@@ -393,7 +393,7 @@ def _source(name: str, format: Format | None, split: str) -> Source:
 
 
 def _left_out(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the note for files of a folder whose ending is unknown."""
+    """Return the message about files of a folder that are skipped because their extension is unknown."""
     if not names:
         return []
     some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
@@ -402,7 +402,7 @@ def _left_out(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _not_carried(offered: Sequence[Offered], texts: Sequence[str]) -> list[str]:
-    """Return the note for columns that no one named."""
+    """Return the message about columns that were not selected."""
     names = list(dict.fromkeys(name for source in offered for name in source.schema.names if name not in texts))
     if not names:
         return []

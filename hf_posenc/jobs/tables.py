@@ -1,6 +1,6 @@
-"""Tables as sources: rows of Parquet, Arrow and data sets, taken in order by their size, handed on as Arrow streams.
+"""Tables as sources: rows of Parquet, Arrow and data sets, cut in order by their size into Arrow streams.
 
-A table only has to yield its rows in batches; the size of these changes nothing about the rows of a task.
+A table yields its rows in batches of any size; the batch size does not affect the rows of a task.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Table(Protocol):
 
     @property
     def can_seek(self) -> bool:
-        """True if rows are reached without reading those before."""
+        """True if reading can start at any row without reading the earlier rows."""
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on, of the columns `names` as far as there are such."""
+        """Yield the rows from `row` on, with those columns of `names` that exist."""
 
 
 class TableReader:
@@ -46,7 +46,7 @@ class TableReader:
         table (`Table`): the table.
         row (`int`): rows before the first one to read; updated while reading.
         columns (`Columns`): the columns to read.
-        longest (`int`): bytes of a row; a larger one is refused.
+        longest (`int`): maximum size of a row in bytes.
     """
 
     offset = 0
@@ -67,7 +67,7 @@ class TableReader:
             must (`bool`): return one row even if it is larger.
 
         Returns:
-            the part, or `None` if no row fits, and its bytes.
+            the part, or `None` if no row fits, and its size in bytes.
 
         Raises:
             ValueError: for a row that is larger than `longest`.
@@ -90,7 +90,7 @@ class TableReader:
         return Part(self._table.name, "arrow", first, _stream(batches)), taken
 
     def ended(self) -> bool:
-        """Return True if nothing is left."""
+        """Return True at the end of the table."""
         while self._pending is None or self._pending.num_rows == 0:
             self._pending = next(self._batches, None)
             if self._pending is None:
@@ -99,7 +99,7 @@ class TableReader:
         return False
 
     def forward(self, offset: int, row: int) -> bool:
-        """Read on to a later row and return True; return False if opening the table there is better."""
+        """Skip to a later row and return True; return False if a new reader gets there faster."""
         if self._table.can_seek or row < self.row:
             return False
         while self.row < row and not self.ended() and self._pending is not None:
@@ -116,7 +116,7 @@ class TableReader:
             self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns in the order and of the types of the schema; texts as plain strings."""
+        """Return the columns in the order and with the types of the schema; texts as plain strings."""
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
             column = batch.column(field.name)
@@ -161,20 +161,20 @@ class ParquetFile(InputFile):
             return Offered(self.name, file.schema_arrow)
 
     def size(self, columns: Columns) -> int:
-        """Return the bytes of the columns that are read, decompressed."""
+        """Return the decompressed size of the columns in bytes."""
         with closing(self._reader()) as file:
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         return sum(_stored_bytes(group, columns.schema.names) for group in groups)
 
     def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that goes on from a row."""
+        """Return a reader that starts at a row."""
         return TableReader(self, row, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on; row groups before it are not read, large ones are read page by page."""
+        """Yield the rows from `row` on; earlier row groups are skipped, large ones are read page by page."""
         with closing(self._reader()) as file:
             names = [name for name in names if name in file.schema_arrow.names]
-            # A text of a megabyte in every row is a small file, and gigabytes once it is decoded: it is left encoded.
+            # The same long text in every row is small in a file and gigabytes once decoded: such columns stay encoded.
             encoded = _dictionary_columns(file, names)
         with closing(self._reader(encoded)) as file:
             for number in range(file.metadata.num_row_groups):
@@ -216,11 +216,11 @@ class ArrowFile(InputFile):
             return Offered(self.name, self._reader(source).schema)
 
     def size(self, columns: Columns) -> int:
-        """Return the bytes of the file: an estimate of the columns that are read."""
+        """Return the size of the file in bytes, as an estimate of the size of the columns."""
         return self.bytes()
 
     def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that goes on from a row."""
+        """Return a reader that starts at a row."""
         return TableReader(self, row, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
@@ -262,13 +262,13 @@ def broken(name: str, kind: str, error: Exception) -> str:
 
 
 def _stored_bytes(group: Any, names: Iterable[str]) -> int:
-    """Return the bytes of columns of a row group, decompressed."""
+    """Return the decompressed size in bytes of columns of a row group."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema.split(".")[0] in set(names))
 
 
 def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
-    """Return the columns of strings of which Parquet stores each value once."""
+    """Return the string columns that Parquet stores with a dictionary."""
     strings = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 8))]
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -277,7 +277,7 @@ def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in slices of a few megabytes, counted as its values are when a dictionary is decoded."""
+    """Split a batch into slices of a few megabytes, measured after dictionaries are decoded."""
     for start in range(0, batch.num_rows, BATCH_ROWS):
         rows = batch.slice(start, BATCH_ROWS)
         sizes = row_sizes(rows)
@@ -288,7 +288,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Return rows as an Arrow stream of one batch: the same bytes whatever batches they were read in."""
+    """Serialize rows as an Arrow stream of one batch; the bytes do not depend on the batches they were read in."""
     table = pa.Table.from_batches(batches)
     batch = pa.record_batch([_copied(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
@@ -299,12 +299,12 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _copied(column: pa.ChunkedArray) -> pa.Array:
-    """Return the values in memory of their own, so that no bit of a neighbouring row is left in it."""
+    """Copy the values into new memory, so that it holds no data of other rows."""
     kind = column.type
-    if pa.types.is_dictionary(kind):  # in the order of these rows, without the values that only others have
+    if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use
         encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()
         return encoded if kind == encoded.type else encoded.cast(kind)
-    if kind in (pa.string_view(), pa.binary_view()):  # a view keeps all memory that it looks at
+    if kind in (pa.string_view(), pa.binary_view()):  # a view keeps its whole buffer
         plain = pa.large_string() if kind == pa.string_view() else pa.large_binary()
         return column.cast(plain).combine_chunks().cast(kind)
     values = column.combine_chunks()

@@ -1,18 +1,18 @@
-"""Tasks: the documents of one shard, as the reader cuts them from the corpus and a worker tokenises them.
+"""Tasks: a task holds the documents of one shard; the reader cuts it from the corpus, and a worker tokenizes it.
 
-Plain picklable values. The reader only finds where documents end; workers parse. `sources` makes tasks, `shard` writes
-them, and three values recognise the inputs of an earlier run:
+Tasks are plain picklable values. The reader only finds the ends of documents; workers parse. `sources` makes tasks,
+`shard_writer` turns them into shards, and three values identify the inputs in a later run:
 
 - `Sources.fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the
   head, middle and tail of a file. It holds no times, so equal corpora on two machines give equal manifests.
-- `Sources.stamps()`: a JSON value for each source, kept beside the manifest: the times of the file. While they are
-  equal, the file is not read again.
+- `Sources.stamps()`: a JSON value for each source, saved beside the manifest: the timestamps of the file. While they
+  are equal, the file is not read again.
 - `Task.digest()`: a digest of all bytes of a task, noted as `"digest"` in the record of its shard beside `"begins"`
   and `"ends"`. To compare a whole input with its shards, read it again: `Sources.tasks(shard_bytes)` gives the same
   tasks, so the digest of each equals that in the record of its shard.
 
-`Sources.differences(...)` uses all three: finished shards must have been cut from the very same bytes, and what lies
-behind the last of them may be repaired, replaced or left out.
+`Sources.differences(...)` uses all three: the bytes of finished shards must be unchanged; input after the last of them
+may be repaired, replaced or removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv", "arrow", "unreadabl
 
 
 class Cursor(NamedTuple):
-    r"""An offset between two documents of a corpus, from which reading can go on.
+    r"""An offset between two documents of a corpus, at which reading can start.
 
     Args:
         source (`int`): index of the source, from 0; the number of sources at the end of the corpus.
@@ -74,7 +74,7 @@ class Task:
         shard (`int`): number of the shard, from 0.
         parts (`tuple` of `Part`): its documents, in order.
         begins, ends (`Cursor`): offsets of its first document and of the end of its last one.
-        size (`int`): bytes of the corpus that the task covers, as progress counts them.
+        size (`int`): bytes of the corpus that the task covers, for the progress bar.
     """
 
     shard: int

@@ -1,6 +1,6 @@
-"""Text files cut between documents: lines, paragraphs, JSON lines and CSV, compressed or not.
+"""Text files as sources, cut between documents: lines, paragraphs, JSON lines and CSV, compressed or not.
 
-Only the ends of documents are searched for. Workers decode and parse, so that one reader keeps many of them busy.
+The reader only searches for the ends of documents. Workers decode and parse, so one reader keeps many workers busy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TextKind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv"]
 
 LONGEST = 256 << 20  # bytes of one document
 _LARGEST = 64 << 20  # bytes of one part
-_HEAD = 1 << 20  # bytes that are looked at when a file is opened
+_HEAD = 1 << 20  # bytes to read when a file is opened
 _HEAD_LINES = 1000
 _EXCERPT = 200
 
@@ -54,10 +54,10 @@ class TextFile(InputFile):
         """Return its columns; `None` if the first lines have none.
 
         Raises:
-            ValueError: for a file that is no JSON lines, no CSV, or not UTF-8.
+            ValueError: if the file is not valid JSON lines or CSV, or not UTF-8.
         """
         if self.kind in ("lines", "paragraphs"):
-            self.bytes()  # raises if there is no such file
+            self.bytes()  # raises if the file does not exist
             return Offered(self.name, pa.schema([(columns.texts[0], pa.string())]))
         if self.kind != "jsonl":
             names: Sequence[str] = self.header[0]
@@ -69,7 +69,7 @@ class TextFile(InputFile):
         return Offered(self.name, pa.schema([(name, pa.string()) for name in names]), complete) if names else None
 
     def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TextReader:
-        """Return a reader that goes on from an offset between two documents."""
+        """Return a reader that starts at an offset between two documents."""
         if self.kind in _QUOTED and self.header[0]:
             for name in columns.schema.names:
                 if name not in self.header[0]:
@@ -78,7 +78,7 @@ class TextFile(InputFile):
 
     @cached_property
     def header(self) -> tuple[tuple[str, ...], int, int]:
-        """Names in the first record of a CSV file, its bytes and its lines."""
+        """Header of a CSV file: its column names, its number of bytes and its number of lines."""
         delimiter = "\t" if self.kind == "tsv" else ","
         with closing(TextReader(self, 0, 0, LONGEST, skip_header=False)) as reader:
             while (part := reader.take(1, must=True)[0]) is not None and part.kind != "unreadable":
@@ -88,7 +88,7 @@ class TextFile(InputFile):
         return (), 0, 0
 
     def _head(self) -> bytes:
-        """Return the first lines of the file; of one that is damaged, as far as they go."""
+        """Return the first lines of the file; for a damaged file, those before the damage."""
         with closing(TextReader(self, 0, 0, LONGEST)) as reader:
             part, _ = reader.take(_HEAD, must=True)
         return b"" if part is None or part.kind == "unreadable" else part.payload
@@ -112,8 +112,8 @@ class TextReader:
     Args:
         file (`TextFile`): the file.
         offset (`int`), row (`int`): bytes and lines before the first document to read; updated while reading.
-        longest (`int`): bytes of a document; a longer one is refused.
-        skip_header (`bool`): begin behind the header of a CSV file.
+        longest (`int`): maximum size of a document in bytes.
+        skip_header (`bool`): start after the header of a CSV file.
     """
 
     def __init__(self, file: TextFile, offset: int, row: int, longest: int, *, skip_header: bool = True) -> None:
@@ -130,15 +130,15 @@ class TextReader:
     def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
         r"""Return the next documents that fit into `limit` bytes.
 
-        They depend on the file, the offset and the limit alone, not on what was read before.
+        They depend only on the file, the offset and the limit, not on earlier calls.
 
         Args:
             limit (`int`): bytes of all documents.
             must (`bool`): return one document even if it is longer.
 
         Returns:
-            the part, or `None` if nothing fits, and its bytes. Behind the last document of a damaged file comes one
-            part of the kind `"unreadable"`, with the reason as its payload.
+            the part, or `None` if no document fits, and its size in bytes. After the last document of a damaged file
+            comes one part of the kind `"unreadable"`, with the reason as its payload.
 
         Raises:
             ValueError: for a document that is longer than `longest`.
@@ -163,12 +163,12 @@ class TextReader:
         return Part(self._file.name, self._file.kind, first, block, header), end  # type: ignore[arg-type]
 
     def ended(self) -> bool:
-        """Return True if nothing is left."""
+        """Return True at the end of the file."""
         self._fill(1)
         return not self._pending and self._damage is None
 
     def forward(self, offset: int, row: int) -> bool:
-        """Read on to a later offset of a compressed file and return True; return False if opening it anew is better."""
+        """Skip to a later offset of a compressed file and return True; return False if a new reader is faster."""
         if self._file.compression is None or offset < self.offset:
             return False
         while (rest := offset - self.offset) > 0 and not self.ended():
@@ -216,7 +216,7 @@ class TextReader:
             return _without_quoted(self._pending[:limit], kind).rfind(b"\n") + 1
         if kind != "paragraphs":
             return self._pending.rfind(b"\n", 0, limit) + 1
-        # The last blank line. Most are a bare line end, found from behind; those with spaces in them may lie after it.
+        # Find the last blank line. Search backwards for an empty one; a blank line with spaces may come after it.
         found = [(self._pending.rfind(end, 0, limit), len(end)) for end in (b"\n\n", b"\n\r\n")]
         last = max(at + length if at >= 0 else 0 for at, length in found)
         for match in _BLANK_LINE.finditer(self._pending, last, limit):
@@ -228,7 +228,7 @@ class TextReader:
         searched, kind = limit, self._file.kind
         while True:
             if kind == "paragraphs":
-                # From the start of the last line on: a blank line may be half in what was searched.
+                # Start at the last line searched before: a blank line may have been cut off there.
                 match = _BLANK_LINE.search(self._pending, self._pending.rfind(b"\n", 0, searched) + 1)
                 end = match.end() if match else 0
             elif kind in _QUOTED:
@@ -255,7 +255,7 @@ class TextReader:
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Return CSV with other characters in place of quoted fields, so that each line feed left ends a record."""
+    """Replace the quoted fields of CSV by other characters, so that each remaining line feed ends a record."""
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 
@@ -263,7 +263,7 @@ def _first_names(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
     r"""Return the keys of the first JSON lines; none if no line is an object.
 
     Raises:
-        ValueError: for a file that is one JSON value instead of a line for each document.
+        ValueError: if the file is one JSON value instead of one line for each document.
 
     Example:
         >>> _first_names("a.jsonl", b'{"text": "I ride", "id": 1}\n', ["text"])
@@ -293,7 +293,7 @@ def _first_names(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
 
 
 def _json(line: bytes) -> Any:
-    """Return the value of a line of JSON; `None` if it is none."""
+    """Parse a line of JSON; return `None` if it is invalid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

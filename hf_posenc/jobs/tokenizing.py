@@ -1,4 +1,4 @@
-"""The tokenizer of a job inside a worker, and the documents that it cannot use."""
+"""Tokenize documents in a worker, and find the documents that cannot be used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .options import Job
 
 
 class Tokens:
-    r"""The tokenizer of a job, ready to use.
+    r"""Tokenizer of a job, loaded in a worker.
 
     Args:
         job (`Job`): its tokenizer and limits.
@@ -37,8 +37,8 @@ class Tokens:
             texts, pairs (sequence of `str`): valid Unicode.
 
         Returns:
-            `TokenRows`, and the reasons against the documents that cannot be used, by their index. Their rows are those
-            of an empty text. A document that has only special tokens is one of them.
+            `TokenRows`, and for each unusable document, by its index, the reason. An unusable document gets the row of
+            an empty text. A document with special tokens only is unusable.
         """
         bad: dict[int, str] = {}
         try:

@@ -1,6 +1,6 @@
 """`verify`: read an output folder again and compare every file with the manifest.
 
-It only reads, and needs no lock. The same `encode` again repairs the folder.
+It only reads files, and needs no lock. Running the same `encode` again repairs the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHER_INPUT = "; encode it to another folder"
 
 @dataclass(frozen=True)
 class BadFile:
-    r"""A file that is not as it was written.
+    r"""A file that differs from the manifest.
 
     Args:
         file (`str`): its name in the output folder.
@@ -45,7 +45,7 @@ class Verification:
     Args:
         folder (`Path`): the output folder.
         shards (`int`): number of shards that were checked.
-        bad (`tuple` of `BadFile`): the files that are not as they were written; empty if there are none.
+        bad (`tuple` of `BadFile`): the files that differ from the manifest.
         finished (`bool`): True if the job was finished.
         rows (`int`), tokens (`int`): rows and tokens of the shards in the manifest.
 
@@ -102,7 +102,7 @@ def verify(
         format, dataset_config, dataset_split (`str`, *optional*): as given to `encode` with these inputs.
 
     Returns:
-        `Verification`; `.bad` names each file that is not as it was written, with the reason.
+        `Verification`; `.bad` lists each file that differs from the manifest, with the reason.
 
     Raises:
         ValueError: if the folder holds no output, or its manifest is of another format.
@@ -126,7 +126,7 @@ def verify(
     other_inputs = []
     if inputs is not None:
         config = manifest.config
-        columns = columns_with_types(config["columns"])  # those that were carried follow the length
+        columns = columns_with_types(config["columns"])  # the further columns follow the length
         sources = open_sources(
             inputs if isinstance(inputs, list | tuple) else [inputs],
             format=format,
@@ -171,7 +171,7 @@ def _bad_shards(manifest: Manifest, on_read: OnRead | None) -> Iterator[BadFile]
 
 
 def _is_replacement(path: Path, shard: int) -> bool:
-    """Return True for a shard that an interrupted run made again, and that is not in the manifest yet."""
+    """Return True for a shard that an interrupted run made again before it could update the manifest."""
     try:
         record, _ = read_record(path)
     except (ValueError, IsADirectoryError):
@@ -180,7 +180,7 @@ def _is_replacement(path: Path, shard: int) -> bool:
 
 
 def _is_unlisted(path: Path, name: str) -> bool:
-    """Return True for a shard of an unfinished job, written and not yet in the manifest; False for a copy."""
+    """Return True for a shard of an unfinished job that is not in the manifest yet; False for a copy."""
     try:
         content, _ = read_footer(path)
     except (ValueError, IsADirectoryError):
