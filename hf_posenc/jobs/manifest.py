@@ -235,7 +235,7 @@ class Manifest:
         return finished
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the record of a finished shard, and save unless the last save was recent; unsaved shards are made again."""
+        """Add the record of a finished shard, and save unless the last save was recent. Unsaved shards are remade."""
         self.shards[_number(record)] = _plain(record)
         if time.monotonic() >= self._save_at:
             self.save()
