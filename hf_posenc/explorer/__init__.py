@@ -1,6 +1,6 @@
-"""The page of `hf-posenc explore`: controls that move, and what becomes of positions, masks and tokens.
+"""The web page of `hf-posenc explore`: controls, and the tokens, masks and encodings that they produce.
 
-Needs the extra `explore`; importing this costs nothing, and calling says what is missing.
+Needs the extra `explore`. Importing the package does not import gradio; a call without gradio raises `ImportError`.
 """
 
 from .page import build, look

@@ -1,6 +1,6 @@
-"""The Python that gives what the page shows, number by number.
+"""The Python script at the end of the page, which computes the same numbers as the page.
 
-It is written here and never run: a test does, and compares.
+This module only writes the script. A test runs it and compares the numbers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from .sources import python_of_table, python_of_tokenizer
 
 
 def python_of(shown: Shown) -> str:
-    r"""A script that makes `batch`, `tokens`, `encoding` and `distances` as they are shown, and the pictures.
+    r"""Return a script that computes the shown `batch`, `tokens`, `encoding` and `distances`, and saves the pictures.
 
     Args:
-        shown (`Shown`): what is on the page.
+        shown (`Shown`): the content of the page.
 
     Returns:
-        `str`: Python that runs wherever this package is installed.
+        `str`: Python code that runs wherever this package is installed.
     """
     settings = shown.settings
     how = f"convention={quoted(settings.convention)}, base={settings.base!r}"
@@ -69,7 +69,7 @@ def python_of(shown: Shown) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""The text as a Python literal in double quotes; what does not print, and could reorder a line, as an escape.
+    r"""Return the text as a Python literal in double quotes. Unprintable characters are escaped: some reorder a line.
 
     Example:
         >>> print(quoted('say "hi"\t\u202e'))
@@ -87,7 +87,7 @@ def quoted(text: str) -> str:
 
 
 def _sorted(imports: list[str]) -> list[str]:
-    """Imports as ruff sorts them: the standard library, others, this package; names of one module together."""
+    """Return imports sorted as by ruff: standard library, other packages, this package; names of one module joined."""
     names: dict[str, set[str]] = {}
     for line in imports:
         if line.startswith("from "):

@@ -1,6 +1,6 @@
-"""The page: controls on the left, what they make on the right, everything anew at every change.
+"""The page in gradio: controls on the left and outputs on the right, updated at every change of a control.
 
-It knows gradio and nothing of the numbers; `shown`, `tables`, `pictures` and `code` make what it displays.
+Nothing is computed here: `shown`, `tables`, `pictures` and `code` make the outputs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def build(*, folders: bool) -> gr.Blocks:
-    r"""The page, ready to launch with `look()`.
+    r"""Return the page; launch it with `page.launch(**look())`.
 
     Args:
-        folders (`bool`): whether a folder of this machine may be named; not where strangers can reach the page.
+        folders (`bool`): True to let visitors load a tokenizer from a local folder; False for a public page.
 
     Returns:
         `gradio.Blocks`.
 
     Raises:
-        ImportError: if gradio is not installed, with the line that installs it.
+        ImportError: if gradio is not installed.
     """
     gr = need_gradio()
     with gr.Blocks(title="hf_posenc: positions and masks", analytics_enabled=False, fill_width=True) as page:
@@ -50,7 +50,7 @@ def build(*, folders: bool) -> gr.Blocks:
 
 
 def look() -> dict[str, Any]:
-    r"""How the page looks, for `launch`: no font, script or style comes from anywhere else.
+    r"""Return the theme and style sheet for `launch`, without fonts or scripts from other servers.
 
     Returns:
         `dict` with `theme`, `css` and `footer_links`.
@@ -65,14 +65,14 @@ def look() -> dict[str, Any]:
         font=("system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"),
         font_mono=("ui-monospace", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"),
     )
-    # The theme's own grey for what is said beside is too pale to read.
+    # The theme's own grey for secondary text is too pale to read.
     theme = theme.set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
     css = Path(__file__).with_name("look.css").read_text(encoding="utf-8")
     return {"theme": theme, "css": css, "footer_links": []}
 
 
 def need_gradio() -> Any:
-    """gradio; raises, with the line that installs it, where it is missing."""
+    """Return the gradio module; raise `ImportError` with the install command if it is missing."""
     try:
         import gradio
     except ImportError as error:
@@ -83,15 +83,15 @@ def need_gradio() -> Any:
 
 
 def answer(folders: bool, controls: dict[str, Any]) -> dict[str, str]:
-    r"""Everything on the page but the pictures.
+    r"""Return every output of the page except the pictures.
 
     Args:
         folders (`bool`): as in `build`.
-        controls (mapping): what the controls hold, by name.
+        controls (mapping): values of the controls, by name.
 
     Returns:
-        `dict` from the name of an output to its HTML or Python. It never raises: a fault of ours is printed where the
-        page is served, and said on the page.
+        `dict` from the name of an output to its HTML or Python code. It never raises: an error becomes a message on the
+        page, and the traceback of a bug is printed to the server's stderr.
     """
     try:
         shown = show(_settings(folders, controls))
@@ -102,17 +102,17 @@ def answer(folders: bool, controls: dict[str, Any]) -> dict[str, str]:
 
 
 def draw(folders: bool, controls: dict[str, Any]) -> Iterator[dict[str, str]]:
-    r"""The pictures, one after the other: none where the controls were refused.
+    r"""Yield the pictures one by one; empty ones if the values of the controls raise an error.
 
     Args:
         folders (`bool`), controls (mapping): as in `answer`.
 
     Returns:
-        An iterator over mappings from the name of an output to its HTML. It never raises.
+        Iterator over dicts from the name of an output to its HTML. It never raises.
     """
     try:
         shown = show(_settings(folders, controls))
-    except Exception:  # answer() says it
+    except Exception:  # answer() shows the message
         yield dict.fromkeys(PICTURES, "")
         return
     for name in PICTURES:
@@ -130,7 +130,7 @@ def _settings(folders: bool, controls: dict[str, Any]) -> Settings:
 
 
 def _worded(error: Exception) -> str:
-    """What a visitor is told; of a fault of ours no more than its kind, while whoever serves it sees all."""
+    """Return the message for the page; for a bug only its type and first line, with the traceback on stderr."""
     text = str(error)
     if "\n  fix: " in text or "\n  got: " in text:
         return text
@@ -212,8 +212,8 @@ def _outputs(gr: Any) -> dict[str, Any]:
 
 
 def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any], folders: bool) -> None:
-    """Every change of a control asks anew; while an answer is on its way, only the last change waits."""
-    # Settings checks what arrives, in our words: gradio's own checks would end in a toast and a traceback.
+    """Update the outputs at every change of a control; during an update only the last change is queued."""
+    # `Settings` checks the values and gives our messages; gradio's own checks would show a toast and a traceback.
     quiet: dict[str, Any] = {
         "show_progress": "hidden",
         "api_visibility": "private",
@@ -221,7 +221,7 @@ def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any],
         "trigger_mode": "always_last",
     }
     asked = {"inputs": list(controls.values()), **quiet}
-    # A path makes sense when it is complete.
+    # The folder updates on Enter only, when the path is complete.
     changed = [control.submit if name == "folder" else control.change for name, control in controls.items()]
 
     def held(values: tuple[Any, ...]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _wire(gr: Any, page: Any, controls: dict[str, Any], outputs: dict[str, Any],
     gr.on([page.load, *changed], tell, outputs=[outputs[name] for name in TEXTS], **asked)
     gr.on([page.load, *changed], paint, outputs=[outputs[name] for name in PICTURES], **asked)
     tokenizer, folder, embedding, width = (controls[name] for name in ("tokenizer", "folder", "embedding", "d_model"))
-    # Whoever picks the trained table gets what goes with it; moved on from there, the page says what it uses instead.
+    # Choosing the trained table also sets its tokenizer and width. If those change later, a note names the table used.
     embedding.input(
         lambda kind: ("bert", TRAINED_WIDTH) if kind == "trained" else (gr.skip(), gr.skip()),
         embedding,

@@ -1,6 +1,6 @@
-"""The pictures of the page: drawn by `hf_posenc.plots`, handed over inside the page, kept while they are wanted.
+"""The pictures of the page: drawn by `hf_posenc.plots`, embedded in the HTML, and cached.
 
-No file is written: a picture is part of the HTML, and so is the link that downloads it.
+No file is written: the image and its download link contain the PNG as a data URL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .turns import one_at_a_time
 if TYPE_CHECKING:
     from torch import nn
 
-_KEPT = 48  # pictures of some 60 kB
+_KEPT = 48  # pictures of about 60 kB each
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Picture:
     r"""One picture of the page.
 
     Args:
-        draw (callable): from what is shown to a matplotlib `Figure` or `Axes`.
-        about (`str`): what is to be seen, for those who cannot.
-        of (callable): the part of the settings that it depends on.
-        ready (callable): whether what it shows is there.
+        draw (callable): from a `Shown` to a matplotlib `Figure` or `Axes`.
+        about (`str`): alternative text of the image.
+        of (callable): from the settings to the part that the picture depends on, the key of the cache.
+        ready (callable): from a `Shown` to True if it contains the data of the picture.
     """
 
     draw: Callable[[Shown], Any]
@@ -84,14 +84,14 @@ _keeping = threading.Lock()
 
 
 def picture(name: str, shown: Shown) -> str:
-    r"""One picture as HTML: the image, and a link that downloads it.
+    r"""Return a picture as HTML: the image, and a link that downloads it.
 
     Args:
         name (`str`): one of `PICTURES`.
-        shown (`Shown`): what is on the page.
+        shown (`Shown`): the content of the page.
 
     Returns:
-        `str` of HTML; empty where there is nothing to draw, the three lines of the refusal where it was refused.
+        `str` of HTML: empty if there is nothing to draw, and the error message if drawing raised one.
     """
     known = PICTURES[name]
     if not known.ready(shown):

@@ -1,6 +1,6 @@
-"""Serves the page on this machine, for this machine: bound to 127.0.0.1, telling nobody.
+"""Local server of the page: bound to 127.0.0.1, without telemetry.
 
-A public place has its own way to serve: see `examples/space`.
+For a public server see `examples/space`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .page import build, look, need_gradio
 
 HOST = "127.0.0.1"
 _TEMPORARY = "GRADIO_TEMP_DIR"
-_PORTS = range(7860, 7960)  # where gradio's pages are looked for
+_PORTS = range(7860, 7960)  # gradio's usual ports
 
 
 def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str], None] = print) -> None:
-    r"""Serves the page until Ctrl-C or a termination signal, then closes it.
+    r"""Serve the page until Ctrl-C or a termination signal, then close it.
 
     Args:
-        port (`int`, *optional*): by default the first free one from 7860 on.
+        port (`int`, *optional*): by default the first free port from 7860.
         browser (`bool`, *optional*, defaults to `True`): open the page in the browser.
-        say (callable, *optional*): told where the page is, once it answers.
+        say (callable, *optional*): called with the address once the page is served; by default `print`.
 
     Raises:
         ImportError: if gradio is not installed.
@@ -53,7 +53,7 @@ def _serve(port: int, browser: bool, say: Callable[[str], None]) -> None:
         prevent_thread_lock=True,
         enable_monitoring=False,
         ssr_mode=False,
-        max_file_size=1,  # nothing is uploaded here
+        max_file_size=1,  # the page has no uploads
         **look(),
     )
     sources.warm_up()
@@ -71,7 +71,7 @@ def _serve(port: int, browser: bool, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[None]:
-    """gradio makes a folder for what passes through it as soon as it is imported: one that goes when the page does."""
+    """Set a temporary folder for gradio, which creates its folder when it is imported, and delete it at the end."""
     if _TEMPORARY in os.environ or "gradio" in sys.modules:
         yield
         return
@@ -84,7 +84,7 @@ def _temporary_folder() -> Iterator[None]:
 
 
 def _free(port: int | None) -> int:
-    """A port that nobody listens on, the given one if there is one."""
+    """Return the given port, or else the first free one; raise if it cannot be bound."""
     for candidate in _PORTS if port is None else (port,):
         with socket.socket() as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,7 +98,7 @@ def _free(port: int | None) -> int:
 
 
 def _on_signals(handler: Callable[..., None]) -> dict[int, Any]:
-    """Takes over Ctrl-C and termination where this is the main thread; returns what was there."""
+    """Set the handler of SIGINT and SIGTERM, and return the previous ones; outside the main thread do nothing."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,6 +1,6 @@
-"""What the controls of the page say, as one frozen value: read once, bounded, checked.
+"""The settings of the page, read from its controls: a frozen dataclass whose values are checked and limited.
 
-Nothing is computed here; what does not fit together is refused where it is used, in the words of the room that uses it.
+Each value is checked alone. Values that exclude each other raise in the functions that use them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Literal, TypedDict
 
 from .._explain import explain, one_of, shorten
 
-# Bounds of the work that one visitor can ask for: an answer takes a second or two, whatever is typed.
+# Limits on the work for one visitor, so that any input is processed within a second or two.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
-_LARGEST = 1e300  # that a float holds
+_LARGEST = 1e300  # below the largest float, 1.8e308
 RANGES = {"d_model": (2, 512), "positions": (2, 500), "max_length": (4, 64)}
 
 TOKENIZERS = ("bert", "bpe", "folder")
@@ -23,7 +23,7 @@ SCALES = ("none", "sqrt_d")
 
 
 class Formula(TypedDict):
-    """Which encoding it is, as every function of the package asks for it."""
+    """Arguments of the encoding, as keywords of the functions of this package."""
 
     convention: str
     base: float
@@ -31,18 +31,18 @@ class Formula(TypedDict):
 
 @dataclass(frozen=True)
 class Settings:
-    r"""Everything that the page shows is a function of this.
+    r"""Settings of the page. All of its content depends on them only.
 
     Args:
-        text (`str`): what was typed, a text a line.
-        tokenizer (`"bert"`, `"bpe"` or `"folder"`): which one; `folder` says where it lies.
-        folder (`str`): a folder with a tokenizer on this machine.
-        embedding (`"random"` or `"trained"`): the table: seeded numbers of any width, or BERT's own.
-        d_model (`int`), convention (`str`), base (`float`): the encoding.
-        positions (`int`): how many positions of it are drawn.
-        scale (`"none"` or `"sqrt_d"`): what looked-up rows are multiplied by.
-        max_length (`int`): tokens a row at most.
-        padding_side (`"right"` or `"left"`), look_ahead (`bool`), packing (`bool`): the batch.
+        text (`str`): the typed texts, one per line.
+        tokenizer (`"bert"`, `"bpe"` or `"folder"`): BERT's, a trained BPE, or the tokenizer in `folder`.
+        folder (`str`): path of a local folder with a tokenizer.
+        embedding (`"random"` or `"trained"`): a table of seeded random numbers of any width, or BERT's trained table.
+        d_model (`int`), convention (`str`), base (`float`): arguments of the encoding.
+        positions (`int`): number of positions to draw.
+        scale (`"none"` or `"sqrt_d"`): factor of the token embeddings: 1, or the square root of `d_model`.
+        max_length (`int`): maximal number of tokens in a row.
+        padding_side (`"right"` or `"left"`), look_ahead (`bool`), packing (`bool`): settings of the collator.
 
     Raises:
         ValueError: if a value is out of its range.
@@ -73,21 +73,21 @@ class Settings:
                 raise ValueError(one_of(name, getattr(self, name), allowed))
         for name, (least, most) in RANGES.items():
             object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
-        # Of any other kind only when somebody asks past the page; what is kept by its settings must have a hash.
+        # Requests that bypass the page may send other types, and settings must be hashable as keys of a cache.
         for name, kind in (("convention", str), ("look_ahead", bool), ("packing", bool)):
             object.__setattr__(self, name, kind(getattr(self, name)))
         if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not abs(self.base) <= _LARGEST:
             raise ValueError(explain("base must be a number", got=shorten(self.base), fix="base=10000"))
-        # Typed as 10000, not 10000.0: so it stands in the Python that is handed out.
+        # An integer, so that the Python script contains 10000 and not 10000.0.
         if self.base == int(self.base) and abs(self.base) < 1e15:
             object.__setattr__(self, "base", int(self.base))
-        # A browser can send half a surrogate pair, which no tokenizer takes and no answer can carry.
+        # A browser can send half a surrogate pair, which cannot be tokenized or encoded as UTF-8.
         object.__setattr__(self, "text", str(self.text or "").encode("utf-8", "replace").decode())
         object.__setattr__(self, "folder", str(self.folder or "").strip())
 
     @classmethod
     def read(cls, controls: Mapping[str, Any]) -> Settings:
-        r"""The settings that a page's controls hold, by name.
+        r"""Return the settings from the values of the controls, by name; other names are ignored.
 
         Example:
             >>> Settings.read({"text": "a", "d_model": 8.0, "positions": 4}).d_model
@@ -97,22 +97,22 @@ class Settings:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The first lines with something on them, each as far as it is read."""
+        """The first lines that are not blank, each truncated to `MOST_CHARACTERS`."""
         return tuple(line[:MOST_CHARACTERS] for line in self._lines()[:MOST_TEXTS])
 
     @property
     def formula(self) -> Formula:
-        """The arguments that say which encoding it is."""
+        """Keyword arguments of the encoding."""
         return {"convention": self.convention, "base": self.base}
 
     @property
     def factor(self) -> Literal["sqrt_d"] | None:
-        """`scale` as `PositionalEmbedding` spells it."""
+        """The `scale` argument of `PositionalEmbedding`."""
         return "sqrt_d" if self.scale == "sqrt_d" else None
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What of the typed text is not read, in words."""
+        """Messages about lines and characters that exceed the limits and are not read."""
         lines = self._lines()
         said = []
         if len(lines) > MOST_TEXTS:

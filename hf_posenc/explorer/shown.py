@@ -1,6 +1,6 @@
-"""What the page shows, worked out from its settings: a batch, its tokens, the encoding, what went wrong.
+"""The content of the page, computed from its settings: a batch, its tokens, the encoding, and error messages.
 
-Plain values and arrays; how they look is a matter of `tables` and `pictures`.
+Plain values and arrays; `tables` and `pictures` turn them into HTML.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from .turns import one_at_a_time
 if TYPE_CHECKING:
     from torch import nn
 
-_TOKENS_IN_THE_PLANE, _TOKENS_OF_A_MASK = 24, 24  # more could hardly be told apart, and take seconds
+_TOKENS_IN_THE_PLANE, _TOKENS_OF_A_MASK = 24, 24  # more are illegible and take seconds to draw
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class Shown:
-    r"""What is to be seen for some settings; parts that could not be worked out are empty.
+    r"""The content of the page for given settings. Parts that could not be computed are empty.
 
     Args:
-        settings (`Settings`): what was asked.
-        batch (mapping): what the collator gives for the texts: `input_ids` (B, T), masks, `position_ids`,
-            `inputs_embeds` (B, T, D). Empty without a text.
-        tokens (B lists of T `str`): what stands in it.
+        settings (`Settings`): the settings.
+        batch (mapping): the collator's batch of the texts: `input_ids` (B, T), masks, `position_ids`, `inputs_embeds`
+            (B, T, D). Empty without a text.
+        tokens (B lists of T `str`): the tokens of the batch.
         encoding (`np.ndarray` `(positions, D)`, *optional*): row p is the encoding of position p.
-        distances (`np.ndarray` `(positions, positions)`, *optional*): between every two of its rows.
-        sentence (`str`): as much of the first text as can be told apart in the plane.
-        table (`nn.Embedding`, *optional*): where the rows of the tokens come from.
-        tokenizer (`PreTrainedTokenizerBase`, *optional*): the one that was used.
-        pad_token (`str`, *optional*): what stands in for a padding token where the tokenizer has none.
-        notes, said_of_embeddings (`str`s): what the reader should know.
-        problems (`str`s): what was refused, in three lines each.
+        distances (`np.ndarray` `(positions, positions)`, *optional*): distance between every two rows of `encoding`.
+        sentence (`str`): the beginning of the first text, short enough for the picture of embeddings.
+        table (`nn.Embedding`, *optional*): the embedding table.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): the tokenizer.
+        pad_token (`str`, *optional*): the collator's `pad_token`, if the tokenizer has none.
+        notes, said_of_embeddings (`tuple` of `str`): warnings for the page, and those for the section on embeddings.
+        problems (`tuple` of `str`): error messages, three lines each.
     """
 
     settings: Settings
@@ -66,10 +66,10 @@ class Shown:
 
 
 def show(settings: Settings) -> Shown:
-    r"""Works out everything but the pictures. Never raises for what a visitor can choose: that is in `problems`.
+    r"""Compute the content of the page except the pictures. Errors caused by the settings are returned in `problems`.
 
     Args:
-        settings (`Settings`): what the controls say.
+        settings (`Settings`): the settings of the page.
 
     Returns:
         `Shown`.
@@ -85,7 +85,7 @@ def show(settings: Settings) -> Shown:
 
 @functools.lru_cache(maxsize=8)
 def _shown(settings: Settings, _: int) -> Shown:
-    """Numbers and pictures ask for the same; a folder that has changed makes it something else."""
+    """Compute the content, cached for the tables and the pictures; the second argument changes with the folder."""
     problems: list[str] = []
     notes = list(settings.left_out)
     parts: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def _encoding(settings: Settings) -> torch.Tensor:
 
 
 def masks_span(shown: Shown) -> tuple[int, int] | None:
-    """Which tokens the picture of the masks has room for, the last ones after padding; `None` for all of them."""
+    """Return the range of tokens in the picture of the masks, the last ones if padding is left; `None` for all."""
     length = len(shown.tokens[0])
     if length <= _TOKENS_OF_A_MASK:
         return None
@@ -117,18 +117,18 @@ def masks_span(shown: Shown) -> tuple[int, int] | None:
 
 
 def tried(make: Callable[[], _Value], problems: list[str]) -> _Value | None:
-    """What `make` gives; `None`, and one problem more, where it refuses in the words of this package."""
+    """Return `make()`; if it raises an error of this package, append the message to `problems` and return `None`."""
     try:
         return make()
     except (ValueError, TypeError, ImportError) as error:
         if "\n  fix: " not in str(error) and "\n  got: " not in str(error):
-            raise  # a fault of ours
+            raise  # a bug
         problems.append(str(error))
         return None
 
 
 def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:
-    """The batch without embeddings, and what it was made with."""
+    """Return the batch without embeddings, its tokens, the tokenizer and the pad token."""
     tokenizer = tokenizer_of(settings)
     pad_token = "eos" if tokenizer.pad_token is None and tokenizer.eos_token is not None else None
     collate = DataCollatorWithPositionalEncoding(
@@ -149,7 +149,7 @@ def _collated(settings: Settings, notes: list[str]) -> dict[str, Any]:
 
 
 def _embedded(settings: Settings, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same batch with `inputs_embeds`, made as the collator makes them."""
+    """Return the batch with `inputs_embeds`, computed as in the collator, and the values for its section."""
     table = table_of(settings, number_of_ids(parts["tokenizer"]))
     embed = PositionalEmbedding(table, convention=settings.convention, base=settings.base, scale=settings.factor)
     batch, notes = parts["batch"], [*why_random(settings)]
@@ -165,7 +165,7 @@ def _embedded(settings: Settings, parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _beginning(tokenizer: Any, text: str) -> str:
-    """As much of a text as has a few tokens; nothing where it has none."""
+    """Return the beginning of a text, with a limited number of tokens; empty if the text has no tokens."""
     while True:
         count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
         if count <= _TOKENS_IN_THE_PLANE:
@@ -175,7 +175,7 @@ def _beginning(tokenizer: Any, text: str) -> str:
 
 @contextmanager
 def _noted(notes: list[str]) -> Iterator[None]:
-    """Keeps the first line of what the package warns of."""
+    """Append the first line of every warning to `notes`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)

@@ -1,6 +1,6 @@
-"""The tokenizers and tables that the page offers: loaded once, with the Python that loads the same.
+"""The tokenizers and embedding tables of the page, each loaded once, and the Python code that loads them.
 
-Nothing is downloaded, and only folders of this machine are read.
+Nothing is downloaded; only local folders are read.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _READING = threading.Lock()
 
 
 def has_bert() -> bool:
-    """Whether the package with the real BERT tokenizer and its trained embeddings is installed."""
+    """Return True if the package with the BERT tokenizer and its trained embeddings is installed."""
     return importlib.util.find_spec(_PACKAGE) is not None
 
 
 def tokenizer_of(settings: Settings) -> Any:
-    r"""The tokenizer that is chosen.
+    r"""Return the chosen tokenizer.
 
     Args:
-        settings (`Settings`): `tokenizer` and `folder` of it.
+        settings (`Settings`): its `tokenizer` and `folder` are read.
 
     Returns:
-        `PreTrainedTokenizerBase`, shared by all who ask, one at a time: a collator makes a copy of its own.
+        `PreTrainedTokenizerBase`, one object for all callers: use it inside `one_at_a_time`, or copy it.
 
     Raises:
-        ValueError: if the folder is not there or holds no tokenizer.
+        ValueError: if the folder does not exist or contains no tokenizer.
         ImportError: if BERT's package is not installed.
     """
     if settings.tokenizer == "bpe":
@@ -53,7 +53,7 @@ def tokenizer_of(settings: Settings) -> Any:
     folder = Path(settings.folder).expanduser() if settings.folder else None
     try:
         here = folder is not None and (folder.is_dir() or (folder.name == "tokenizer.json" and folder.is_file()))
-    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+    except (OSError, ValueError):  # the path is too long, or contains a NUL
         here = False
     if folder is None or not here:
         raise ValueError(
@@ -67,11 +67,11 @@ def tokenizer_of(settings: Settings) -> Any:
 
 
 def table_of(settings: Settings, rows: int) -> nn.Embedding:
-    r"""The embedding table that is used.
+    r"""Return the embedding table.
 
     Args:
-        settings (`Settings`): `embedding`, `tokenizer` and `d_model` of it.
-        rows (`int`): how many ids the tokenizer has.
+        settings (`Settings`): its `embedding`, `tokenizer` and `d_model` are read.
+        rows (`int`): number of ids of the tokenizer.
 
     Returns:
         `nn.Embedding` `(rows, d_model)` of float32, without gradient.
@@ -80,13 +80,13 @@ def table_of(settings: Settings, rows: int) -> nn.Embedding:
 
 
 def uses_trained(settings: Settings) -> bool:
-    """Whether the trained table is asked for, and goes with the tokenizer and the width."""
+    """Return True if the trained table is chosen, and matches the tokenizer and the width."""
     fits = settings.tokenizer == "bert" and settings.d_model == TRAINED_WIDTH
     return settings.embedding == "trained" and fits
 
 
 def why_random(settings: Settings) -> tuple[str, ...]:
-    """What to say where the trained table was asked for and cannot be used: nothing where it is."""
+    """Return a note if the trained table is chosen but cannot be used; otherwise nothing."""
     if settings.embedding == "random" or uses_trained(settings):
         return ()
     why = "those of BERT's tokens" if settings.tokenizer != "bert" else f"{TRAINED_WIDTH} wide"
@@ -94,7 +94,7 @@ def why_random(settings: Settings) -> tuple[str, ...]:
 
 
 def bert_folder() -> Path:
-    r"""Where BERT's package keeps its model and tokenizer.
+    r"""Return the folder of BERT's model and tokenizer in the installed package.
 
     Raises:
         ImportError: if it is not installed.
@@ -106,10 +106,10 @@ def bert_folder() -> Path:
 
 
 def warm_up() -> None:
-    """Loads the BPE in the background, so that it is there when it is chosen."""
+    """Load the BPE in a background thread, before a visitor chooses it."""
 
     def load() -> None:
-        _docstrings()  # takes longest, and gets in nobody's way
+        _docstrings()  # the longest part; it needs no lock of the page
         with one_at_a_time():
             _bpe()
 
@@ -117,7 +117,7 @@ def warm_up() -> None:
 
 
 def python_of_tokenizer(settings: Settings) -> tuple[list[str], list[str]]:
-    """The imports and the statements that make `tokenizer`."""
+    """Return the import lines and the statements that define `tokenizer`."""
     if settings.tokenizer == "bert":
         return ["import importlib.resources"], [f'tokenizer = importlib.resources.files("{_PACKAGE}") / "model"']
     if settings.tokenizer == "folder":
@@ -129,7 +129,7 @@ def python_of_tokenizer(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def python_of_table(settings: Settings, rows: int) -> tuple[list[str], list[str]]:
-    """The imports and the statements that make `embedding`, the table for `rows` ids."""
+    """Return the import lines and the statements that define `embedding`, a table of `rows` rows."""
     if uses_trained(settings):
         return ["from transformers import AutoModel"], [
             "embedding = AutoModel.from_pretrained(tokenizer).get_input_embeddings()  # BERT's own, trained"
@@ -141,7 +141,7 @@ def python_of_table(settings: Settings, rows: int) -> tuple[list[str], list[str]
 
 
 def _docstrings() -> list[str]:
-    with _READING:  # whoever comes second has them at once
+    with _READING:  # read once: other threads wait, and get the cached result
         return _read()
 
 
@@ -157,12 +157,12 @@ def _bpe() -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _loaded(folder: Path, changed: int) -> Any:
-    """The tokenizer there; read anew when a file in the folder has changed."""
+    """Return the tokenizer in a folder; `changed` is part of the cache key, so that changed files are read again."""
     return private_copy(folder)
 
 
 def last_change(settings: Settings) -> int:
-    """When the files of the chosen folder last changed, in nanoseconds; 0 where none is chosen, or there is none."""
+    """Return the time of the last change in the chosen folder, in nanoseconds; 0 if there is no folder."""
     if settings.tokenizer != "folder" or not settings.folder:
         return 0
     folder = Path(settings.folder).expanduser()

@@ -1,6 +1,6 @@
-"""What is shown, as HTML tables: every character that a visitor typed, or a tokenizer brought along, is escaped.
+"""HTML tables of the page. All text from visitors and tokenizers is escaped.
 
-Only markup is made here; colours and spacing are in `look.css`.
+Colours and spacing are in `look.css`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..batch import real_tokens
 from .shown import Shown
 
 _LINES = ("input_ids", "attention_mask", "position_ids", "document_ids")
-_ROWS, _COLUMNS = 6, 8  # of a table of numbers
+_ROWS, _COLUMNS = 6, 8  # maximum in a table of numbers
 
 
 def batch_table(shown: Shown) -> str:
-    r"""The rows of a batch: over each column its number, below it token, id, mask and position; padding in grey.
+    r"""Return a table of the rows of a batch: token, id, mask and position in each column, with padding in grey.
 
     Args:
-        shown (`Shown`): `batch` and `tokens` of it.
+        shown (`Shown`): its `batch` and `tokens` are read.
 
     Returns:
-        `str` of HTML; empty where there is no batch.
+        `str` of HTML; empty without a batch.
     """
     if not shown.batch:
         return ""
@@ -45,7 +45,7 @@ def batch_table(shown: Shown) -> str:
 
 
 def facts_table(batch: Mapping[str, Any]) -> str:
-    r"""What is in a batch: name, shape and dtype of each tensor.
+    r"""Return a table of the name, shape and dtype of each tensor of a batch.
 
     Args:
         batch (mapping from `str` to `torch.Tensor`): may be empty.
@@ -64,13 +64,13 @@ def facts_table(batch: Mapping[str, Any]) -> str:
 
 
 def numbers_table(values: NDArray[Any] | None, down: str, names: Sequence[str] | None = None, across: str = "") -> str:
-    r"""The upper left corner of a matrix, to four digits.
+    r"""Return a table of the upper left corner of a matrix, with four decimals.
 
     Args:
         values (`np.ndarray` `(rows, columns)`, *optional*): the matrix.
-        down (`str`): what a row is.
-        names (sequence of `str`, *optional*): what to call the rows; by default their numbers.
-        across (`str`): what a column is.
+        down (`str`): header of the rows, such as `"position"`.
+        names (sequence of `str`, *optional*): names of the rows; by default their numbers.
+        across (`str`): header of the columns.
 
     Returns:
         `str` of HTML; empty without a matrix.
@@ -93,18 +93,18 @@ def numbers_table(values: NDArray[Any] | None, down: str, names: Sequence[str] |
 
 
 def messages(shown: Shown) -> str:
-    """What was refused, in the three lines that Python would show, and what else the reader should know."""
+    """Return the error messages and the notes of the page as HTML."""
     problems = "".join(map(refusal, shown.problems))
     return problems + notes(shown.notes)
 
 
 def notes(said: Iterable[str]) -> str:
-    """What the reader should know, a line each."""
+    """Return notes as HTML, one paragraph each."""
     return "".join(f'<p class="note">{html.escape(note)}</p>' for note in said)
 
 
 def refusal(problem: str) -> str:
-    """The three lines of a refusal, as HTML."""
+    """Return an error message as HTML."""
     return f'<pre class="problem" role="alert">{html.escape(problem)}</pre>'
 
 
@@ -120,7 +120,7 @@ def _kind(real: bool, document: int) -> str:
 
 
 def _visible(token: str) -> str:
-    """The token, escaped; characters that show nothing by their code points."""
+    """Return the token as HTML, with unprintable characters as escape sequences."""
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in token
     )

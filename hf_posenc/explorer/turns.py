@@ -1,6 +1,6 @@
-"""One after the other: for what threads must not do at once.
+"""A lock for work that is not thread safe.
 
-That is catching warnings, drawing, and a first import from transformers, which fills its module while others read it.
+It protects catching warnings, drawing, and first imports from transformers, whose lazy module is not thread safe.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ _TURN = threading.RLock()
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Waits for its turn; what is done inside may ask for it again."""
+    """Hold the lock of the page; the same thread may enter again."""
     with _TURN:
         yield

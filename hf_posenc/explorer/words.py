@@ -1,6 +1,6 @@
-"""The words of the page: what each control is called, what each section shows and how to read it.
+"""The texts of the page: labels of the controls, and titles and explanations of the sections.
 
-Plain text and the few tags that the headings need; nothing here comes from a visitor.
+Constant text and HTML, without input from visitors.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Section:
-    r"""One part of the page.
+    r"""A section of the page.
 
     Args:
         title (`str`): its heading.
-        text (`str`): how to read it; HTML.
-        parts (`tuple` of `str`): names of the outputs in it, from above.
+        text (`str`): its explanation, as HTML.
+        parts (`tuple` of `str`): names of its outputs, from top to bottom.
     """
 
     title: str
@@ -106,5 +106,5 @@ SECTIONS = {
 
 
 def section(name: str) -> str:
-    """The heading of a section, as HTML."""
+    """Return the title and explanation of a section as HTML."""
     return f'<h2 id="{name}">{SECTIONS[name].title}</h2><p>{SECTIONS[name].text}</p>'
