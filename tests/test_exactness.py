@@ -111,9 +111,8 @@ def test_ten_thousand_draws_of_position_column_width_base_and_convention() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_a_million_draws(seed: int) -> None:
-    assert_bounded(worst_of_draws(100_000, seed))
+def test_fifty_thousand_draws() -> None:
+    assert_bounded(worst_of_draws(50_000, seed=2))
 
 
 @pytest.mark.parametrize("convention", ALL, ids=named)
@@ -215,8 +214,8 @@ def test_every_row_to_131072(convention: Convention) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("convention", ALL, ids=named)
-@pytest.mark.parametrize("width", [512, 768])
-def test_every_row_and_column_to_131072(convention: Convention, width: int) -> None:
+def test_every_row_and_column_to_131072(convention: Convention) -> None:
+    width = 96
     if convention.bases is not None:
         convention = fixed_bases(*(4 + 1.7 * pair for pair in range(width // 2)))
     exact = sweep(convention, width, None, 131_073)

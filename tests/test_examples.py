@@ -76,6 +76,7 @@ def test_02_loses_no_text_between_map_and_dataloader(tmp_path: Path) -> None:
     assert f"embedded: ({last}, {length}, 128) torch.float32" in out
 
 
+@pytest.mark.slow
 def test_03_learns_word_order_with_positions_and_guesses_without(tmp_path: Path) -> None:
     out = run("03_trainer.py", tmp_path)
     assert "both orders have the same tokens: True" in out
@@ -83,6 +84,7 @@ def test_03_learns_word_order_with_positions_and_guesses_without(tmp_path: Path)
     assert float(re.findall(r"without positions: ([\d.]+)", out)[0]) == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.slow
 def test_04_reads_no_order_without_positions_and_some_with_sinusoids(tmp_path: Path) -> None:
     out = run("04_bert_from_scratch.py", tmp_path, "--short")
     assert re.search(r"position_embeddings.weight: 32 positions of width 128 from row 0, were random", out)
@@ -100,6 +102,7 @@ def test_04_reads_no_order_without_positions_and_some_with_sinusoids(tmp_path: P
         assert (tmp_path / "bert_from_scratch.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_05_begins_to_write_held_out_dates_in_their_form(tmp_path: Path) -> None:
     out = run("05_translate_dates.py", tmp_path, "--short")
     assert re.search(r"encoder.embed_positions.weight: 64 positions of width 128 from row 2, were random", out)
@@ -113,6 +116,7 @@ def test_05_begins_to_write_held_out_dates_in_their_form(tmp_path: Path) -> None
     assert float(re.findall(r"held-out exact match: ([\d.]+)", out)[0]) > 0.02  # by chance: one in 36,525
 
 
+@pytest.mark.slow
 def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> None:
     out = run("06_pack_and_budget.py", tmp_path, "--short")
     numbers = r" +(\d+) +([\d,]+) +([\d.]+)% +([\d,]+) +([\d.]+)$"
@@ -126,6 +130,7 @@ def test_06_reads_the_same_tokens_in_three_kinds_of_batches(tmp_path: Path) -> N
     assert max(losses) - min(losses) < 0.5
 
 
+@pytest.mark.slow
 def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) -> None:
     out = run("07_corners.py", tmp_path)
     errors = {name: float(mse) for name, mse in re.findall(r"^(with|without) positions: test MSE ([\d.]+)", out, re.M)}
@@ -136,6 +141,7 @@ def test_07_draws_the_other_two_corners_and_only_with_positions(tmp_path: Path) 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'hf-posenc[ray]'")
+@pytest.mark.ray
 def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engines(tmp_path: Path) -> None:
     out = run("08_ray.py", tmp_path)
     assert "columns: input_ids list<item: int64>, attention_mask list<item: int64>, long bool, length int64" in out
@@ -148,6 +154,7 @@ def test_08_makes_the_same_rows_in_a_pipeline_and_the_same_bytes_with_both_engin
     assert re.search(r"input_ids +\(32, \d+\) +int64", out)
 
 
+@pytest.mark.slow
 def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_path: Path) -> None:
     out = run("09_compare_positions.py", tmp_path, "--short")
     numbers = r" +[\d,]+ +(\d\.\d{3}) +(\d\.\d{3}|refused)$"
@@ -164,6 +171,7 @@ def test_09_recalls_with_every_kind_of_position_that_can_and_not_without(tmp_pat
     assert all(0.2 < float(each) < 0.35 for each in found["none"])  # the tokens of the row, without positions
 
 
+@pytest.mark.slow
 def test_10_trains_a_module_of_your_own_together_with_its_table(tmp_path: Path) -> None:
     out = run("10_own_module.py", tmp_path)
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)$", out, re.MULTILINE)]

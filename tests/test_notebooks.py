@@ -26,6 +26,7 @@ def test_there_is_a_notebook_for_each_of_five_lessons() -> None:
     assert [path.stem for path in notebooks()] == names
 
 
+@pytest.mark.slow
 @EACH
 def test_a_notebook_runs_offline_and_says_what_the_file_says(path: Path, tmp_path: Path) -> None:
     before = psutil.Process().children(recursive=True)
