@@ -1,7 +1,8 @@
-"""The data collator: text, rows or columns in; batches or columns out.
+"""The data collator: turns texts, rows or columns into padded batches or tokenized columns.
 
-A call goes through `inputs`, `tokens`, `labels` and `padding` to a batch, or through `columns` to columns; `embed` adds
-embeddings, `fit` keeps what a model reads, `config` resolves the settings once, and `save` reads and writes them.
+`config` resolves the settings once. A call reads its input (`inputs`), tokenizes it (`tokens`), and either adds labels
+and pads (`labels`, `padding`) or returns columns (`columns`). `embed` adds embeddings, `fit` removes keys that the
+model does not accept, and `save` reads and writes collators.
 """
 
 from .collator import DataCollatorWithPositionalEncoding

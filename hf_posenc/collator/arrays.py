@@ -1,6 +1,6 @@
-"""Columns of numbers as arrays.
+"""Conversion of columns of numbers to arrays.
 
-The values decide, not the name of the column: texts give no array, and a mixture raises.
+A column is converted if its values are numbers, whatever its name. A mixture of numbers and other values raises.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 
-# One value a row.
+# One value per row.
 Values = Sequence[Any] | NDArray[Any]
 
-_EXACT = np.float64(2.0**53)  # beyond, float64 does not hold every integer
+_EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
@@ -28,13 +28,13 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         values (sequence): one value a row.
 
     Returns:
-        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for bools; for floats their own dtype, which
-        is float64 for Python's and float32 for bfloat16. `None` for a column without numbers, such as texts, None in
-        every row and empty lists: the batch leaves it out.
+        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for bools; floats keep their dtype (float64 for
+        Python floats, float32 for bfloat16). `None` for a column without numbers: texts, empty lists, or None in every
+        row. The batch leaves such a column out.
 
     Raises:
         ValueError: if numbers are missing in some rows, lists of numbers differ in length, or a number does not fit.
-        TypeError: if some rows hold numbers, and others something else.
+        TypeError: if some rows are numbers and others are not.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
@@ -44,7 +44,7 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)
     found = [row for row in rows if row is not None]
-    # An empty list has no type: beside texts it is a text without words, beside numbers a list of another length.
+    # An empty list has no type: in a column of texts it is a text without words, in one of numbers a shorter list.
     if all(row is None or (row.size == 0 and isinstance(value, list | tuple)) for row, value in pairs):
         return None
     if len(found) < len(rows):
@@ -82,12 +82,12 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
         row (`int`), name (`str`): the row and its column, for error messages.
 
     Returns:
-        `np.ndarray` of int64, bool or floats. Its memory can be that of `value`.
+        `np.ndarray` of int64, bool or floats. It may share memory with `value`.
 
     Raises:
-        ValueError: for an integer beyond int64, a tensor with gradient or without numbers in memory, or nested lists
-            of different lengths.
-        TypeError: for numbers and other things in one list.
+        ValueError: for an integer beyond int64, a tensor with gradient, a sparse tensor, or nested lists of different
+            lengths.
+        TypeError: for a list that mixes numbers and other values.
 
     Example:
         >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
@@ -158,7 +158,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    r"""Return one value per row, repeated for the rows of one text.
+    r"""Return one value per row, given one value per text: `sample` is the text of each row.
 
     Example:
         >>> repeated(["a", "b"], np.array([0, 0, 1]))
@@ -171,7 +171,7 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _as_lists(value: Any) -> Any:
-    """Return the lists of an array of objects, which has no numeric dtype; other values as they are."""
+    """Return an array of objects as lists, because it has no numeric dtype; return other values unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
@@ -186,7 +186,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise for an integer beyond int64, and beside floats for one that float64 cannot represent."""
+    """Raise for an integer beyond int64, and with `beside_floats` for one that float64 cannot represent."""
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):
             continue

@@ -1,4 +1,4 @@
-"""Tokenized columns as results: for `datasets.map`, as Arrow tables, and their `datasets.Features`."""
+"""Output of `collate.columns`: dicts for `datasets.map`, Arrow tables, and their `datasets.Features`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .tokens import Tokenized
 
-_one_at_a_time = threading.Lock()  # the modes of modules and the number of threads are global state
+_one_at_a_time = threading.Lock()  # `_embed_rows` changes global state: training modes and the number of threads
 _IMPORTED_IN = os.getpid()
 _MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules of `map`
 
@@ -38,8 +38,8 @@ def to_columns(
     r"""Return the columns of tokenized rows, by name.
 
     Args:
-        config (`Config`): the configuration of the collator; columns are padded with `padding="max_length"` only.
-        made (`Tokenized`): the rows.
+        config (`Config`): the configuration of the collator. Columns are padded only with `padding="max_length"`.
+        made (`Tokenized`): the tokenized rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
         carried (`bool`, *optional*, defaults to `True`): add the given columns.
 
@@ -83,7 +83,7 @@ def to_columns(
 
 
 def _carried(made: Tokenized, name: str) -> Column:
-    """Return a given column; an Arrow column stays one."""
+    """Return a given column, repeated for the rows of one text. An Arrow column stays an Arrow column."""
     values: Any = made.columns[name]
     if not is_arrow(values):
         return made.column(name)
@@ -92,11 +92,11 @@ def _carried(made: Tokenized, name: str) -> Column:
 
 
 def _embed_rows(config: Config, made: Tokenized, embedder: PositionalEmbedding) -> Ragged:
-    """Embed all rows at once without padding, on one thread: torch's other threads do not survive a fork."""
+    """Embed all rows at once without padding, on one thread, because torch's thread pool does not survive a fork."""
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(made.ids.values[None]).to(device)  # (1, N)
     positions = torch.from_numpy(made.positions(config.first_position).values[None]).to(device)
-    # A forked process has one thread; another one of its parent may have held the lock.
+    # A forked process skips the lock: it has one thread, and a thread of the parent may have held the lock.
     with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
         threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
         torch.set_num_threads(1)
@@ -119,7 +119,7 @@ def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
-    r"""Return columns as `datasets.map` stores them fast: arrays, or lists of arrays if rows differ in length.
+    r"""Return columns in the form that `datasets.map` writes fastest: arrays, or lists of arrays of different lengths.
 
     Example:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
@@ -142,7 +142,7 @@ class _Rows(list[Any]):
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
-    r"""Return columns as an Arrow table: rows of different lengths become lists without a copy of each row.
+    r"""Return columns as an Arrow table. `Ragged` columns become list arrays without a copy of each row.
 
     Example:
         >>> to_table({"input_ids": Ragged.from_rows([[1, 2], [3]])}).schema.field("input_ids").type
@@ -176,12 +176,12 @@ def features_of(
     r"""Return the `datasets.Features` of tokenized columns.
 
     Args:
-        columns (`dict`): a few rows of them, without embeddings.
+        columns (`dict`): the first few rows of the columns, without embeddings.
         known (mapping from `str` to feature): features of the columns of the data set.
-        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; length `None` if it varies.
+        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; the length is `None` if rows differ.
 
     Returns:
-        `datasets.Features`; embeddings are `Array2D`, which stores and reads fastest.
+        `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
     """
     import datasets
 
@@ -197,7 +197,7 @@ def features_of(
 
 
 def is_mapped() -> bool:
-    """Return True if `datasets.map` calls the collator; its batches of streams and tensors are plain `dict`s."""
+    """Return True if `datasets.map` calls the collator, read from the stack: some of its batches are plain `dict`s."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -205,12 +205,12 @@ def is_mapped() -> bool:
 
 
 def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` adds the result of the collator to the columns of this batch."""
+    """Return True if `datasets.map` merges the result of the collator into the columns of this batch."""
     return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 
 
 def removable(columns: Mapping[str, Any]) -> Any:
-    r"""Return a batch of which `datasets.map` drops the columns in `remove_columns`, which it does not for a `dict`.
+    r"""Return columns as a `LazyBatch`: `datasets.map` applies `remove_columns` to it, but not to a `dict`.
 
     Args:
         columns (mapping from `str` to sequence): all columns, given ones too.
@@ -227,7 +227,7 @@ def removable(columns: Mapping[str, Any]) -> Any:
 
 
 def first_rows(rows: Any, count: int = 4) -> Any:
-    r"""Return the first rows of a data set in any format, of a stream, of columns, a table, a data frame or a sequence.
+    r"""Return the first rows of a data set, stream, mapping of columns, table, data frame or sequence.
 
     Example:
         >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)

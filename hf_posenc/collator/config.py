@@ -1,6 +1,6 @@
-"""The finished configuration of a collator: settings, tokenizer, model and embedding, resolved once.
+"""The resolved configuration of a collator: settings, tokenizer, model and embedding.
 
-Every other module of this room is a function of it. Nothing here changes after construction.
+It is made once and does not change. The functions of the other modules take it as an argument.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    r"""All that a call of a collator depends on.
+    r"""Resolved configuration: everything that the output of a collator depends on.
 
     Args:
         settings (`Settings`): the arguments.
         tokenizer (`PreTrainedTokenizerBase`): a private copy.
         model (`ModelSpec`, *optional*): the model to fit.
         embedder (`Embedder`): the table behind `embedding=`.
-        limits, target_limits (`Limits`): of rows, and of targets.
+        limits, target_limits (`Limits`): limits on the tokens of rows and of targets.
         padding (`str`), side (`"left"` or `"right"`): as in transformers.
-        encoder, target_encoder (`Encoder`): of texts, and of target texts.
+        encoder, target_encoder (`Encoder`): encoders of texts and of target texts.
         label_maker (callable, *optional*): makes labels from the ids.
-        label_kind (`LabelKind`, *optional*): the kind of these labels.
+        label_kind (`LabelKind`, *optional*): the entry of `LABEL_KINDS` for these labels.
         first_position (`int`): position of a row's first token.
-        fills (`dict` from `str` to `int`): value at padding, by column.
+        fills (`dict` from `str` to `int`): padding value of each column.
         has_targets (`bool`): True if labels are token sequences of their own.
-        decoder_start (`int`, *optional*): first of `decoder_input_ids`, if the collator makes them.
-        number_of_ids (`int`, *optional*): number of ids that the table or the model can look up.
+        decoder_start (`int`, *optional*): first id of `decoder_input_ids`, if the collator makes them.
+        number_of_ids (`int`, *optional*): number of rows of the table or of the model's embedding.
     """
 
     settings: Settings
@@ -66,13 +66,13 @@ class Config:
 
     @classmethod
     def of(cls, settings: Settings) -> Config:
-        r"""Resolve settings.
+        r"""Return the configuration for the given settings.
 
         Args:
-            settings (`Settings`): checked ones.
+            settings (`Settings`): checked settings.
 
         Raises:
-            ValueError, TypeError: for settings that do not suit the tokenizer, the model or the embedding.
+            ValueError, TypeError: for settings that are incompatible with the tokenizer, the model or the embedding.
         """
         tokenizer = private_copy(settings.tokenizer, pad_token=settings.pad_token)
         model = None if settings.model is None else ModelSpec.of(settings.model)
@@ -129,7 +129,7 @@ class Config:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """Arguments as they take effect: attributes of the collator."""
+        """Settings after resolution, such as the smallest limit; they become attributes of the collator."""
         return {
             **self.settings.settings(),
             "tokenizer": self.tokenizer,
@@ -142,7 +142,7 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments that make an equal collator: with the given limits only."""
+        """Arguments that make an equal collator: with the given limits, not those of the tokenizer and the model."""
         given = {name: getattr(self.settings, name) for name in ("max_length", "max_target_length")}
         names = self.settings.settings()
         return {name: self.in_force[name] if given.get(name, 0) is not None else None for name in names}
@@ -164,7 +164,7 @@ class Config:
 
     @property
     def model_first_position(self) -> int:
-        """First position in the model's own numbering; 0 without one."""
+        """First position in the model's numbering; 0 if the model has none."""
         return 0 if self.model is None or self.embeds else self.model.first_position
 
     @property
@@ -179,7 +179,7 @@ class Config:
         return bool(self.model.shifts_labels) if self.model is not None and was_examined(self.model) else None
 
     def limited_by(self, name: str) -> str | None:
-        """Return the model's name if `max_length` or `max_target_length` in force is the model's own."""
+        """Return the model's name if its limit is the smallest one for `max_length` or `max_target_length`."""
         limit = self.limits.max_length if name == "max_length" else self.target_limits.max_length
         return self.model.name if self.model is not None and limit == getattr(self.model, name) is not None else None
 
@@ -196,7 +196,7 @@ def _max_length(
 
 
 def _max_target_length(settings: Settings, tokenizer: PreTrainedTokenizerBase, model: ModelSpec | None) -> int | None:
-    """Return the smallest limit on a target. A tokenizer's limit is for inputs: the model's own replaces it."""
+    """Return the smallest limit on a target. The model's limit replaces the tokenizer's, which is for inputs."""
     own = None if model is None else model.max_target_length
     limit = _smallest(settings.max_target_length, stated_limit(tokenizer) if own is None else own)
     name = "max_target_length"
@@ -227,7 +227,7 @@ def _check_lengths(
     limits: Limits,
     target_limits: Limits,
 ) -> None:
-    """Raise if rows cannot be padded, packed or truncated as the settings say."""
+    """Raise if the limits do not allow the padding, packing or truncation in the settings."""
     padding, multiple, limit = padding_of(settings.padding), settings.pad_to_multiple_of, limits.max_length
     if tokenizer.pad_token_id is None and padding != "do_not_pad":
         spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None

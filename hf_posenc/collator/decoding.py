@@ -1,4 +1,4 @@
-"""Ids to tokens and texts: of a batch, of labels, or of the result of `generate`. -100 is not a token."""
+"""Decoding of ids to tokens and texts, for batches, labels and results of `generate`. -100 is not a token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ids_of(given: Any) -> list[list[int]]:
     r"""Return token ids, one list per row.
 
     Args:
-        given: a batch with `input_ids` (B, T), or ids themselves: a tensor, an array, lists.
+        given: a batch with `input_ids` (B, T), or ids as a tensor, an array or lists.
 
     Raises:
         ValueError: for a batch without ids, or ids that are not rows of integers.
@@ -48,13 +48,13 @@ def ids_of(given: Any) -> list[list[int]]:
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
-    """Return the token of every id; a negative number, which is not an id, as it is."""
+    """Return the token of every id. A negative number, which is not an id, is returned as a string."""
     tokens = tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])
     return [str(token) if number >= 0 else str(number) for token, number in zip(tokens, ids, strict=True)]
 
 
 def texts_of(tokenizer: PreTrainedTokenizerBase, given: Any, *, skip_special_tokens: bool) -> list[str]:
-    """Return the text of every row, without padding according to its mask, and without negative numbers."""
+    """Return the text of every row, without the padding in its mask and without negative numbers."""
     ids = ids_of(given)
     known = real_tokens(given) if isinstance(given, Mapping) else None
     keep = [[True] * len(row) for row in ids] if known is None else known.tolist()

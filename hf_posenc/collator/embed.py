@@ -1,7 +1,7 @@
-"""The table behind `embedding=`: made from a width, used by reference, or known only by its digest.
+"""The `embedding=` of a collator: a table made from a width, a given table, or the digest of a missing one.
 
-`hf_posenc.embedding` turns ids into vectors; this module holds the table, and compares, pickles and saves it. Numbers
-and settings only, never code.
+`hf_posenc.embedding` turns ids into vectors. This module holds the table, and compares, pickles and saves it as numbers
+and settings, never as code.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 Packed = tuple[bytes, tuple[int, ...], str]
 
-# The settings of a collator that a given `PositionalEmbedding` has itself.
+# Settings of a collator that a given `PositionalEmbedding` overrides.
 EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 
 
 @dataclass(frozen=True)
 class MissingTable:
-    """A table that was not pickled or saved with its collator: its shape, and a digest."""
+    """Shape and digest of a table that was not pickled or saved with its collator."""
 
     num_embeddings: int
     d_model: int
     digest: str
-    encoding: str | None = None  # the `encoding=` to write, unless the settings of the collator describe it
+    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
     max_length: int | None = None  # number of positions of that encoding
 
     def message(self) -> str:
@@ -59,15 +59,15 @@ class MissingTable:
 
 
 class Embedder:
-    r"""The `embedding=` of a collator: checked at once, made into a `PositionalEmbedding` on first use.
+    r"""Embedding of a collator: checked at construction, made into a `PositionalEmbedding` on first use.
 
     Args:
-        settings (`Settings`): `embedding`, `device`, `seed` and the settings of its positions.
-        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of the ids.
+        settings (`Settings`): its `embedding`, `device`, `seed` and `EMBEDDING_SETTINGS` are read.
+        tokenizer (`PreTrainedTokenizerBase`): its number of ids is read.
 
     Raises:
         ValueError: if the table has fewer rows than the tokenizer has ids, or two settings disagree.
-        TypeError: if it is not a table; for a model, with two ways out.
+        TypeError: if `embedding` is not a table; for a model the message has two fixes.
     """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -100,13 +100,13 @@ class Embedder:
                     fix="embedding=table.to(device)",
                 )
             )
-        self.rows = self.module.num_embeddings  # raises for a model, or anything else that is not a table
+        self.rows = self.module.num_embeddings  # raises if it is not a table
         if self.rows < needed:
             raise ValueError(too_few_rows(needed, self.rows))
 
     @cached_property
     def module(self) -> PositionalEmbedding:
-        """The module that embeds, made on first use: a worker that never embeds makes no table."""
+        """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table."""
         settings, given = self._given, self._given.embedding
         if isinstance(given, PositionalEmbedding):
             return given
@@ -123,7 +123,7 @@ class Embedder:
         )
 
     def ready(self) -> PositionalEmbedding:
-        """Return the module, in the present mode of the given table; raise if the table is missing."""
+        """Return the module, in the training mode of the given table; raise if the table is missing."""
         if self.missing is not None:
             raise ValueError(self.missing.message())
         if self.module is not self._given.embedding:
@@ -132,11 +132,11 @@ class Embedder:
 
     @property
     def is_training(self) -> bool:
-        """True if its weights may change: trainable, and in training mode."""
+        """True if the table is in training mode and any weight requires a gradient."""
         return self.ready().training and any(weight.requires_grad for weight in self.module.parameters())
 
     def embed(self, batch: Batch) -> Batch:
-        """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the present weights."""
+        """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the current weights."""
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")
@@ -155,10 +155,10 @@ class Embedder:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        r"""Settings of the positions: those of a given `PositionalEmbedding`, else those of the collator.
+        r"""`EMBEDDING_SETTINGS` of the given `PositionalEmbedding`, or else of the collator.
 
         Raises:
-            ValueError: if both are given and disagree.
+            ValueError: if both are set to different values.
         """
         given = {name: getattr(self._given, name) for name in EMBEDDING_SETTINGS}
         if not isinstance(self._given.embedding, PositionalEmbedding):
@@ -181,7 +181,7 @@ class Embedder:
         return given | own
 
     def state(self, *, numbers: bool) -> Any:
-        """Return plain values that identify the table, or with `numbers` all of its weights."""
+        """Return plain values that identify the table; with `numbers` they include all of its weights."""
         given = self._given.embedding
         if given is None or isinstance(given, int):
             return given
@@ -199,7 +199,7 @@ class Embedder:
 
     @property
     def stored_dtype(self) -> torch.dtype:
-        """The dtype of stored embeddings: neither NumPy nor Arrow has bfloat16."""
+        """Dtype of stored embeddings: the table's, but float32 for bfloat16, which NumPy and Arrow do not have."""
         dtype = self.ready().embedding.weight.dtype
         return torch.float32 if dtype == torch.bfloat16 else dtype
 
@@ -222,7 +222,7 @@ class Embedder:
 
 
 def from_state(state: Any) -> Any:
-    """Return the `embedding=` argument that `Embedder.state` describes."""
+    """Return the `embedding=` argument for a result of `Embedder.state`."""
     if state is None or isinstance(state, int):
         return state
     kind, *values = state
@@ -231,14 +231,14 @@ def from_state(state: Any) -> Any:
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    r"""Raise for a bare table, or a width, in place of an embedding whose positions would be lost.
+    r"""Raise if a plain table or a width replaces an embedding with other positions than sinusoids.
 
     Args:
         old: the `embedding=` of a collator, or a `MissingTable`.
         new: its replacement.
 
     Raises:
-        ValueError: with the argument that keeps the positions.
+        ValueError: the message has the argument that keeps the positions.
     """
     encoding = own_encoding(old)
     kind = old.encoding if isinstance(old, MissingTable) else None if encoding is None else kind_of(encoding)
@@ -254,7 +254,7 @@ def check_exchange(old: Any, new: Any) -> None:
 
 
 def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
-    """Return the message for a table, or the model with name `of`, with fewer rows than a tokenizer has ids."""
+    """Return the message for a table, or for the model with name `of`, that has fewer rows than the tokenizer ids."""
     return explain(
         f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
         got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
@@ -264,11 +264,11 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embedding:
-    r"""Return a frozen table of normal random numbers, the same on every machine: for demos and as fixed features.
+    r"""Return a frozen table of normally distributed random numbers, the same on every machine.
 
     Args:
-        width (`int`): D.
-        rows (`int`): number of ids.
+        width (`int`): width D of the rows.
+        rows (`int`): number of rows, one per id.
         seed (`int`): seed of the random numbers.
         device (`torch.device` or `str`, *optional*): device of the table.
 
@@ -300,7 +300,7 @@ def digest(table: nn.Embedding) -> str:
 
 
 def digest_with(table: nn.Embedding, encoding: PositionalEncoding) -> str:
-    r"""Return a fingerprint of a table together with an encoding: its class, settings and weights.
+    r"""Return a fingerprint of a table and of an encoding: its class, settings and weights.
 
     Example:
         >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
@@ -318,7 +318,7 @@ def digest_with(table: nn.Embedding, encoding: PositionalEncoding) -> str:
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the encoding of a `PositionalEmbedding`, unless settings of a collator can describe it.
+    r"""Return the encoding of a `PositionalEmbedding`; `None` if the settings of a collator can describe it.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -334,7 +334,7 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def kind_of(encoding: PositionalEncoding) -> str:
-    r"""Return the `encoding=` to write: the name of its kind, or its class if it is a custom one.
+    r"""Return an encoding as source code for `encoding=`: the name of its kind, or the class of a custom one.
 
     Example:
         >>> kind_of(positional_encoding("fourier", 4))
@@ -345,10 +345,10 @@ def kind_of(encoding: PositionalEncoding) -> str:
 
 
 def packed(table: nn.Embedding) -> Packed:
-    r"""Return a table as plain values, for pickling; `unpacked` reverses it.
+    r"""Return a table as plain values for pickling; `unpacked` is the inverse.
 
     Raises:
-        ValueError: for a subclass of `nn.Embedding`, whose settings are unknown.
+        ValueError: for a subclass of `nn.Embedding`, or a table with `max_norm`.
     """
     if type(table) is not nn.Embedding or table.max_norm is not None:
         raise ValueError(
@@ -362,7 +362,7 @@ def packed(table: nn.Embedding) -> Packed:
 
 
 def unpacked(values: bytes, shape: tuple[int, ...], dtype: str) -> nn.Embedding:
-    r"""Return a frozen table on the CPU from the values of `packed`.
+    r"""Return a frozen table on the CPU from the result of `packed`.
 
     Example:
         >>> unpacked(*packed(nn.Embedding.from_pretrained(torch.eye(2)))).weight
@@ -374,10 +374,10 @@ def unpacked(values: bytes, shape: tuple[int, ...], dtype: str) -> nn.Embedding:
 
 
 def packed_with(embedding: PositionalEmbedding) -> tuple[Any, ...]:
-    r"""Return a table and its encoding as plain values; `unpacked_with` reverses it.
+    r"""Return a table and its encoding as plain values; `unpacked_with` is the inverse.
 
     Raises:
-        ValueError: for a custom encoding, or a table that is not plain.
+        ValueError: for a custom encoding, or a table that `packed` refuses.
     """
     encoding = embedding.encoding
     if type(encoding) not in KINDS.values():
@@ -396,7 +396,7 @@ def packed_with(embedding: PositionalEmbedding) -> tuple[Any, ...]:
 def unpacked_with(
     table: Packed, kind: Any, settings: tuple[tuple[str, Any], ...], weights: Any, zero_padding: bool
 ) -> PositionalEmbedding:
-    r"""Return a frozen `PositionalEmbedding` on the CPU from the values of `packed_with`.
+    r"""Return a frozen `PositionalEmbedding` on the CPU from the result of `packed_with`.
 
     Example:
         >>> embed = PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier")

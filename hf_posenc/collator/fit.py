@@ -1,6 +1,6 @@
-"""The model of a collator: settings that it cannot use, its numbering of positions, and the keys of its batches.
+"""Adaptation of a collator to its model: refused settings, numbering of positions, and keys of batches.
 
-All of it is read from a `ModelSpec`. Without a model nothing here applies, except the numbering of positions.
+The functions read a `ModelSpec`. Without a model only the numbering of positions applies.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -> tuple[int, int]:
-    r"""Return the position of a row's first token, and that of padding.
+    r"""Return the position of a row's first token, and the position of padding.
 
-    A model that has positions numbers them; otherwise the convention does. Where neither has a number for padding, it
-    has that of the first token.
+    Both come from the model if it has positions, otherwise from the convention. If the source has no position for
+    padding, padding has the position of the first token.
 
     Example:
         >>> from ..sinusoid import resolve_convention
@@ -48,7 +48,7 @@ def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the first of `decoder_input_ids`; `None` if the model shifts `labels` itself, or reads no such ids."""
+    """Return the first id of `decoder_input_ids`; `None` if the model shifts `labels` itself, or accepts none."""
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
         if shifts or "decoder_input_ids" not in spec.accepts:
@@ -60,27 +60,27 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
-    """Return True if padding on this side changes the outputs for real tokens, and no `position_ids` prevent it."""
+    """Return True if padding on this side changes outputs for real tokens, and `position_ids` cannot prevent it."""
     # With relative positions only, shifting all tokens changes nothing.
     by_distance = bool(spec.positions) and not spec.counts_tokens
     return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
 
 
 def was_examined(spec: ModelSpec) -> bool:
-    """Return True if the spec holds more than the names of the forward: a custom module may be causal, or not."""
+    """Return True if the spec contains more than argument names. Other modules may be causal or not."""
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
 
 def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
-    r"""Raise for the first setting that the model cannot use, or would silently ignore.
+    r"""Raise for the first setting that the model cannot use or would silently ignore.
 
     Args:
-        settings (`Settings`): checked ones.
+        settings (`Settings`): checked settings.
         spec (`ModelSpec`): the model.
         tokenizer (`PreTrainedTokenizerBase`): the tokenizer of its ids.
 
     Raises:
-        ValueError: with the arguments of the model's forward, and a way out.
+        ValueError: the message has the arguments of the model's forward, and a fix.
     """
     _check_reads_text(spec)
     if settings.embedding is not None:
@@ -143,7 +143,7 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise for settings of embeddings without `embedding=`; a model without positions may use a convention."""
+    """Raise for settings of embeddings without `embedding=`. A convention is allowed if the model has no positions."""
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:
         usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
@@ -232,18 +232,18 @@ def _check_targets(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTok
 
 
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
-    r"""Remove the keys that are not arguments of the model's forward, and never leave both ids and embeddings.
+    r"""Remove the keys that are not arguments of the model's forward, and either ids or embeddings.
 
     Args:
-        batch (`Batch`): changed in place. If packed rows have `document_ids` and no `attention_mask`, a mask that
-            isolates documents is added.
+        batch (`Batch`): changed in place. Packed rows with `document_ids` and without `attention_mask` get a mask that
+            isolates documents.
         spec (`ModelSpec`): the model.
 
     Returns:
-        The same `Batch`; `input_ids`, or else `inputs_embeds`, first.
+        The same `Batch`; its first key is `input_ids` or `inputs_embeds`.
 
     Raises:
-        ValueError: if the model reads embeddings and there are none, or would add positions to them again.
+        ValueError: if the model needs embeddings and there are none, or would add positions a second time.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
@@ -285,7 +285,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return the additive mask (B, 1, T, T) in the model's dtype, or a dict of one for each kind of layer."""
+    """Return the additive mask (B, 1, T, T) in the model's dtype, or a dict with a mask for each kind of layer."""
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

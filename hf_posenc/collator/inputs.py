@@ -1,6 +1,6 @@
-"""Rows, columns, tables and data frames read into one form: texts or token ids, and the columns beside them.
+"""Input of a collator: rows, columns, tables and data frames, converted to one `Given`.
 
-Reading and checking only: nothing is tokenized, and the given objects are never changed.
+The input is read and checked, never tokenized or modified.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Given:
-    r"""The input of one call: `texts` or a column `input_ids`, and other columns, with one value per row.
+    r"""Input of one call: texts, or a column `input_ids`; and other columns with one value per row.
 
     Args:
         count (`int`): number of rows.
         texts (`list`, *optional*): checked texts, each a `str` or a list of words.
-        pairs, targets (`list`, *optional*): the second text of each pair; the texts to predict.
-        columns (`dict` from `str` to sequence): every given column, also those of texts; columns of a table are Arrow
-            columns.
+        pairs (`list`, *optional*): the second text of each pair.
+        targets (`list`, *optional*): the texts to predict.
+        columns (`dict` from `str` to sequence): all given columns, including the text columns. Columns of a table are
+            Arrow columns.
     """
 
     count: int
@@ -50,14 +51,14 @@ def read(given: object, settings: Settings) -> Given:
     Args:
         given: a `str`, a sequence of texts, of pairs (tuples), of token ids or of row dicts; or columns: a mapping, a
             `pyarrow.Table` or a `pandas.DataFrame`.
-        settings (`Settings`): the names of the columns of texts.
+        settings (`Settings`): the names of the text columns.
 
     Returns:
-        `Given`, with texts that are `str` (or lists of `str`) throughout.
+        `Given`. All texts are `str`, or lists of `str`.
 
     Raises:
-        TypeError: for a row of the wrong kind, with its number and column.
-        ValueError: for an empty batch, a missing column, rows or columns that do not agree.
+        TypeError: for a row of the wrong type, with its number and column.
+        ValueError: for an empty batch, a missing column, or rows or columns that do not match.
 
     Example:
         >>> from hf_posenc.collator.settings import Settings
@@ -73,7 +74,7 @@ def read(given: object, settings: Settings) -> Given:
         raise ValueError(empty_batch(given))
     if isinstance(rows[0], Mapping):
         return _read_row_dicts(rows, settings)
-    # An empty list may be of texts or of ids, so the first row that is not empty decides.
+    # An empty list may be a text or ids, so the first row that is not empty decides.
     first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
     if _is_row_of_ids(first):
         return Given(len(rows), None, None, None, {"input_ids": rows})
@@ -92,7 +93,7 @@ def _read_texts(rows: Values, settings: Settings) -> Given:
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return checked texts, and the second texts if they are pairs: in a column of their own, or tuples."""
+    """Return checked texts, and the second texts of pairs: from the column `seconds`, or from tuples."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
@@ -112,7 +113,7 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
 
 
 def _is_pair(row: Any, words: bool) -> bool:
-    """Return True for a tuple of two texts; for lists of words, for a tuple of two lists."""
+    """Return True for a tuple of two texts, or with `words` of two lists of words."""
     return isinstance(row, tuple) and len(row) == 2 and not (words and isinstance(row[0], str))
 
 
@@ -161,7 +162,7 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         targets = _checked(as_list(columns[name]), name, settings.is_split_into_words)
     if "input_ids" in columns:  # tokenized targets are in `labels`
         return Given(count, None, None, None if "labels" in columns else targets, columns)
-    for name in (settings.text_column, settings.text_pair_column):  # a trained model needs no targets
+    for name in (settings.text_column, settings.text_pair_column):  # the target column may be missing, as at inference
         if name is not None and name not in columns:
             raise ValueError(
                 explain(
@@ -235,7 +236,7 @@ def _is_row_of_ids(row: Any) -> bool:
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
-    if is_lazy_batch(given):  # columns that map keeps are not decoded: only texts and ids are read
+    if is_lazy_batch(given):  # given columns stay encoded, because only texts and ids are read
         table, unread = given.pa_table, given.keys_to_format
         return {name: table[name] if name in unread else given[name] for name in given}
     if isinstance(given, Mapping):
@@ -265,18 +266,18 @@ def is_table(given: object) -> bool:
 
 
 def is_frame(given: object) -> bool:
-    """Return True for a `pandas.DataFrame`, also of a subclass; imports nothing."""
+    """Return True for a `pandas.DataFrame` or a subclass; imports nothing."""
     frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
     return frame is not None and isinstance(given, frame)
 
 
 def is_arrow(column: object) -> bool:
-    """Return True for a column of pyarrow; imports nothing."""
+    """Return True for a pyarrow column; imports nothing."""
     return type(column).__module__.startswith("pyarrow")
 
 
 def as_list(values: Any) -> Values:
-    """Return a column or a batch as something with a length and an order; numbers stay in their arrays."""
+    """Return a column or batch as a list, tuple or array. Numeric arrays are returned unchanged."""
     if isinstance(values, (list, tuple)):
         return values
     if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":

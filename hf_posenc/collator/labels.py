@@ -1,6 +1,6 @@
-"""Labels: those that rows contain, those made from the ids for language modelling, and targets.
+"""Labels: given in a column, made from the ids for language modelling, or target sequences.
 
-transformers decides which tokens are masked; this module passes it random numbers. NumPy, except for random numbers.
+Masking itself is done by transformers; this module seeds its random numbers. NumPy, except for torch's random numbers.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     r"""Return the labels of a batch, from one value per row.
 
     Args:
-        values (sequence): numbers; or lists of integers, one for each token; or lists of floats of one length
-            (several labels per text).
+        values (sequence): one number per row; or one list of integers per row, a label for each token; or one list of
+            floats per row, several labels of the text.
         lengths (`np.ndarray` `(B,)`): number of tokens of each row.
         name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
 
     Returns:
-        `np.ndarray` `(B,)` int64 or float32; `Ragged` of int64 for labels per token; `(B, C)` float32 for several.
+        `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
+        float32 for C labels per text.
 
     Raises:
         ValueError: if the numbers of labels and tokens of a row differ, or a number is beyond int64 or float32.
@@ -90,9 +91,10 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
 
 
 def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if most tokens have a label, and each label is the id of its own token; False in `real` is padding.
+    r"""Return True if most tokens have a label, and each label is the id of its own token.
 
-    Masked labels never do: few tokens have one, and most of those are mask tokens.
+    Labels for masked tokens never match: few tokens have one, and most of those are mask tokens. `real` `(N,)` is False
+    at padding.
 
     Example:
         >>> ids = Ragged.from_rows([[5, 6, 7]])
@@ -118,16 +120,16 @@ def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
 
 
 class MaskedLabels:
-    r"""Masked language modelling through transformers' own `DataCollatorForLanguageModeling`.
+    r"""Masked language modelling with `DataCollatorForLanguageModeling` of transformers.
 
-    With a seed the masks of a document depend only on the seed and its ids: they are the same in every evaluation and
-    process, and at every batch size and padding side. Without a seed they come from torch's generator, which a
-    `DataLoader` seeds for each worker and `set_seed` for a whole run.
+    With a seed the masks of a document depend only on the seed and the document's ids. They are the same in every
+    evaluation, process, batch size and padding side. Without a seed the random numbers come from torch's generator,
+    which a `DataLoader` seeds for each worker and `set_seed` for a whole run.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): its special tokens are never masked.
         settings (`Settings`): `seed`, `mlm_probability`, `mask_replace_prob`, `random_replace_prob` and
-            `whole_word_mask`, as in transformers. Whole words are always replaced by mask tokens.
+            `whole_word_mask`, as in transformers. With `whole_word_mask`, masked words always become mask tokens.
 
     Raises:
         ValueError: if the tokenizer has no mask token, or a probability is out of range.
@@ -171,14 +173,14 @@ class MaskedLabels:
         r"""Mask the rows of a batch, before padding.
 
         Args:
-            rows (`TokenRows`): a column `special_tokens_mask` (1 at tokens that are never masked) replaces the special
-                tokens of the tokenizer; `word_ids` is needed for whole words.
+            rows (`TokenRows`): the rows. A column `special_tokens_mask` (1 at tokens that are never masked) replaces
+                the special tokens of the tokenizer. `whole_word_mask` needs a column `word_ids`.
 
         Returns:
-            The ids with masks in them, and the labels: the original id if it is to be predicted, else -100.
+            The masked ids, and the labels: the original id of a token to predict, otherwise -100.
 
         Raises:
-            ValueError: if whole words are to be masked and there are no `word_ids`.
+            ValueError: with `whole_word_mask` and without `word_ids`.
         """
         words, is_token = rows.columns.get("word_ids"), rows.is_token
         if self._whole_words and words is None:
@@ -199,7 +201,7 @@ class MaskedLabels:
         if words is not None:
             never |= words.values < 0
         if self._seed is None and not self._whole_words:
-            new, label = self._draw(ids.values, never, None)  # all rows at once: no token depends on its neighbours
+            new, label = self._draw(ids.values, never, None)  # all rows at once: tokens are independent
             return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
         new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
         for start, stop in pairwise(ids.offsets.tolist()):
@@ -212,10 +214,10 @@ class MaskedLabels:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Mask one flat run of ids with the next random numbers."""
+        """Mask a flat array of ids: with random numbers from the seed and the ids, or from torch's generator."""
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
-            masking = copy.copy(self._masking)  # the generator is an attribute, and other threads draw as well
+            masking = copy.copy(self._masking)  # a copy, because threads would share the attribute `generator`
             masking.generator = np.random.default_rng([self._seed, *_digest(ids)])
             new, label = masking.numpy_mask_tokens(ids[None].copy(), special[None], offsets)
             return new[0], label[0]
@@ -232,7 +234,7 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return character offsets with a gap before each new word, which is how transformers detects words."""
+    """Return character offsets with a gap before each new word: transformers detects words by these gaps."""
     new_word = np.diff(words, prepend=words[:1]) != 0
     ends = np.cumsum(1 + new_word) + 1
     return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
@@ -242,12 +244,12 @@ def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def causal_labels(rows: TokenRows) -> tuple[Ragged, Ragged]:
-    """Return the ids, and the ids again as labels, -100 at padding: models shift them by one."""
+    """Return the ids, and the ids again as labels with -100 at padding. Models shift the labels by one."""
     ids, is_token = rows.ids, rows.is_token
     return ids, ids if is_token is None else Ragged(np.where(is_token, ids.values, IGNORED), ids.lengths)
 
 
-# Rows in; ids, which may be changed, and labels of the same lengths out.
+# Function from rows to their ids, which it may change, and labels of the same lengths.
 LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
 
 
@@ -256,16 +258,16 @@ class LabelKind:
     r"""A value of `labels=`.
 
     Args:
-        maker (callable): from the settings and the tokenizer to a `LabelMaker`.
-        predicts_next (`bool`): True if each label is predicted from the token before it, as in causal models. Labels at
-            the start of a document are then ignored, and a model that sees later tokens is refused.
+        maker (callable): makes a `LabelMaker` from the settings and the tokenizer.
+        predicts_next (`bool`): True if each label is predicted from the token before it, as in causal models. Then the
+            labels of the first token of each document are ignored, and bidirectional models are refused.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
     predicts_next: bool
 
 
-# A further kind of labels is a function and an entry here.
+# To add a kind of labels, write its maker and add an entry here.
 LABEL_KINDS = {
     "causal_lm": LabelKind(lambda settings, tokenizer: causal_labels, predicts_next=True),
     "masked_lm": LabelKind(MaskedLabels, predicts_next=False),
@@ -276,12 +278,12 @@ LABEL_KINDS = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets that are given as ids; -100 at their ends is removed first.
+    r"""Truncate targets given as ids. If a target is too long, -100 at its ends is removed first.
 
     Args:
         targets (`Ragged` of int64): one row per text.
         limits (`Limits`): the limit on a target.
-        model (`str`, *optional*): name of the model whose limit it is.
+        model (`str`, *optional*): name of the model, if the limit is the model's.
 
     Returns:
         The targets, and the number of targets that lost tokens.
@@ -317,16 +319,16 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
 
 
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
-    r"""Return the inputs of a decoder that is trained on labels: the labels shifted right, after a start token.
+    r"""Return the inputs of a decoder for training: a start token, then the labels shifted right.
 
     Args:
-        labels (`np.ndarray` `(B, T)` int64): -100 at padding, and where no token is predicted.
+        labels (`np.ndarray` `(B, T)` int64): -100 at padding and at tokens that are not predicted.
         start, padding (`int`): token ids.
         side (`"left"` or `"right"`): padding side.
 
     Returns:
-        `dict` of `decoder_input_ids` and `decoder_attention_mask`, `(B, T)` int64: 1 at the start token
-        and at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
+        `dict` of `decoder_input_ids` and `decoder_attention_mask`, `(B, T)` int64. The mask is 1 at the start token and
+        at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

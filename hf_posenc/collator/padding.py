@@ -1,6 +1,6 @@
-"""Padded batches: labels, packing, padding, masks and position ids of tokenized rows.
+"""Padded batches of tokenized rows: labels, packing, padding, masks and position ids.
 
-NumPy only: a forked worker may run it. Tensors and embeddings are made from these arrays by the collator.
+NumPy only, so that a forked worker can run it. The collator converts the arrays to tensors and adds embeddings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or none
 
-# Columns that are read elsewhere, or that no model reads.
+# Columns that are not copied into a batch: they are read elsewhere, or no model accepts them.
 NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
@@ -36,10 +36,11 @@ def pad_batch(config: Config, made: Tokenized) -> Arrays:
         made (`Tokenized`): the rows.
 
     Returns:
-        `dict` of `np.ndarray`, `input_ids` first; dimension 0 is the batch, except in `look_ahead_mask` `(T, T)`.
+        `dict` of `np.ndarray` with `input_ids` first. Dimension 0 is the batch, except in `look_ahead_mask` `(T, T)`.
 
     Raises:
-        ValueError: for labels or other columns that make no tensor, or rows of several lengths without padding.
+        ValueError: for labels or other columns that cannot become a tensor, or rows of different lengths without
+            padding.
     """
     ids, labels = _make_labels(config, made)
     out = _packed(config, made, ids, labels) if config.settings.packing else _padded(config, made, ids, labels)
@@ -90,7 +91,7 @@ def _padded(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arr
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return the other columns of numbers that a batch may have."""
+    """Return the other numeric columns that the model accepts, as arrays."""
     accepts, more = config.accepts, {}
     for name in made.columns:
         if name in NOT_COPIED:
@@ -104,7 +105,7 @@ def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray
                         fix=f"dataset.rename_column('{name}', 'my_{name}')",
                     )
                 )
-        elif name == "inputs_embeds":  # stored embeddings; a collator with a table makes them again
+        elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
                 more[name] = _stored_embeddings(made, inside)
         elif accepts is None or name in accepts:
@@ -115,7 +116,7 @@ def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray
 
 
 def _pad_targets(config: Config, targets: Ragged) -> Arrays:
-    """Return labels, and the inputs of the decoder unless the model makes them."""
+    """Return padded labels, and the decoder inputs if the model does not make them itself."""
     limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
     longest = limit if config.padding == "max_length" else None
     width = max(round_up(longest or targets.longest, multiple), 1)
@@ -164,7 +165,7 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
 
 
 def _packed(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arrays:
-    """Return rows of several documents: positions restart, and no label crosses a boundary."""
+    """Return rows of several documents each; positions restart, and the first label of each document is ignored."""
     assert config.limits.max_length is not None
     if labels is not None and not isinstance(labels, Ragged):
         raise ValueError(
@@ -190,7 +191,7 @@ def _packed(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arr
 
 
 def _make_labels(config: Config, made: Tokenized) -> tuple[Ragged, Labels]:
-    """Return the ids, which masking changes, and the labels: made from them, or given."""
+    """Return the ids, masked for `labels="masked_lm"`, and the labels: made from the ids, or given in a column."""
     names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in made.rows.columns)]
     if len(names) > 1:
         raise ValueError(
@@ -235,12 +236,12 @@ def _width(config: Config, ids: Ragged) -> int:
         return longest
     if config.padding == "max_length" and config.limits.max_length is not None:
         longest = config.limits.max_length
-    # A batch of empty rows still has one column, of padding.
+    # A batch of empty rows has one column of padding.
     return max(round_up(longest, config.settings.pad_to_multiple_of), 1)
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return position ids of rows without gaps: faster than counting along the mask."""
+    """Return position ids from lengths, for rows without padding between tokens; faster than a cumulative sum."""
     padding = config.fills["position_ids"]
     columns = np.arange(mask.shape[1]) + (config.first_position - padding)
     first = 0 if config.side == "right" else len(columns) - lengths[:, None]
@@ -249,7 +250,7 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
 
 
 def _look_ahead(length: int) -> NDArray[np.bool_]:
-    """Return `(T, T)`, True where column j <= row i, as a copy of shifted views of one run of True and False."""
+    """Return the look-ahead mask `(T, T)`, True where column j <= row i: a copy of a strided view."""
     run = np.zeros(2 * length, dtype=np.bool_)
     run[:length] = True
     shifted = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1))

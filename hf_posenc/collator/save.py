@@ -1,6 +1,7 @@
-"""Collators as plain values: for pickles, for the fingerprints of `datasets`, and for folders.
+"""Serialization of collators: for pickles, fingerprints of `datasets`, and folders.
 
-The values are settings, tokenizer files and the digest of a table, and its weights with `store_embeddings=True` only.
+A state holds the settings, the tokenizer's files and the digest of the table. With `store_embeddings=True` a pickle
+also holds the weights.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from .embed import MissingTable, check_exchange, from_state
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Part of every fingerprint: raise it if the same input gives another output, or if the file changes its meaning.
+# Part of every fingerprint. Increase it if the same input gives another output, or if keys of the file change meaning.
 FORMAT_VERSION = 3
-# Version 1 had no model, version 2 no record of the tokenizer's files; their other keys mean the same.
+# Version 1 had no model, and version 2 no record of the tokenizer's files. All other keys have the same meaning.
 _READS = (1, 2, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
 
@@ -37,13 +38,13 @@ State = tuple[int, type, type, Files, str, Any]
 def state(
     cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
 ) -> State:
-    r"""Return everything that the output of a collator depends on; it pickles to the same bytes in every process.
+    r"""Return all values that the output of a collator depends on. They pickle to the same bytes in every process.
 
     Args:
         cls (`type`): the collator's class.
         tokenizer (`PreTrainedTokenizerBase`): its private copy.
         files (`tuple` of name and content): the files of the tokenizer.
-        settings (mapping): every argument but tokenizer and embedding, as it was given.
+        settings (mapping): every argument as given, except tokenizer and embedding.
         table (`object`): result of `Embedder.state`.
 
     Returns:
@@ -53,7 +54,7 @@ def state(
 
 
 def rebuild(*state: Any) -> Any:
-    """Return the collator of a `state`; unpickling calls it."""
+    """Return the collator of a `state`. Called by unpickling."""
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, settings, table = rest
@@ -61,7 +62,7 @@ def rebuild(*state: Any) -> Any:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a collator of a tokenizer read from files; raise if its private copy would give other ids."""
+    """Return a collator with a tokenizer read from files; raise if its private copy would give other ids."""
     collate = cls(tokenizer, embedding=embedding, **settings)
     if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
         raise ValueError(
@@ -82,7 +83,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     folder.mkdir(parents=True, exist_ok=True)
     version, _cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
-    kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None: its Rust part is enough
+    kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None if only its Rust part is used
     record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
     saved = {"format_version": version, "tokenizer": record, **json.loads(settings), "embedding": table}
     contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
@@ -128,20 +129,20 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
         raise kind(f"{error}\n  in:  {path}") from error
 
 
-# Settings and templates may be edited; errors in them are found when they are read.
+# Files without digest: users may edit them, and errors in them are found on loading.
 _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of a tokenizer's file without padding and truncation, which a call may have set."""
+    """Return the SHA-256 of a tokenizer's file, ignoring padding and truncation settings, which calls change."""
     if name == TOKENIZER:
-        with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file has another digest anyway
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file is hashed as it is
             content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in the folder of `path`; raise if it is not the one in the record."""
+    """Load the tokenizer saved under `name`; raise if it does not match the record."""
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
         kind, number, digests = _read(
@@ -159,7 +160,7 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
         raise ValueError(explain(problem, got=str(name), fix=again))
     try:
         tokenizer = load_saved(name)
-    except Exception as error:  # each damaged file raises another error
+    except Exception as error:  # the error depends on the damaged file
         raise ValueError(
             explain(
                 f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
@@ -247,7 +248,7 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
 
 
 def _missing_table(table: Any) -> Any:
-    """Return the `embedding=` of a folder: a width, or the record of a table, which is never saved itself."""
+    """Return the saved `embedding=`: `None`, a width, or a `MissingTable`, because tables are not saved."""
     if table is None or (isinstance(table, int) and not isinstance(table, bool)):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:
@@ -257,7 +258,7 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a dataclass's fields; raise for the first of another type."""
+    """Return the values for a dataclass; raise for the first value that does not have its field's type."""
     if not isinstance(values, dict):
         raise TypeError(explain(f"expected the fields of a {kind.__name__}"))
     for name, hint in get_type_hints(kind).items():
@@ -272,7 +273,7 @@ def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-# Settings that are not plain values, by name.
+# Converters of settings that are not plain JSON values.
 _READERS: dict[str, Callable[[Any], Any]] = {
     "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
     "model": lambda value: None if value is None else ModelSpec.from_dict(_typed(ModelSpec, value)),

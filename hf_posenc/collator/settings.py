@@ -1,6 +1,6 @@
-"""The settings of a collator: their names, the values they take, and the combinations that are refused.
+"""The settings of a collator: names, allowed values, and refused combinations.
 
-Checked once, at construction; `config` checks them against the tokenizer, the model and the embedding.
+They are checked once, at construction. `config` checks them against the tokenizer, the model and the embedding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BOOLS = (
     "zero_padding",
     "store_embeddings",
 )
-_INTEGERS = {  # smallest value, and one for the error message
+_INTEGERS = {  # smallest value, and an example for the error message
     "max_length": (1, 512),
     "max_target_length": (1, 128),
     "pad_to_multiple_of": (1, 8),
@@ -56,7 +56,7 @@ _INTEGERS = {  # smallest value, and one for the error message
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """The arguments of `DataCollatorWithPositionalEncoding`, which documents them."""
+    """Arguments of `DataCollatorWithPositionalEncoding`, documented there."""
 
     tokenizer: Any
     _: KW_ONLY
@@ -103,12 +103,12 @@ class Settings:
         self._check_combinations()
 
     def settings(self) -> dict[str, Any]:
-        """Return every field but the tokenizer and the embedding."""
+        """Return every field except the tokenizer and the embedding."""
         names = [field.name for field in dataclasses.fields(Settings) if field.name not in ("tokenizer", "embedding")]
         return {name: getattr(self, name) for name in names}
 
     def _check_values(self) -> None:
-        """Raise for the first setting with a wrong value."""
+        """Raise for the first setting with a value that is not allowed."""
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise ValueError(one_of(name, getattr(self, name), options))
@@ -126,7 +126,7 @@ class Settings:
                 )
 
     def _check_combinations(self) -> None:
-        """Raise for the first two settings that exclude each other."""
+        """Raise for the first pair of settings that exclude each other."""
         padding, truncation = padding_of(self.padding), truncation_of(self.truncation)
         if self.return_overflowing_tokens and truncation == "do_not_truncate":
             raise ValueError(
@@ -207,7 +207,7 @@ def _look_up(name: str, value: object, names: dict[Any, Any]) -> Any:
     return names[value]
 
 
-# Keywords of other libraries, and the equivalent of this one.
+# Keywords of other libraries, and the equivalents of this package.
 _EQUIVALENTS = {
     "d_model": "embedding=512, an int, makes a table of that width",
     "embedding_dim": "embedding=512, an int, makes a table of that width",
@@ -236,7 +236,7 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Decorate a class so that a wrong keyword raises with the right one; its signature stays the same."""
+    """Decorate a class so that the error for an unknown keyword names the right one; the signature is unchanged."""
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 

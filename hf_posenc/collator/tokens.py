@@ -1,6 +1,6 @@
-"""Texts and given ids as rows of tokens within the limits: texts are tokenized, ids are checked.
+"""Rows of tokens within the limits: texts are tokenized, given ids are checked and truncated.
 
-NumPy only: a forked worker may run it.
+NumPy only, so that a forked worker can run it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .labels import given_labels, label_names, truncate_targets
 if TYPE_CHECKING:
     from .config import Config
 
-# Columns with one value per token that rows may contain beside their ids.
+# Columns with one value per token that given rows of ids may contain.
 PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
 
 
@@ -36,7 +36,7 @@ class Tokenized:
         from_texts (`bool`): True for texts, False for tokenized rows.
         targets (`Ragged`, *optional*): labels that are token sequences of their own, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
-        from_0 (`bool`, *optional*): True if given `position_ids` count from 0 and the model's from another number.
+        from_0 (`bool`, *optional*): True if given `position_ids` count from 0, but the model's first position is not 0.
     """
 
     rows: TokenRows
@@ -54,7 +54,7 @@ class Tokenized:
 
     @property
     def has_split_texts(self) -> bool:
-        """True if some text gave more than one row."""
+        """True if any text gave more than one row."""
         return len(self.rows.sample) != self.count
 
     def column(self, name: str) -> Values:
@@ -63,7 +63,7 @@ class Tokenized:
         return repeated(values, self.rows.sample) if self.has_split_texts else values
 
     def positions(self, start: int, padding: int | None = None) -> Ragged:
-        """Return the position of every token: the given one, or counted from `start` in each document."""
+        """Return the position of every token: given `position_ids`, or counted from `start` in each document."""
         rows, given = self.rows, self.rows.columns.get("position_ids")
         if given is not None:
             values = given.values + start if self.from_0 else given.values
@@ -79,7 +79,7 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
     Args:
         config (`Config`): the configuration of the collator.
-        given (`Given`): the input.
+        given (`Given`): the input of the call.
 
     Returns:
         `Tokenized`.
@@ -96,7 +96,7 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
 
 def _read_ids(config: Config, given: Given) -> Tokenized:
-    """Return given rows of ids."""
+    """Return rows of given ids, checked."""
     columns = dict(given.columns)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(config, ids)
@@ -105,14 +105,14 @@ def _read_ids(config: Config, given: Given) -> Tokenized:
     if "attention_mask" in per_token:
         real = per_token.pop("attention_mask").values != 0
         _check_mask(config, ids, real)
-    if "document_ids" in per_token:  # a negative number is padding too
+    if "document_ids" in per_token:  # a negative number also marks padding
         real = real & (per_token["document_ids"].values >= 0)
         per_token["document_ids"] = Ragged(np.where(real, per_token["document_ids"].values, -1), ids.lengths)
     if not real.all():
         per_token["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
     from_0 = False
     if config.model_first_position and "position_ids" in per_token:
-        # Rows of a batch made for this model begin at its first position; all others count from 0.
+        # Position ids made for this model start at its first position; any others are taken to count from 0.
         numbers = per_token["position_ids"].values[real]
         from_0 = int(numbers.min(initial=np.iinfo(np.int64).max)) != config.model_first_position
     rows = TokenRows({"input_ids": ids, **per_token}, np.arange(len(ids), dtype=np.int64))
@@ -120,7 +120,7 @@ def _read_ids(config: Config, given: Given) -> Tokenized:
 
 
 def _truncated(config: Config, made: Tokenized) -> Tokenized:
-    """Return given ids within the limit: without padding at their ends if they are too long, then truncated."""
+    """Return given ids within the limit. If any row is too long, padding at the ends is removed before truncation."""
     limit = config.limits.max_length
     if limit is None or made.ids.longest <= limit or not (config.limits.truncates or made.rows.is_token is not None):
         return made
@@ -146,7 +146,7 @@ def _with_targets(config: Config, made: Tokenized, given: Given) -> Tokenized:
         return made
     labels = Ragged.from_rows(list(as_list(made.columns[names[0]])), name="labels")
     targets, truncated = truncate_targets(labels, config.target_limits, model)
-    if config.decoder_start is not None or config.number_of_ids is not None:  # a decoder embeds them
+    if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
         _check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
     columns = {name: values for name, values in made.columns.items() if name != names[0]}
     return replace(made, targets=targets.take(sample), columns=columns, targets_truncated=truncated)
@@ -173,7 +173,7 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise for the first row with 0 at all of its tokens: a mask with the opposite meaning."""
+    """Raise for the first row whose mask is 0 at all tokens: the mask probably has the opposite meaning."""
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))
     wrong = np.flatnonzero((hidden > 0) & (seen == 0))
@@ -193,7 +193,7 @@ def _check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
     if not len(ids.values):
         return
     rows = config.number_of_ids
-    # As an unsigned number, a negative id is larger than any other: one maximum finds both kinds of errors.
+    # Viewed as unsigned, a negative id exceeds every valid id, so that one maximum finds both kinds of errors.
     if int(ids.values.view(np.uint64).max()) < (2**63 if rows is None else rows):
         return
     smallest = int(ids.values.min())

@@ -1,4 +1,4 @@
-"""Warnings of a collator, each given once: truncated texts, columns that are left out, labels under another name."""
+"""Warnings of a collator, once per kind: truncated texts, omitted columns, and label columns with other names."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _KINDS = ("texts", "targets", "target column", "columns", "label", "left padding", "snapshot", "missing table", "size")
-# Names of columns that number the rows.
+# Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
 
 class Warnings:
-    """The kinds of warnings that a collator has given, in memory shared with forked workers."""
+    """Record of the kinds of warnings already given, in memory that forked workers share."""
 
     def __init__(self) -> None:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
         self._process = os.getpid()
 
     def once(self, kind: str, message: str) -> None:
-        """Warn, unless the collator gave a warning of this kind before; of spawned workers only the first warns."""
+        """Warn once per kind. Among spawned workers, which do not share the record, only the first warns."""
         position, worker = _KINDS.index(kind), torch.utils.data.get_worker_info()
         if self._given[position]:
             return
@@ -46,7 +46,7 @@ class Warnings:
 
 
 def truncation_warning(config: Config, what: str, truncated: int, count: int, name: str) -> str:
-    """Return the warning for texts or targets that lost tokens to a limit of the tokenizer or the model."""
+    """Return the warning for texts or targets truncated to a limit of the tokenizer or the model."""
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
     larger = None if config.model is None or name != "max_length" else config.model.max_length
@@ -64,7 +64,7 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 
 def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
-    """Return the column with nearly the name of a missing `text_target_column`, if rows have no targets."""
+    """Return a column whose name is similar to a missing `text_target_column`, if the rows have no targets."""
     wanted = settings.text_target_column
     if wanted is None or made.targets is not None or wanted in made.columns or label_names(made.columns):
         return None
@@ -75,7 +75,7 @@ def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
 
 
 def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
-    """Warn of columns that are not in the batch, and of labels under another name."""
+    """Warn about columns that are not in the batch, and about label columns with other names."""
     if not made.columns:
         return
     settings = config.settings
