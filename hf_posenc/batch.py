@@ -1,4 +1,4 @@
-"""`Batch`: the dict of tensors that a collator returns, with methods to move, pin and display it."""
+"""`Batch`: the dict of tensors returned by a collator, with methods to move, pin and display it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 
 from ._explain import explain
 
-# Converts one row of ids into the tokens to display.
+# Function from a row of ids to the tokens to display.
 TokensOf = Callable[[Sequence[int]], list[str]]
 
-_MOST_ROWS, _MOST_COLUMNS = 16, 48  # displayed in a notebook
+_MOST_ROWS, _MOST_COLUMNS = 16, 48  # shown in a notebook
 _GREY = "color:#999;background:rgba(128,128,128,.15)"
 
 
 class Batch(dict[str, Any]):
     r"""A `dict` from names to tensors that can be moved, pinned, and read by attribute.
 
-    `input_ids` is the first key (`inputs_embeds` for a model that reads those), and dimension 0 of every tensor is the
-    batch. It works like any dict in `model(**batch)`, `Trainer`, `accelerate`, and in the workers of a `DataLoader`.
+    The first key is `input_ids`, or `inputs_embeds` for a model with embeddings as input. Dimension 0 of every tensor
+    is the batch. It works like any dict in `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of (callable, *optional*): from a row of ids to its tokens, for display in a notebook. It is not pickled.
+        tokens_of (callable, *optional*): returns the tokens of a row of ids, for display in a notebook. Not pickled.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -49,7 +49,7 @@ class Batch(dict[str, Any]):
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
         r"""Return a new batch with every tensor on `device`.
 
-        A tensor that repeats one matrix for every row, as `look_ahead_mask` does, is moved once and repeated there.
+        An expanded tensor, such as `look_ahead_mask`, is moved without its repetitions and then expanded again.
 
         Args:
             device (`torch.device`, `str` or `int`): the device.
@@ -69,14 +69,14 @@ class Batch(dict[str, Any]):
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        r"""Return a new batch in page-locked memory, from which a GPU copies faster. A `DataLoader` calls it.
+        r"""Return a new batch in page-locked memory, which copies faster to a GPU. Called by `DataLoader`.
 
         Returns:
             `Batch` with the same keys; this one is not changed.
 
         Raises:
             TypeError: if the batch contains NumPy arrays.
-            RuntimeError: if a tensor is on an accelerator already.
+            RuntimeError: if a tensor is not on the CPU.
         """
         for name, value in self.items():
             if isinstance(value, torch.Tensor) and value.device.type != "cpu":
@@ -116,7 +116,7 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: shapes, and the tokens of the rows, with padding in grey."""
+        """Return HTML for a notebook: shapes, and the tokens of each row with padding in grey."""
         facts = "".join(
             f"<tr><td><code>{html.escape(str(name))}</code></td>"
             + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))
@@ -150,23 +150,23 @@ class Batch(dict[str, Any]):
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:
-    r"""Return True at tokens and False at padding, by the padding mask or by the documents of a packed row.
+    r"""Return True at tokens and False at padding, from `attention_mask` or `document_ids`.
 
     Args:
-        batch (mapping): with `attention_mask` `(B, T)`, or `(B, 1, T, T)` as added to scores, or `document_ids`.
+        batch (mapping): with `attention_mask` `(B, T)`, an additive `attention_mask` `(B, 1, T, T)`, or `document_ids`.
 
     Returns:
-        `(B, T)` bool, a tensor or an array like the mask; `None` if the batch has neither.
+        `(B, T)` bool, a tensor or an array like the input; `None` if the batch has neither key.
 
     Example:
         >>> real_tokens({"document_ids": torch.tensor([[0, 1, -1]])})
         tensor([[ True,  True, False]])
     """
     mask = batch.get("attention_mask")
-    if isinstance(mask, dict):  # a mask for each kind of layer: in each, a token attends to itself
+    if isinstance(mask, dict):  # one mask per kind of layer; in each, every token attends to itself
         mask = next(iter(mask.values()))
     if mask is not None:
-        # In a mask (B, 1, T, T), no query attends to padding, and at least one to each token: the token itself.
+        # In (B, 1, T, T), no query attends to padding, and at least one query to each token: the token itself.
         return (mask[:, 0] == 0).any(1) if mask.ndim == 4 else mask != 0
     return batch["document_ids"] >= 0 if "document_ids" in batch else None
 
@@ -174,15 +174,15 @@ def real_tokens(batch: Mapping[str, Any]) -> Any:
 def written_tokens(
     batch: Mapping[str, Any], name: str = "input_ids", rows: slice = slice(None)
 ) -> list[list[str]] | None:
-    r"""Return the tokens of rows, if the batch was made with a tokenizer and has not been pickled.
+    r"""Return the tokens of a batch as strings; `None` if the batch has no tokenizer, as after pickling.
 
     Args:
-        batch (mapping): a `Batch`; any other mapping has no tokens.
-        name (`str`, *optional*, defaults to `"input_ids"`): the ids to read, `(B, T)`.
-        rows (`slice`, *optional*): the rows; by default all.
+        batch (mapping): a `Batch`. Other mappings return `None`.
+        name (`str`, *optional*, defaults to `"input_ids"`): key of the ids `(B, T)`.
+        rows (`slice`, *optional*): the rows to convert; by default all.
 
     Returns:
-        Lists of `T` `str`, one per row; `None` if the batch has no tokens.
+        One list of `T` `str` per row, or `None`.
 
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
@@ -203,7 +203,7 @@ def _facts(value: Any) -> tuple[str, str, str]:
 
 
 def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Apply `change` to a view without the repetitions of a stride of 0, and repeat the result."""
+    """Apply `change` to a tensor without its expanded dimensions (stride 0), and expand the result again."""
     once = tensor
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:

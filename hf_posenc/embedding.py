@@ -1,6 +1,6 @@
-"""`PositionalEmbedding`: token embeddings with positions, on the embedding's device.
+"""`PositionalEmbedding`: an `nn.Embedding` plus an encoding of positions.
 
-Wraps the caller's embedding. Hugging Face models embed their ids themselves; for them see `use_sinusoidal_positions`.
+For models that have their own embedding, such as those of Hugging Face, see `use_sinusoidal_positions`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from ._explain import explain, shorten
 from .positions import check_mask, count_real_tokens
 from .sinusoid import Convention, Kind, PositionalEncoding, Scale, resolve_encoding, without_values
 
-# Ratio of the encoding's standard deviation to the embedding's, above which there is a warning: at 5, one part in 26 of
-# a vector's variance is the token's.
+# Warn above this ratio of the encoding's standard deviation to the embedding's. At 5, the token contributes 1/26 of a
+# vector's variance.
 MAX_SPREAD = 5.0
 
 
 class PositionalEmbedding(nn.Module):
     r"""Token embeddings with the encoding of their positions: `embedding(ids) * scale + encoding`, then dropout.
 
-    Positions are those of `position_ids`; without them they are counted in `attention_mask`, so that a text has the
-    same vectors padded left, padded right and alone; without both, every row counts from its first token. They are
-    never computed from the ids.
+    Positions are taken from `position_ids` if given. Otherwise the real tokens in `attention_mask` are counted, so that
+    a text has the same vectors with left padding, right padding and none. Without either, positions count from the
+    first column of each row. Positions are never computed from the ids.
 
     Args:
-        embedding (`nn.Embedding` or a subclass): called as a module, so a subclass may change its rows.
+        embedding (`nn.Embedding` or a subclass): called as a module, so a subclass can have its own forward.
         encoding (`str` or `PositionalEncoding`, *optional*, defaults to `"sinusoidal"`): the kind of positions:
-            `"sinusoidal"`, which has no parameters, `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`,
-            made on the table's device in its dtype; or the result of `positional_encoding(kind, d_model, ...)` with
-            settings of its own.
+            `"sinusoidal"` (without parameters), `"scaled"`, `"learned"`, `"fourier"`, `"exponential"` or `"none"`, made
+            on the device and in the dtype of the table; or the result of `positional_encoding(kind, d_model, ...)`,
+            which has its own settings.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of sinusoids.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
-        max_length (`int`, *optional*): number of positions; later ones are refused. A learned table has as many rows,
-            512 by default.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of the token embeddings. The first call warns if they
-            are much smaller than the encoding.
+        max_length (`int`, *optional*): number of positions; a later position raises. It is the number of rows of a
+            learned table, 512 by default.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of the token embeddings. The first call warns if the
+            token embeddings are much smaller than the encoding.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
         zero_padding (`bool`, *optional*, defaults to `True`): return exactly 0.0 where `attention_mask` is 0, so that
-            a sum over all tokens is a sum over the real ones.
+            a sum over all tokens equals the sum over real tokens.
 
     Raises:
-        TypeError: if `embedding` is not an `nn.Embedding`, or the kind of encoding does not have one of the settings.
-        ValueError: if a setting is out of its range, the kind does not exist, or its width is not the embedding's.
+        TypeError: if `embedding` is not an `nn.Embedding`, or the encoding does not have one of the given settings.
+        ValueError: if a setting is out of range, the encoding does not exist, or its width is not the embedding's.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", sections 3.4 and 3.5. arXiv:1706.03762.
@@ -88,7 +88,7 @@ class PositionalEmbedding(nn.Module):
         usual = {"convention": "vaswani", "dropout": 0.0}
         changed = {name: value for name, value in settings.items() if value != usual.get(name)}
         resolved = resolve_encoding(encoding, self.embedding.embedding_dim, changed)
-        # A module of the caller's is not moved.
+        # A given module is not moved.
         self.encoding = (
             resolved if resolved is encoding else resolved.to(embedding.weight.device, embedding.weight.dtype)
         )
@@ -106,7 +106,7 @@ class PositionalEmbedding(nn.Module):
 
     @property
     def num_embeddings(self) -> int:
-        """The number of rows of the table, and of different ids."""
+        """The number of rows of the table: ids are smaller than it."""
         return self.embedding.num_embeddings
 
     def forward(
@@ -115,7 +115,7 @@ class PositionalEmbedding(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        r"""Return the embeddings of ids with the encoding of their positions.
+        r"""Return the sum of the ids' embeddings and the encodings of their positions.
 
         Args:
             input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
@@ -123,11 +123,11 @@ class PositionalEmbedding(nn.Module):
             position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): used as they are.
 
         Returns:
-            `torch.Tensor` `(B, T, D)`, dtype and device of the embedding's rows, in new memory.
+            `torch.Tensor` `(B, T, D)` in new memory, with the dtype and device of the embedding.
 
         Raises:
-            ValueError: if a shape does not fit, the mask contains a value other than 0 and 1, or an id has no row
-                (values are checked on the CPU only, because on an accelerator this would wait for the device).
+            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, or an id has no row.
+                Values are checked on the CPU only, because on an accelerator the check would wait for the device.
             TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
@@ -147,9 +147,9 @@ class PositionalEmbedding(nn.Module):
         if keep is None:
             return out
         if self.zero_padding:
-            # Overwritten, not multiplied: 0 times an infinite row, or a dropped one, is NaN.
+            # Overwrite instead of multiplying: 0 times infinity is NaN.
             if _can_check_values(keep):
-                out[~keep] = 0.0  # writes to the padding alone
+                out[~keep] = 0.0  # writes to padding only
                 return out
             return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
         if zero_row:
@@ -158,11 +158,11 @@ class PositionalEmbedding(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """Return the setting that is not in the representation of a submodule."""
+        """Return the settings that no submodule prints."""
         return f"zero_padding={self.zero_padding}"
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Return ids on the embedding's device; raise if they are not integers `(B, T)`, or have no row."""
+        """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or an id has no row."""
         if not isinstance(input_ids, torch.Tensor):
             raise TypeError(
                 explain(
@@ -205,7 +205,7 @@ class PositionalEmbedding(nn.Module):
         )
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
-        """Return True if the embedded rows are referenced nowhere else, so that the sum may overwrite them."""
+        """Return True if nothing else references the embedded rows, so that the sum can overwrite them."""
         hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
         return (
             type(self.embedding) is nn.Embedding
@@ -217,7 +217,7 @@ class PositionalEmbedding(nn.Module):
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warn on the first call, after checkpoints are loaded, if the encoding is much larger than the embeddings."""
+        """Warn at the first call, after loading of checkpoints, if the encoding is much larger than the embeddings."""
         if without_values(embedded) or self._spread_seen:  # in this order: a graph must not depend on the attribute
             return
         real = embedded.detach() if keep is None else embedded.detach()[keep]
@@ -258,7 +258,7 @@ def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tens
 
 def _check_embedding(embedding: object) -> nn.Embedding:
     """Return `embedding` if it is an `nn.Embedding`; raise otherwise."""
-    # If an instance exists, its module is loaded, so that nothing has to be imported.
+    # If an instance exists, its module is loaded: no import is needed.
     library = sys.modules.get("transformers.modeling_utils")
     if library is not None and isinstance(embedding, library.PreTrainedModel):
         raise TypeError(

@@ -1,6 +1,6 @@
-"""Position ids: from a mask, from lengths, from packed documents.
+"""Position ids from a mask, from lengths, or from the documents of packed rows.
 
-Positions are never computed from token ids: the padding id may be a real token, such as eos.
+They are never computed from token ids, because the padding id may also be a real token such as eos.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
 
 def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
-    r"""Count the real tokens of each row, wherever its padding is: left, right, both, or in between.
+    r"""Count the real tokens of each row. Padding may be left, right, on both sides, or between tokens.
 
     Args:
         attention_mask (`torch.Tensor` or `np.ndarray` `(B, T)`, bool or 0 and 1): True, or 1, at real tokens.
@@ -27,7 +27,7 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
 
     Returns:
         `(B, T)` int64, an array for an array and a tensor on the same device for a tensor: start, start + 1, … at real
-        tokens, `start` at padding. A document has the same positions padded left, padded right and alone.
+        tokens, `start` at padding. A text has the same positions with left padding, right padding and none.
 
     Raises:
         ValueError: if the mask is not two-dimensional, or contains a value other than 0 and 1.
@@ -45,9 +45,9 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
-    """Return a mask `(B, T)` as bool, True at real tokens.
+    """Return a mask `(B, T)` as bool, True at real tokens; raise if it is invalid.
 
-    `values=False` skips the check for values other than 0 and 1, which on an accelerator would wait for the device.
+    `values=False` skips the check for values other than 0 and 1, which would wait for an accelerator.
     """
     if not isinstance(attention_mask, torch.Tensor | np.ndarray):
         raise TypeError(
@@ -91,16 +91,16 @@ def position_ids_from_lengths(
     start: int = 0,
     padding_side: PaddingSide = "right",
 ) -> Any:
-    r"""Count the tokens of rows of the given lengths.
+    r"""Return position ids of rows with the given lengths.
 
     Args:
         lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
         max_length (`int`, *optional*): T; by default the largest length.
         start (`int`, *optional*, defaults to 0): position of a row's first token.
-        padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
+        padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
 
     Returns:
-        `(B, T)` int64, `start` at padding: an array for an array, otherwise a tensor, on the device of `lengths`.
+        `(B, T)` int64, `start` at padding: an array for an array, otherwise a tensor on the device of `lengths`.
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
@@ -126,7 +126,7 @@ def position_ids_from_lengths(
 
 
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
-    r"""Count the tokens of packed rows, from the start again for each document of a row.
+    r"""Return position ids of packed rows, which restart at each document.
 
     Args:
         documents (sequence of `B` sequences, arrays or tensors of `int`): for each row the lengths of its documents.
@@ -134,7 +134,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
         start (`int`, *optional*, defaults to 0): position of a document's first token.
 
     Returns:
-        `(B, T)` int64, `start` at the padding on the right: an array if the rows are arrays, otherwise a tensor, on the
+        `(B, T)` int64, padded on the right with `start`: an array if the rows are arrays, otherwise a tensor on the
         device of the rows.
 
     Raises:
@@ -159,7 +159,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
 
 def count_real_tokens(keep: _Array, start: int) -> _Array:
-    """Return the position ids of `position_ids_from_mask` for a bool mask `(B, T)`, without checks."""
+    """Return the result of `position_ids_from_mask` for a bool mask `(B, T)`, without checks."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
@@ -182,7 +182,7 @@ def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.i
 
 
 def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
-    """Return the length T of rows of `totals` `(B,)` tokens; raise if one of them exceeds `max_length`."""
+    """Return the padded length T of rows with `totals` `(B,)` tokens; raise if a row exceeds `max_length`."""
     longest = int(totals.max(initial=0))
     length = longest if max_length is None else as_integer(max_length, "max_length", minimum=0, example=longest)
     if length < longest:
@@ -201,7 +201,7 @@ def _on_cpu(values: Any) -> Any:
 
 
 def _like(ids: NDArray[np.int64], values: object) -> Any:
-    """Return `ids` as an array if `values` is one, else as a tensor on the device of `values`."""
+    """Return `ids` as an array if `values` is an array, otherwise as a tensor on the device of `values`."""
     if isinstance(values, np.ndarray):
         return ids
     return torch.from_numpy(ids).to(values.device if isinstance(values, torch.Tensor) else "cpu")

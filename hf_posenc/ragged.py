@@ -1,6 +1,6 @@
-"""`Ragged`: rows of different lengths as one flat array and its lengths, the data structure of the CPU side.
+"""`Ragged`: rows of different lengths, stored as one flat array and an array of lengths.
 
-NumPy only, so that it works in a forked worker.
+NumPy only, so that a forked worker can use it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ._explain import explain
 
 PaddingSide = Literal["left", "right"]
 
-# Below this many values per row, one scatter over the padded array is faster than a copy for each row.
+# For rows with fewer values, one scatter over the padded array is faster than one copy per row.
 _SHORT_ROW = 192
 
-_INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtype of a flat row that fits int64
+_INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtypes of rows that convert to int64 without a check
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    r"""Rows of different lengths, in one flat array.
+    r"""Rows of different lengths in one flat array.
 
     Args:
-        values (`np.ndarray` `(N,)`): the rows one after the other; N is the sum of `lengths`.
+        values (`np.ndarray` `(N,)`): the concatenated rows; N is the sum of `lengths`.
         lengths (`np.ndarray` `(B,)` int64): number of values of each row.
 
     Raises:
-        ValueError: if the lengths do not add up to the number of values.
+        ValueError: if the sum of the lengths is not the number of values.
 
     Example:
         >>> rows = Ragged.from_rows([[7, 8, 9], [5]])
@@ -59,7 +59,7 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Any] | NDArray[Any], *, name: str = "input_ids") -> Ragged:
-        r"""Join rows of integers: lists, NumPy arrays or tensors, in any mixture.
+        r"""Concatenate rows of integers: lists, NumPy arrays or tensors, also mixed.
 
         Args:
             rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
@@ -93,7 +93,7 @@ class Ragged:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        r"""Offset of each row in `values`, and of the end: `np.ndarray` `(B + 1,)` int64.
+        r"""Offset of each row in `values`, and the total length at the end: `np.ndarray` `(B + 1,)` int64.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).offsets
@@ -124,7 +124,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Return the rows of one or more `Ragged`, one after the other.
+        r"""Return the concatenated rows of one or more `Ragged`.
 
         Example:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
@@ -133,7 +133,7 @@ class Ragged:
         return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
 
     def between(self, start: int, stop: int) -> Ragged:
-        r"""Return the rows from `start` up to `stop`; their values are a view.
+        r"""Return the rows from `start` up to, not including, `stop`; the values are a view.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
@@ -171,13 +171,13 @@ class Ragged:
         side: PaddingSide = "right",
         inside: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        r"""Return a padded array: every row filled up to the same width.
+        r"""Return a padded array `(B, T)`.
 
         Args:
             fill (`int`): the value at padding.
             width (`int`, *optional*): T; by default the length of the longest row.
             side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
-            inside (`np.ndarray` `(B, T)` bool, *optional*): result of `inside`, if it was computed before.
+            inside (`np.ndarray` `(B, T)` bool, *optional*): result of `self.inside(width, side=side)`.
 
         Returns:
             `np.ndarray` `(B, T)` of the dtype of `values`, a new array.
@@ -193,7 +193,7 @@ class Ragged:
         width = self._checked_width(width)
         shape, dtype = (len(self), width), self.values.dtype
         if fill == 0 and not self.values.any():
-            return np.zeros(shape, dtype)  # token types of single texts: pages that are never written cost nothing
+            return np.zeros(shape, dtype)  # as token types of single texts; np.zeros writes no memory
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values
@@ -208,7 +208,7 @@ class Ragged:
         return out
 
     def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
-        r"""Return True where `pad` puts a value, and False at padding.
+        r"""Return the mask of `pad`: True at values, False at padding.
 
         Returns:
             `np.ndarray` `(B, T)` bool, a new array.
@@ -219,14 +219,14 @@ class Ragged:
                    [ True, False, False]])
         """
         width = self._checked_width(width)
-        # int16 compares several times faster, and rows are nearly always short enough for it.
+        # Comparisons of int16 are several times faster, and most rows are short enough.
         number: type[np.signedinteger[Any]] = np.int16 if width <= np.iinfo(np.int16).max else np.int64
         columns, lengths = np.arange(width, dtype=number), self.lengths.astype(number)[:, None]
         inside: NDArray[np.bool_] = columns < lengths if side == "right" else columns >= width - lengths  # (B, T)
         return inside
 
     def counters(self, start: int = 0) -> Ragged:
-        r"""Return start, start + 1, … in every row of the same lengths: position ids before padding.
+        r"""Return rows of the same lengths that count start, start + 1, …: position ids before padding.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).counters().values
@@ -248,7 +248,7 @@ class Ragged:
 
 
 def round_up(length: int, multiple: int | None) -> int:
-    r"""Return the smallest multiple of `multiple` that is at least `length`; `length` itself if there is none.
+    r"""Return the smallest multiple of `multiple` that is at least `length`; `length` itself if `multiple` is None.
 
     Example:
         >>> round_up(13, 8), round_up(16, 8), round_up(13, None)

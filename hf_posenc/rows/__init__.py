@@ -1,6 +1,6 @@
-"""The one path from texts to rows of token ids, for the collator, corpora and packed data sets.
+"""Conversion of texts to rows of token ids, for the collator, corpora and packed data sets.
 
-`Limits` and a tokenizer make an `Encoder`; it returns `TokenRows`, which `pack_rows` puts several to a row. NumPy only.
+An `Encoder` has a tokenizer and `Limits`, and returns `TokenRows`; `pack_rows` joins several into one row. NumPy only.
 """
 
 from .encoder import Encoder

@@ -1,7 +1,7 @@
-"""Texts to rows of token ids by calling the tokenizer, one text at a time: the slow path.
+"""The slow path of `Encoder`: calls the tokenizer once per text.
 
-For slow tokenizers, and for fast ones whose classes add steps of their own. transformers returns no overflowing tokens
-for a slow tokenizer, so its long texts are split here.
+Used for slow tokenizers, and for fast ones whose Python class adds steps. transformers returns no overflowing rows for
+a slow tokenizer, so this module splits its long texts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Text = str | Sequence[str]
 
 
 class CallEncoder:
-    r"""A tokenizer that is called for every text; see `Encoder` for the meaning of the settings.
+    r"""Encoder that calls the tokenizer for every text. See `Encoder` for the settings.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): a private copy.
-        limits (`Limits`): the limit on a row.
+        limits (`Limits`): limit on the tokens of a row.
         special (`int`): number of special tokens added to a single text.
         add_special_tokens, is_split_into_words, targets (`bool`): as in `Encoder`.
     """
@@ -51,7 +51,7 @@ class CallEncoder:
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        """Encode a batch, one call at a time."""
+        """Encode a batch with one call per text."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
         sample: list[int] = []
@@ -94,7 +94,7 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Return the rows of a long text from a fast tokenizer whose class adds steps of its own."""
+        """Return the rows of a long text from a fast tokenizer."""
         limits = self.limits
         several = self._call(
             text,
@@ -108,7 +108,7 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Return the rows of a long text from a slow tokenizer, split as the Rust tokenizers split it."""
+        """Return the rows of a long text from a slow tokenizer, split as by the Rust tokenizers."""
         if pair is not None:
             raise ValueError(
                 explain(
@@ -136,7 +136,7 @@ class CallEncoder:
 
 
 def check_surrogates(index: int, given: object) -> None:
-    """Raise if a text of row `index`, or of a pair or list in it, contains a lone surrogate."""
+    """Raise if row `index`, a text or a nested pair or list of texts, contains a lone surrogate."""
     for text in given if isinstance(given, (tuple, list)) else [given]:
         if isinstance(text, (tuple, list)):
             check_surrogates(index, text)

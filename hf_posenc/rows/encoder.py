@@ -1,6 +1,6 @@
-"""Texts to rows of token ids: the same ids as `tokenizer(...)`, by the fastest way.
+"""`Encoder`: converts texts to rows of token ids, the same ids as `tokenizer(...)`.
 
-A fast tokenizer is encoded with a private clone of its Rust part; every other tokenizer is called, see `call_encoder`.
+For a fast tokenizer it calls a private clone of the Rust part directly. For all others see `call_encoder`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
     from transformers import PreTrainedTokenizerBase
 
-# A forked child inherits Rust's thread pool without its threads: a batch call would wait for them forever.
+# A forked child inherits Rust's thread pool without its threads, and a batch call would wait for them forever.
 _IMPORTED_IN = os.getpid()
 
 
 class Encoder:
-    r"""A tokenizer and its limits: texts in, `TokenRows` out. Thread safe, and safe in forked workers.
+    r"""Encoder of texts to `TokenRows` with a tokenizer and limits. Safe in threads and in forked workers.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase` or `RustOnlyTokenizer`): a private copy, see `loading.private_copy`.
-        limits (`Limits`, *optional*): no limit by default.
+        limits (`Limits`, *optional*): limit on the tokens of a row; by default none.
         add_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
-        word_ids (`bool`, *optional*): add a column `word_ids`: the word of each token, -1 at special tokens.
-        targets (`bool`, *optional*): encode the texts as targets, for which some tokenizers have a mode.
+        word_ids (`bool`, *optional*): add a column `word_ids`, the index of each token's word; -1 at special tokens.
+        targets (`bool`, *optional*): encode in the target mode of the tokenizer, if it has one.
 
     Raises:
-        ValueError: if `word_ids` are requested of a slow tokenizer.
+        ValueError: if `word_ids` is True and the tokenizer is slow.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -115,13 +115,13 @@ class Encoder:
         limits, limit = self.limits, self.limits.max_length
         inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         zero_types = pairs is None and self._single_types_are_zero
-        # The fast call returns no word ids, and no types of further rows.
+        # The fast call returns neither word ids nor the token types of overflowing rows.
         fast = not self.word_ids and not (limits.overflow and self._has_types and not zero_types)
         encodings = self._call_rust(rust, inputs, fast=fast)
         truncated = 0
         sample = np.arange(len(encodings), dtype=np.int64)
         if limit is not None and limits.truncates:
-            # Only a full row can have lost tokens, and reading `overflowing` takes time.
+            # Check full rows only, because reading `overflowing` is slow.
             rest = {i: e.overflowing for i, e in enumerate(encodings) if len(e) >= limit and e.overflowing}
             if rest and limits.overflow:
                 groups = [[e, *rest.get(i, [])] for i, e in enumerate(encodings)]
@@ -168,12 +168,12 @@ class Encoder:
 
 
 def _rust_clone(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer, limits: Limits) -> RustTokenizer:
-    """Return a copy of the Rust part of a tokenizer, with truncation as in `limits`."""
+    """Return a copy of the Rust part of a tokenizer that truncates to `limits`."""
     json = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
     clone = rust_from(json)
     clone.no_padding()
     clone.no_truncation()
-    # The JSON does not contain this setting.
+    # This setting is not in the JSON.
     clone.encode_special_tokens = bool(getattr(tokenizer, "split_special_tokens", False))
     if limits.max_length is not None and limits.truncates:
         clone.enable_truncation(

@@ -1,6 +1,6 @@
-"""The limit on the number of tokens in a row, and the treatment of longer texts.
+"""`Limits`: the maximal number of tokens in a row, and the truncation or splitting of longer texts.
 
-Settings and arithmetic only; `Encoder` applies them to texts, `TokenRows.truncate` to ids.
+Settings and arithmetic only. `Encoder` applies them to texts, and `TokenRows.truncate` to ids.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 
 @dataclass(frozen=True)
 class Limits:
-    r"""A limit on the tokens of a row, special tokens included.
+    r"""Limit on the number of tokens in a row, including special tokens.
 
     Args:
-        max_length (`int`, *optional*): the limit.
+        max_length (`int`, *optional*): maximal number of tokens; by default there is no limit.
         truncation (`str`, *optional*, defaults to `"longest_first"`): as in transformers.
         overflow (`bool`, *optional*, defaults to `False`): continue a longer text in further rows.
-        stride (`int`, *optional*, defaults to 0): tokens shared by neighbouring rows of one text.
+        stride (`int`, *optional*, defaults to 0): tokens shared by consecutive rows of one text.
 
     Example:
         >>> Limits(512).truncates, Limits(512, "do_not_truncate").truncates
@@ -45,7 +45,7 @@ class Limits:
             special (`int`): number of special tokens in a row.
 
         Raises:
-            ValueError: with the smallest `max_length` that is enough.
+            ValueError: the message has the smallest sufficient `max_length`.
         """
         stride = self.stride if self.overflow else 0
         needed = special + stride + 1
@@ -68,12 +68,12 @@ class Limits:
 
 
 def window_offsets(length: int, window: int, stride: int, side: str) -> list[tuple[int, int]]:
-    r"""Return the first and last offset of each window over a sequence; neighbours share `stride` tokens.
+    r"""Return the start and stop of each window over a sequence. Consecutive windows share `stride` tokens.
 
     Args:
-        length (`int`): tokens of the sequence, at least 1.
-        window (`int`): tokens of a window; the last window may have fewer.
-        stride (`int`): tokens shared by neighbours, fewer than `window`.
+        length (`int`): number of tokens in the sequence, at least 1.
+        window (`int`): number of tokens in a window; the last window may have fewer.
+        stride (`int`): tokens shared by consecutive windows, fewer than `window`.
         side (`"left"` or `"right"`): truncation side; with `"left"` the first window ends at the end of the sequence.
 
     Example:

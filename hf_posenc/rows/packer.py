@@ -1,6 +1,6 @@
-"""The packer: documents of tokens into rows of several documents each, and their labels.
+"""Packing of tokenized documents into rows, and the labels of packed rows.
 
-Which documents share a row is decided by `packing.pack`, which sees lengths only.
+`packing.pack` plans from the lengths which documents share a row; this module moves the tokens.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def pack_rows(
     r"""Pack documents into rows of at most `capacity` tokens.
 
     Args:
-        documents (mapping from `str` to `Ragged`): `input_ids`, and further columns of the same lengths. A document
-            without tokens is left out.
-        capacity (`int`): tokens of a row.
+        documents (mapping from `str` to `Ragged`): `input_ids`, and further columns of the same lengths. Documents
+            without tokens are left out.
+        capacity (`int`): maximal number of tokens in a row.
         seed (`int`, *optional*): shuffles the rows, see `pack`.
         first_position (`int`, *optional*, defaults to 0): position of a document's first token.
 
     Returns:
-        `dict`: the columns as rows, `position_ids` that restart with each document unless there are some already, and
-        `document_ids`, counted from 0 in each row.
+        `dict` with the packed columns and `document_ids`, which count from 0 in each row. `position_ids` that restart
+        at each document are added if not given.
 
     Example:
         >>> rows = pack_rows({"input_ids": Ragged.from_rows([[5, 6], [7], [8, 9, 4]])}, 4)
@@ -55,14 +55,14 @@ def pack_rows(
 
 
 def ignore_document_starts(labels: Ragged, documents: Ragged | None = None) -> Ragged:
-    r"""Return labels with -100 at the first token of each row, and of each document in it.
+    r"""Return labels with -100 at the first token of each document.
 
-    A causal model predicts each label from the token before it. The first token of a document would be predicted from
-    the end of another one.
+    A causal model predicts each label from the token before it, so it would predict the first token of a document from
+    the end of another document.
 
     Args:
         labels (`Ragged` of int64): one label per token.
-        documents (`Ragged` of int64, *optional*): number of each token's document; by default a row is one document.
+        documents (`Ragged` of int64, *optional*): document number of each token; by default each row is one document.
 
     Example:
         >>> ignore_document_starts(Ragged.from_rows([[5, 6, 7], [8, 9]])).values

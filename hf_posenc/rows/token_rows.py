@@ -1,6 +1,6 @@
-"""Rows of tokens before padding: ids, and further columns with one value per token.
+"""`TokenRows`: rows of tokens before padding, with ids and other columns of one value per token.
 
-NumPy only: a forked worker may run it.
+NumPy only, so that a forked worker can use it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .limits import Limits, window_offsets
 
 @dataclass(frozen=True, eq=False)
 class TokenRows:
-    r"""Rows of tokens, with a column for each kind of value that tokens have.
+    r"""Rows of tokens, stored as `Ragged` columns with one value per token.
 
     Args:
-        columns (`dict` from `str` to `Ragged`): `"input_ids"`, and others of the same lengths. `"attention_mask"` is
-            there only if the rows hold padding (0); `"document_ids"` is -1 at padding.
+        columns (`dict` from `str` to `Ragged`): `"input_ids"`, and other columns of the same lengths.
+            `"attention_mask"` is present only if rows contain padding (0). `"document_ids"` is -1 at padding.
         sample (`np.ndarray` `(R,)` int64): index of the text of each row; a long text may give several rows.
         truncated (`int`, *optional*): number of texts that lost tokens.
 
@@ -50,13 +50,13 @@ class TokenRows:
 
     @property
     def is_token(self) -> NDArray[np.bool_] | None:
-        """True at tokens and False at padding, `(N,)`; `None` if there is no padding."""
+        """Mask `(N,)`, True at tokens and False at padding; `None` if there is no padding."""
         mask = self.columns.get("attention_mask")
         return None if mask is None else mask.values.astype(bool)
 
     @cached_property
     def documents(self) -> Ragged | None:
-        """Number of each token's document in its row, -1 at padding; `None` if every row is one document."""
+        """Document number of each token within its row, -1 at padding; `None` if every row is one document."""
         numbers, positions = self.columns.get("document_ids"), self.columns.get("position_ids")
         if numbers is not None:
             tokens = numbers.where(numbers.values >= 0)
@@ -74,7 +74,7 @@ class TokenRows:
         return Ragged(documents, positions.lengths)
 
     def document_counters(self, start: int) -> NDArray[np.int64]:
-        """Return the place of each token in its document, counted from `start`, `(N,)`."""
+        """Return the position of each token within its document, counted from `start`: `(N,)` int64."""
         if self.documents is None:
             return self.ids.counters(start).values
         order, lengths, _ = order_by_document(self.documents.values, self.documents.lengths)
@@ -83,7 +83,7 @@ class TokenRows:
         return values
 
     def with_columns(self, **columns: Ragged) -> TokenRows:
-        """Return the rows with further columns, or others in their place."""
+        """Return the rows with columns added or replaced."""
         return replace(self, columns={**self.columns, **columns})
 
     def where(self, keep: NDArray[np.bool_]) -> TokenRows:
@@ -98,7 +98,7 @@ class TokenRows:
         return replace(rows, columns={name: c for name, c in rows.columns.items() if name != "attention_mask"})
 
     def trim(self) -> TokenRows:
-        """Return the rows without padding at their ends; padding between tokens stays."""
+        """Return the rows without padding at their ends; padding between tokens is kept."""
         mask = self.columns.get("attention_mask")
         if mask is None:
             return self
@@ -110,10 +110,10 @@ class TokenRows:
         return self.where(keep)
 
     def truncate(self, limits: Limits, *, side: str = "right") -> TokenRows:
-        r"""Return the rows truncated to `max_length`, or continued in further rows.
+        r"""Return the rows truncated to `max_length`, or split into several rows with `limits.overflow`.
 
         Args:
-            limits (`Limits`): the limit; special tokens are tokens like any other here.
+            limits (`Limits`): the limit. Special tokens are truncated like any other token.
             side (`"left"` or `"right"`, *optional*, defaults to `"right"`): the end that loses tokens.
 
         Returns:
@@ -136,7 +136,7 @@ class TokenRows:
         )
 
     def split_documents(self) -> TokenRows:
-        """Return one row for each document, without padding, `document_ids` and `attention_mask`."""
+        """Return one row per document, without padding, and without columns `document_ids` and `attention_mask`."""
         documents, real = self.documents, self.is_token
         columns = {name: c for name, c in self.without_padding().columns.items() if name != "document_ids"}
         if documents is None:
