@@ -19,8 +19,8 @@ True means "may be attended to" everywhere in this package. The meaning elsewher
 | flash-attn and `varlen_attn`: `cu_seqlens`             | no mask: where one begins | `varlen`                        |
 
 Queries at padding: real tokens never see padding, so the output of a query at padding cannot reach a real token. Such a
-query only needs some key, because a softmax over none is NaN. A row of the batch without any real token counts as real
-throughout. Any other query at padding sees the real tokens of all documents, within look-ahead and window, or itself if
+query only needs at least one key, because a softmax over none is NaN. In a row without any real token, all tokens count
+as real. Any other query at padding sees the real tokens of all documents, within look-ahead and window, or itself if
 there are none. All forms agree on every real token. At padding they may differ, because some forms (`is_causal`,
 `key_padding_mask`) cannot express more.
 """
@@ -40,7 +40,7 @@ class AttentionMask(TorchForms, HuggingFaceForms):
     batch attend to those of another. All forms agree on every real token, and none of them leads to NaN; see
     `hf_posenc.masks` for the meaning of True in each form, and for queries at padding.
 
-    Make one with `from_batch`, `from_lengths`, `from_documents`, or `cross` from two of them. It stores a few numbers
+    Make one with `from_batch`, `from_lengths` or `from_documents`, or combine two with `cross`. It stores a few numbers
     per token, and nothing of size T×T.
 
     Args:

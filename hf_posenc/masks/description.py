@@ -35,7 +35,7 @@ class Description:
     def __post_init__(self) -> None:
         example = "AttentionMask.from_documents([[5, 9], [11]])"
         shape = as_integer_tensor(self.documents, "documents", dims=2, example=example).shape
-        if self.window is not None:  # a token sees itself and window - 1 before it
+        if self.window is not None:  # a token sees itself and the window - 1 tokens before it
             as_integer(self.window, "window", minimum=1, example="None for no limit")
         if self.prefix is not None:
             if not self.look_ahead:
@@ -158,7 +158,7 @@ class Description:
         r"""Make the mask of packed rows: several documents in one row, which do not see each other.
 
         Args:
-            documents (sequence of sequences of `int`): for each row the lengths of its documents, in order.
+            documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
             prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of every
@@ -187,15 +187,15 @@ class Description:
 
     @classmethod
     def cross(cls, queries: Description, keys: Description) -> Self:
-        r"""Make the mask of cross-attention, in which the tokens of one batch look at those of another.
+        r"""Make the mask of cross-attention, in which the tokens of one batch attend to those of another.
 
         A query may see every real token of the document with its own number: for `from_lengths` the whole row, for
-        `from_documents` the n-th document of one row looks at the n-th of the other. Look-ahead, window and prefix of
-        either batch belong to its self-attention and are left out.
+        `from_documents` the n-th document of a row sees the n-th document of the other row. Look-ahead, window and
+        prefix of either batch belong to its self-attention and are left out.
 
         Args:
-            queries (`AttentionMask`): of the batch that looks, the decoder's, `(B, Q)`.
-            keys (`AttentionMask`): of the batch that is looked at, the encoder's, `(B, K)`.
+            queries (`AttentionMask`): mask of the attending batch `(B, Q)`, the decoder's.
+            keys (`AttentionMask`): mask of the attended batch `(B, K)`, the encoder's.
 
         Returns:
             `AttentionMask` whose forms are `(B, 1, Q, K)`, on the device of `keys`.
@@ -226,7 +226,7 @@ class Description:
     # ----------------------------------------------------------------------------------------------- device, properties
 
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
-        r"""Return the same mask, to be rendered on another device; `None` leaves it where it is.
+        r"""Return the same mask on another device; `None` keeps the device.
 
         The layout of the padding is copied too, so that rendering on an accelerator does not wait for it.
 
@@ -251,7 +251,7 @@ class Description:
 
     @property
     def is_cross(self) -> bool:
-        """True if the tokens of one batch look at those of another."""
+        """True for cross-attention, in which the tokens of one batch attend to those of another."""
         return self.queries is not None
 
     def __repr__(self) -> str:
@@ -333,7 +333,7 @@ class Description:
         return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
     def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
-        """Fill `out` in as few passes as possible: they are the whole cost of a dense mask."""
+        """Fill `out` in as few passes as possible, because they are the whole cost of a dense mask."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)
@@ -360,7 +360,7 @@ class Description:
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
     ) -> torch.Tensor:
-        """Write to `out[b, i, j]` whether j is one of `keys` in the document of i, or of `at_padding` if i is padding.
+        """Fill `out[b, i, j]`: True if j is one of `keys` in the document of i, or of `at_padding` if i is padding.
 
         Whole lines are copied from a table with one line per document, which is many times faster than comparing.
         """
@@ -377,7 +377,7 @@ class Description:
 
 
 class _Logic(NamedTuple):
-    """Conversion, and, or of bools in the form that is written: bool, or numbers to add."""
+    """Logical operations on masks in their output form, bool or additive: conversion from bool, and, or."""
 
     convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
     both: Callable[..., torch.Tensor]
@@ -388,7 +388,7 @@ _BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return a tensor of this shape: a new one, `out`, or the beginning of a flat `out`."""
+    """Return a tensor of this shape: a new one, `out`, or the first elements of a flat `out`."""
     if out is None:
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):

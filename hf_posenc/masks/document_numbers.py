@@ -1,6 +1,6 @@
 """Document numbers, the array that `AttentionMask` stores, from a batch or from lengths; the tokens of prefixes.
 
-Reads and checks. What a query may see is decided where masks are rendered.
+This module only reads and checks its inputs; the masks are computed in `description` and the forms.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return documents `(B, T)` int64, numbered from 0 in each row, from the lengths of the documents of each row."""
+    """Return documents `(B, T)` int64, numbered from 0 in each row, from the lengths of the documents in each row."""
     if padding_side not in ("left", "right"):
         raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
     rows = [

@@ -1,6 +1,6 @@
 """Padding and look-ahead masks as bool tensors, and additive masks.
 
-Functions of lengths, ids and masks. The masks of a whole batch are made by `AttentionMask`.
+These are functions of lengths, ids and masks. `AttentionMask` makes the mask of a whole batch.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
 
 
 def as_integer_tensor(values: object, name: str, *, dims: int, example: str) -> torch.Tensor:
-    """Return integers as a tensor of `dims` dimensions: a tensor as it is, anything else copied to the CPU as int64."""
+    """Return integers as a tensor of `dims` dimensions: tensors unchanged, other types copied to the CPU as int64."""
     if isinstance(values, torch.Tensor):
         if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
             raise TypeError(explain(f"{name} must be integers", got=f"a tensor of {values.dtype}", fix=example))

@@ -1,6 +1,6 @@
 """The `attention_mask` for a Hugging Face model: none, two dimensions, or four.
 
-Four dimensions only where two cannot express the mask. `ModelSpec` lists which masks a model takes.
+Four dimensions are used only if two cannot express the mask. `ModelSpec` lists the masks that a model takes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class HuggingFaceForms(Description):
         return self._four_dimensions(spec)
 
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
-        """Return what a mask of two dimensions cannot express, in words; `None` if it is enough."""
+        """Describe the part of this mask that two dimensions cannot express; `None` if two are enough."""
         layout = self._layout
         if self.is_packed:
             return "several documents share a row"
@@ -164,10 +164,10 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 
 
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    """Return True if transformers, given these position ids, keeps exactly these documents apart.
+    """Return True if transformers separates exactly these documents, given these position ids.
 
-    Its models separate two tokens wherever a position is not the last one plus one. This is narrower than the rule of
-    this package, which reads positions that repeat or skip numbers as one document.
+    Its models separate two tokens if the second position is not the first plus one. The rule of this package differs:
+    positions that repeat or skip numbers belong to one document.
     """
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]
@@ -176,7 +176,7 @@ def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
 
 
 def _uses_cache(model_or_spec: Any) -> bool:
-    """Return True if the configuration of a model switches the cache on, and for a `ModelSpec`."""
+    """Return True for a model whose configuration switches the cache on, and for a `ModelSpec`."""
     if isinstance(model_or_spec, ModelSpec):
         return True
     config = getattr(opened(model_or_spec), "config", None)

@@ -1,4 +1,4 @@
-"""Properties of a mask computed from its document numbers: what it hides, and the range of keys that each query sees.
+"""Properties of a mask computed from its document numbers: the kinds of hidden keys, and each query's range of keys.
 
 All arrays have a few numbers per token or per document. Only `band` is of size T×T, once for all rows.
 """
@@ -11,10 +11,10 @@ import torch
 
 
 class Layout(NamedTuple):
-    """Properties of a mask that decide which form of it is the cheapest; plain values, shared with no tensor."""
+    """Properties of a mask that decide which of its forms is the cheapest, as plain Python values."""
 
     full: bool  # no padding among the keys
-    from_the_start: bool  # no padding before a real key: right padding, or none
+    from_the_start: bool  # no padding before a real key: right padding or no padding
     one_document: bool  # in each row
     highest: int  # document number, -1 for none
     look_ahead: bool  # True if later keys are hidden
@@ -29,7 +29,7 @@ def layout_of(
     window: int | None,
     prefix: torch.Tensor | None,
 ) -> Layout:
-    r"""Return the layout of a mask; settings that change nothing are left out.
+    r"""Return the layout of a mask; settings without effect are left out.
 
     Args:
         documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
@@ -49,7 +49,7 @@ def layout_of(
         # The first token is visible to all of its document anyway.
         shows, everywhere = (prefix & (rank_in_document(documents) > 0)).any(), prefix.all()
     highest = largest.amax() if largest.numel() else torch.full_like(shows, -1, dtype=torch.int64)
-    # One transfer for all answers: on an accelerator each would wait for the device.
+    # One transfer for all values, because each transfer from an accelerator synchronizes with it.
     answers = (~keys.all(), gap_before.any(), another.any(), shows, everywhere, highest)
     padded, gaps, several, shown, all_visible, number = torch.stack([x.long() for x in answers]).tolist()
     hides_later = look_ahead and not all_visible
@@ -65,7 +65,7 @@ def layout_of(
 
 
 def visible_keys(documents: torch.Tensor) -> torch.Tensor:
-    """Return the keys that any query may see, `(B, K)` bool: the real tokens, or every key in a row without any."""
+    """Return the keys that any query may see, `(B, K)` bool: the real tokens, or all keys of a row without any."""
     real = documents >= 0
     return real | ~real.any(dim=-1, keepdim=True)
 
@@ -126,7 +126,7 @@ class Numbers(NamedTuple):
 
     queries: torch.Tensor  # (B, Q) int64
     keys: torch.Tensor  # (B, K) int64
-    total: int  # all numbers are smaller
+    total: int  # exclusive upper bound of all numbers
 
 
 def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
@@ -157,7 +157,7 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """First and last token of each document, `(B, D)`; entry 0 is the whole row. An absent document begins at K."""
+    """First and last token of each document, `(B, D)`; entry 0 is the whole row. A missing document begins at K."""
 
     first: torch.Tensor
     after: torch.Tensor  # index of the last token + 1
@@ -180,7 +180,7 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
 
 
 class KeyRanges(NamedTuple):
-    """Range of keys of each query: `begin[b, i] <= j < stop[b, i]`; int64 `(B, Q)` each, never empty."""
+    """Range of keys of each query: `begin[b, i] <= j < stop[b, i]`, never empty; both are int64 `(B, Q)`."""
 
     begin: torch.Tensor
     stop: torch.Tensor

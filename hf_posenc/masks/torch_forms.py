@@ -1,6 +1,6 @@
 """The forms for torch's attention: keyword arguments of its functions and modules, `BlockMask`, cumulative lengths.
 
-torch's modules mean "must not be attended to" by True. Masks are inverted in this module alone.
+In torch's modules True means "must not be attended to". Only this module inverts masks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Varlen(NamedTuple):
-    """Offsets of the documents in one flat row of real tokens, as flash-attn and `varlen_attn` take them."""
+    """Offsets of the documents in one flat row of real tokens, for flash-attn and `varlen_attn`."""
 
     cu_seqlens: torch.Tensor  # (N + 1,) int32
     max_seqlen: int
@@ -131,8 +131,8 @@ class TorchForms(Description):
         r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; this mask is the target's.
 
         Args:
-            memory (`AttentionMask`, *optional*): of the batch that the encoder read, or the mask of the cross-attention
-                itself. Without it all of the memory is visible.
+            memory (`AttentionMask`, *optional*): mask of the encoder's batch, or the mask of the cross-attention. Without
+                it the whole memory is visible.
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
@@ -182,8 +182,8 @@ class TorchForms(Description):
     def block_mask(self, block_size: int = 128) -> BlockMask:
         r"""Return the `block_mask` of `torch.nn.attention.flex_attention.flex_attention`, the same for all heads.
 
-        Its blocks are those that `create_block_mask` finds by evaluating each pair of tokens. Hugging Face models with
-        `attn_implementation="flex_attention"` take it as `attention_mask`.
+        Its blocks equal those of `create_block_mask`, which evaluates each pair of tokens. Pass it as `attention_mask`
+        to Hugging Face models with `attn_implementation="flex_attention"`.
 
         Args:
             block_size (`int`, *optional*, defaults to 128): number of queries, and of keys, in a block.
@@ -344,7 +344,7 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return the `BlockMask` of partly and fully visible blocks, and of the function `sees` for single pairs."""
+    """Make a `BlockMask` from the partly and fully visible blocks, and the function `sees` for single pairs."""
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -352,7 +352,7 @@ def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, l
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
-    # torch 2.5 has neither argument, and rounds lengths up to whole blocks. Transposing the blocks here is many times
+    # torch 2.5 lacks both arguments, and rounds lengths up to whole blocks. Transposing the blocks here is many times
     # faster than compute_q_blocks.
     known = inspect.signature(BlockMask.from_kv_blocks).parameters
     options: dict[str, Any] = {"seq_lengths": lengths, "compute_q_blocks": False}

@@ -1,6 +1,6 @@
 r"""Positional encodings: conventions, exact values, the modules that add them, and recognition of tables.
 
-Other rooms import from here only; the positions themselves come from `positions`.
+Other packages of `hf_posenc` import only from here; `positions` computes the position ids.
 """
 
 from .alternatives import (

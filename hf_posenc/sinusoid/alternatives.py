@@ -1,6 +1,6 @@
-"""Encodings without a table: scaled sinusoids, decaying columns, none; and every kind by its name.
+"""Alternatives to plain sinusoids: scaled sinusoids, exponential decay, none; and `positional_encoding`, all by name.
 
-All share the interface of `PositionalEncoding`, so that a comparison changes one argument.
+All have the interface of `PositionalEncoding`, so comparing two encodings means changing one argument.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    r"""Add no positions: `x * scale`, then dropout. The baseline of a comparison: full attention then ignores order.
+    r"""Baseline without positions: `x * scale`, then dropout. Without positions, full attention ignores order.
 
     Args:
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -62,16 +62,16 @@ class NoPositionalEncoding(PositionalEncoding):
 
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
-    r"""Add sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
+    r"""Sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
         start (`float`, *optional*, defaults to 1): initial value of `alpha`. x-transformers uses `d_model**-0.5`.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`, a setting that is not learned.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -123,12 +123,12 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         return super().spread() * abs(float(self.alpha.detach()))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an equal encoding, apart from the learned `alpha`."""
+        """Return the keyword arguments of an equal encoding, without the learned `alpha`."""
         return {**super().settings(), "start": self.start}
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
-    r"""Add `exp(-p * rate)`: `x * scale + encoding`, then dropout. Column i decays at the rate base^(-i/D).
+    r"""Exponentially decaying columns: `x * scale + exp(-p * rate)`, then dropout. Column i has the rate base^(-i/D).
 
     The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
     distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0
@@ -140,7 +140,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         base (number, *optional*, defaults to 10000): number of positions that the slowest column covers.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
 
     Raises:
         ValueError: if a setting is out of its range; when called, if a position is negative (under a compiler, which
@@ -170,12 +170,12 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         """Return the rows `(..., D)` of positions >= 0; see `PositionalEncoding.rows`."""
         bound = self._check_positions(positions, bound, negative=False)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
-            # Many equal positions: each row is computed once.
+            # Fewer distinct positions than elements: compute each row once.
             return F.embedding(positions.long(), self._compute(torch.arange(bound, device=like.device), like.dtype))
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an equal encoding."""
+        """Return the keyword arguments of an equal encoding."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -203,7 +203,7 @@ KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
 
 
 def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> PositionalEncoding:
-    r"""Return a positional encoding by the name of its kind, so that a comparison changes one argument.
+    r"""Return a positional encoding by the name of its kind.
 
     Args:
         kind (`str`): `"sinusoidal"`; `"scaled"`, sinusoids times a learned number; `"learned"`, a table; `"fourier"`,
@@ -213,12 +213,12 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
     Returns:
         `SinusoidalPositionalEncoding`, `ScaledSinusoidalPositionalEncoding`, `LearnedPositionalEncoding`,
-        `FourierPositionalEncoding`, `ExponentialPositionalEncoding` or `NoPositionalEncoding`, all of them called as
+        `FourierPositionalEncoding`, `ExponentialPositionalEncoding` or `NoPositionalEncoding`, each called as
         `encode(x, position_ids=None, out=None)`. All but a learned table accept any real positions (the exponential
         ones from 0 on), such as timestamps.
 
     Raises:
-        ValueError: if there is no such kind, or a setting is out of its range.
+        ValueError: if the kind is unknown, or a setting is out of its range.
         TypeError: if the kind does not have a setting.
 
     Example:
@@ -254,7 +254,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
 
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
-    r"""Return the encoding of a given kind, or a given encoding after checking that it fits a table of this width.
+    r"""Return an encoding made from a kind's name, or the given encoding after a check that its width is `d_model`.
 
     Args:
         encoding (`str` or `PositionalEncoding`): name of a kind, or a module.
@@ -262,7 +262,7 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
         settings (mapping): settings for a kind; none for a module.
 
     Raises:
-        ValueError: if there is no such kind, the width differs, or a module is given together with settings.
+        ValueError: if the kind is unknown, the width differs, or a module is given together with settings.
         TypeError: if it is neither a name nor a module, or the kind has no such setting.
 
     Example:

@@ -1,6 +1,6 @@
 """Checks of arguments: widths, bases, scales and lengths; positions, inputs and output buffers.
 
-Each check raises, or returns the value in its normal form. The arguments are explained where they are used.
+Each check raises, or returns the value in its normal form. The docstrings of the callers explain the arguments.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
 
 
 def check_base(base: Any) -> float:
-    """Return the base of a spacing as a `float`. With base 1 all columns would be equal, so it is larger."""
+    """Return the base of a spacing as a `float` larger than 1: with base 1 all columns would be equal."""
     return check_number(base, "base", above=1, fix="base=10000")
 
 
@@ -166,7 +166,7 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
-    """Raise as `check_range` does; on an accelerator this waits for the values."""
+    """Raise as `check_range` does. On an accelerator this synchronizes with the device."""
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
     values = positions.to("cpu", torch.float64 if is_real else torch.int64)
@@ -206,7 +206,7 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
         )
     is_on_cpu = positions.device.type == "cpu"
     if not without_values(positions) and (is_on_cpu or positions.dtype in (torch.uint64, *DTYPES)):
-        # The other integers of an accelerator are checked when their rows are computed, which saves one wait here.
+        # Other integers on an accelerator are checked when their rows are computed, which saves one synchronization.
         check_tensor_range(positions, name)
     if positions.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch has few operations for them
         positions = positions.long()
@@ -240,7 +240,7 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
     Args:
         position_ids (`object`): `(B, T)`, `(1, T)` or `(T,)`.
         x (`torch.Tensor` `(B, T, D)`): input of the module.
-        keep_float64 (`bool`): leave float64 positions where they are if the device has no float64.
+        keep_float64 (`bool`): leave float64 positions on their device if the device of `x` has no float64.
 
     Raises:
         ValueError: if the shape does not fit `x`.

@@ -1,6 +1,6 @@
 """Conventions: which column of a sinusoidal encoding is a sine or a cosine, and how fast each pair of columns turns.
 
-Numbers are computed in `exact`. The √d scaling is not part of a convention; it belongs to the modules.
+`exact` computes the numbers. The √d scaling is not part of a convention; the modules have it as `scale`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Convention:
 
     @property
     def formula(self) -> Convention:
-        """The convention without name, first position and padding position, none of which changes a row."""
+        """Copy of the convention without name, first position and padding position, which do not change any row."""
         return replace(self, name="", first_position=0, padding_position=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Convention:
         return self.bases is None or d_model == 2 * len(self.bases)
 
     def check_fit(self, d_model: int, base: float | None = None) -> float | None:
-        r"""Return the base to compute with, `None` for fixed bases and wavelengths, after checking width and base.
+        r"""Check width and base, and return the base to compute with; `None` for fixed bases and wavelengths.
 
         Raises:
             ValueError: if `base` is not larger than 1, is not allowed, or the width does not fit the fixed bases.

@@ -4,7 +4,7 @@ Plain arithmetic on the CPU, without a cache. An angle p·f matters modulo one t
 single float64 product is not precise enough near the zeros of a sine, nor anywhere above about 2**22. Therefore
 frequencies are in turns, with 159 bits in three float64 parts; their products with a position are reduced to a quarter
 turn without loss, and sines are computed from the rest. Two parts would not do: some base makes a position end 2**-54
-of a turn from a zero after 2**30 turns.
+of a turn away from a zero after 2**30 turns.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -81,7 +81,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """Return the frequencies of one convention, width and base; they are computed once."""
+    """Return the frequencies of one convention, width and base; the result is cached."""
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -130,7 +130,7 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    """Return the same as `encode` for positions `(...)`, by operations that `torch.export` can record."""
+    """Return the same rows as `encode` for positions `(...)`, with operations that `torch.export` can record."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     parts = [
         round_once(radians[:, :count].sin(), dtype)
@@ -151,7 +151,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
     torch converts float64 to the 16-bit types by way of float32, and 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16
     although 1.0078 is nearer. Here the first step rounds to odd: an inexact result gets its last bit set, so that the
-    second step sees on which side of the middle the value lies.
+    second step can tell on which side of the midpoint the value lies.
 
     Example:
         >>> value = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""The encoding as plain functions: rows, tables, frequencies, and the order of columns between conventions.
+"""The encoding as plain functions: rows, tables, frequencies, and column orders that convert between conventions.
 
-These functions cache no rows; the modules in `module` do.
+These functions do not cache rows; the modules in `module` do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def sinusoidal_encoding(
     r"""Return sine and cosine vectors for the given positions.
 
     Column 2i holds sin(p / base^(2i/D)), column 2i+1 the cosine of the same angle; other conventions order and space
-    the columns differently. Positions are used as they are: the first position of a convention applies only where no
+    the columns differently. Positions are used unchanged: the first position of a convention applies only where no
     positions are given.
 
     The values are computed on the CPU for every device, so that all devices get the same bits and none needs float64.
@@ -143,12 +143,12 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
 def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
     r"""Return the order of columns that turns rows of convention `a` into rows of convention `b`, bit for bit.
 
-    With it, code that makes one convention can read a checkpoint trained on another: reorder the columns of the table,
-    or the columns of the weights that read it. There is no such order between conventions with other frequencies, nor
-    between a base and wavelengths with the same meaning, whose 2π is a rounded number.
+    Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
+    table, or those of the weights applied to it. No order exists between conventions with different frequencies, nor
+    between a base and the equivalent wavelengths, because their 2π is rounded.
 
     Args:
-        a, b (`str` or `Convention`): convention of the given rows, and of the rows that are wanted.
+        a, b (`str` or `Convention`): convention of the given rows, and convention of the result.
         d_model (`int`): width D >= 1.
 
     Returns:
@@ -191,7 +191,7 @@ _Column = tuple[str, tuple[float, float, float]]
 
 
 def _columns(convention: Convention, d_model: int) -> list[_Column]:
-    """Return a description of each column of rows of a convention."""
+    """Return a description of each column of a convention's rows."""
     split = waves(convention, d_model, convention.check_fit(d_model))
     turns = list(zip(split.whole.tolist(), split.low.tolist(), split.last.tolist(), strict=True))
     described: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model

@@ -1,6 +1,6 @@
-"""Encodings that are learned: a table with a row for each position, and Fourier features of any real position.
+"""Learned encodings: a table with a row for each position, and Fourier features of any real position.
 
-Both start with rows as large as sinusoids, so that a comparison is about the encoding and not about its size.
+The initial rows of both have the standard deviation of sinusoids, so that comparisons are fair.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MEAN_SQUARE_OF_GELU = 0.4252  # of GELU(z) for a standard normal z
 
 
 class LearnedPositionalEncoding(PositionalEncoding):
-    r"""Add the rows of a trained table: `x * scale + weight[position]`, then dropout.
+    r"""Learned position table: `x * scale + weight[position]`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
         max_length (`int`, *optional*, defaults to 512, as in BERT): number of positions with a row, from 0 on.
-        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the table's initial normal
-            numbers. BERT uses 0.02, as for its token embeddings. Positions much smaller than the tokens are learned
-            late.
+        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
+            table's normal initialization. BERT uses 0.02, as for its token embeddings. Positions much smaller than
+            the token embeddings are learned late.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
 
@@ -74,7 +74,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return self.max_length or 0
 
     def reset_parameters(self) -> None:
-        """Draw new initial numbers for the table."""
+        """Initialize the table again at random."""
         nn.init.normal_(self.weight, std=self.std)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
@@ -98,7 +98,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """Return the keyword arguments that make an encoding of the same size and kind."""
+        """Return the keyword arguments of an encoding with the same settings, without the weights."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
     def _length_fix(self, needed: int) -> str:
@@ -106,7 +106,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
 
 class FourierPositionalEncoding(PositionalEncoding):
-    r"""Add learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
+    r"""Learnable Fourier features of real-valued positions: `x * scale + MLP(features(p))`, then dropout.
 
     The features of a position are its cosines and sines at F/2 learned frequencies, divided by √F; the MLP has one
     hidden layer with GELU. Rows are computed at each call, with a gradient for all weights, at the cost of a small
@@ -123,7 +123,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the initial rows.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -168,7 +168,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial weights."""
+        """Initialize all weights again at random."""
         nn.init.normal_(self.frequencies, std=1 / self.gamma)
         # The squares of the features sum to one half, so that the hidden layer starts with a variance of one.
         nn.init.normal_(self.inner.weight, std=math.sqrt(2))
@@ -180,7 +180,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
         bound = self._check_positions(positions, bound)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
-            # Many equal positions: each row is computed once.
+            # Fewer distinct positions than elements: compute each row once.
             table = self._compute(torch.arange(bound, device=like.device))
             return F.embedding(positions.long(), table).to(like.dtype)
         return self._compute(positions).to(like.dtype)
@@ -202,7 +202,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return both.to(self.frequencies.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an encoding of the same size and kind."""
+        """Return the keyword arguments of an encoding with the same settings, without the weights."""
         own = ("num_features", "hidden_size", "gamma", "std")
         return {**{name: getattr(self, name) for name in own}, **super().settings()}
 

@@ -1,6 +1,6 @@
 """Modules that add position vectors to a batch: the base class of every kind, and the sinusoidal encoding.
 
-Token ids and padding belong to `PositionalEmbedding`.
+These modules take vectors; `PositionalEmbedding` handles token ids and padding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PositionalEncoding(nn.Module):
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -53,7 +53,7 @@ class PositionalEncoding(nn.Module):
         tensor([0., 1., 2.])
     """
 
-    # True if rows are read from a table, so that reading them in several calls costs no more.
+    # True if rows are read from a table, so that several calls cost no more than one.
     has_table = False
     # True if rows of float64 positions differ from those of float32 ones; such positions may stay on the CPU.
     needs_float64_positions = False
@@ -84,7 +84,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def factor(self) -> float:
-        """Factor of `x` as a number."""
+        """Factor of `x` as a `float`."""
         if self.scale is None:
             return 1.0
         return math.sqrt(self.d_model) if self.scale == "sqrt_d" else float(self.scale)
@@ -99,12 +99,12 @@ class PositionalEncoding(nn.Module):
                 otherwise -1.
 
         Returns:
-            `torch.Tensor` `(..., D)`, dtype and device of `like`, in memory that is shared with nothing.
+            `torch.Tensor` `(..., D)`, dtype and device of `like`, in new memory.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement rows()")
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        r"""Return the rows `(T, D)` of the first `length` positions, to be read at once and never handed out."""
+        r"""Return the rows `(T, D)` of the first `length` positions. The result may be a view: do not write to it."""
         first = self.first_position
         where = torch.arange(first, first + length, device=like.device)
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
@@ -118,7 +118,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an equal encoding."""
+        """Return the keyword arguments of an equal encoding."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -135,10 +135,10 @@ class PositionalEncoding(nn.Module):
             x (`torch.Tensor` `(B, T, D)`, floating point).
             position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): by default each row counts from the
                 first position. They may be fractional or negative if the encoding has rows for such positions.
-            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself. Only without
-                a gradient.
+            out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself. Not allowed if
+                gradients are needed.
             bound (`int`, *optional*): upper bound of the position ids, exclusive, if none of them is negative. On an
-                accelerator it saves a wait for the largest position.
+                accelerator it avoids a synchronization to find the largest position.
 
         Returns:
             `torch.Tensor` `(B, T, D)`, dtype and device of `x`: `out` if it was given, otherwise new memory.
@@ -173,7 +173,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def _limit(self) -> int:
-        """The first position that is not allowed; -1 without a limit."""
+        """First position that is not allowed; -1 without a limit."""
         return -1 if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, needed: int) -> str:
@@ -181,7 +181,7 @@ class PositionalEncoding(nn.Module):
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
-        """Raise for positions beyond `max_length`, and for negative ones unless allowed; wait at most once.
+        """Raise for positions beyond `max_length`, and for negative ones unless allowed; synchronize at most once.
 
         Returns an upper bound, exclusive, or -1 if it is not known or some positions are negative.
         """
@@ -208,12 +208,12 @@ class PositionalEncoding(nn.Module):
         return highest + 1 if is_integer and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        """Look the rows of positions up and add them to `x`."""
+        """Look up the rows of positions and add them to `x`."""
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
             rows = self.rows(positions, x, bound=bound)
             if out is None and rows.ndim == x.ndim and rows.shape[0] == x.shape[0] and not without_values(x):
-                # The rows are in memory of their own, so they become the result. (Under vmap they may be shared.)
+                # The rows are in new memory, so they become the result. (Under vmap they may be shared.)
                 return rows.add_(x) if self.scale is None else rows.addcmul_(x, x.new_ones(()), value=self.factor)
             return self._add(rows, x, out)
         # A few rows of the batch at a time, so that looked-up rows are added while they are in the core's cache.
@@ -234,11 +234,11 @@ class PositionalEncoding(nn.Module):
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
-    r"""Add sinusoidal position vectors: `x * scale + encoding`, then dropout.
+    r"""Sinusoidal positional encoding: `x * scale + encoding`, then dropout.
 
-    The module has no parameter and no buffer, so a checkpoint, `.half()` or the meta device cannot change its rows,
-    which are exact in every dtype and cached outside of it. A `pe` entry in an old checkpoint is ignored. Positions may
-    be any real numbers: timestamps, fractions, negative ones.
+    The module has no parameters and no buffers, so a checkpoint, `.half()` or the meta device cannot change its rows,
+    which are exact in every dtype and cached outside the module. A `pe` entry in an old checkpoint is ignored.
+    Positions may be any real numbers: timestamps, fractions, negative ones.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -247,8 +247,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `"sqrt_d"` is √D, as in the paper, for an `x`
             from an embedding with small weights.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): refuse positions beyond this many, and longer inputs without positions; the
-            encoding itself has no limit.
+        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions;
+            the encoding itself has no limit.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -282,7 +282,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         encoding = Encoding.of(convention, d_model, base)
         super().__init__(d_model, scale=scale, dropout=dropout, max_length=max_length)
         self._encoding = encoding
-        if self.max_length is not None and self._limit < 0:  # -1 would mean that there is no limit
+        if self.max_length is not None and self._limit < 0:  # -1 means no limit
             first = self.first_position
             raise ValueError(
                 explain(
@@ -304,12 +304,12 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def first_position(self) -> int:
-        """The convention's position of the first token, used if no positions are given."""
+        """Position of the first token if no positions are given, from the convention."""
         return self.convention.first_position
 
     @property
     def padding_position(self) -> int | None:
-        """The convention's position whose row is zero in a table, if there is one."""
+        """Position whose row is zero in a table, from the convention; `None` if there is none."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
@@ -323,7 +323,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an equal encoding."""
+        """Return the keyword arguments of an equal encoding."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
@@ -334,12 +334,12 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
     def _usable(self, bound: int) -> int:
-        """Return `bound`, or -1 if it is larger than the limit, so that the positions themselves are checked."""
+        """Return `bound`, or -1 (check every position) if it is larger than the limit."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        # Each call that torch distributes over the cores waits for all of them on a busy machine: two calls here, not
-        # two for each row of x. A subclass that overrides `rows` has other rows than the table.
+        # A call that torch distributes over the cores waits for all of them on a busy machine, so make two calls, not
+        # two for each row of x. Subclasses that override `rows` do not use the table.
         if (
             out is not None
             and type(self).rows is SinusoidalPositionalEncoding.rows

@@ -1,7 +1,7 @@
-"""Recognition of position tables: the convention that a table follows, its offset and scale, and how exact it is.
+"""Recognition of position tables: find the convention, offset and scale of a table, and its error.
 
-The known conventions are tried, and those that a caller names; there is no search for arbitrary bases. A table that was
-trained, or trained further, is never taken for sinusoids.
+Only the known conventions and those that a caller names are tried; arbitrary bases are not searched. A trained or
+fine-tuned table is never identified as sinusoidal.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Identified:
 
     @property
     def is_near(self) -> bool:
-        """True if most of the table follows the formula, as sinusoids that were trained further do."""
+        """True if most of the table follows the formula, for example sinusoids that were trained further."""
         return self.typical_error < abs(self.amplitude) / 4
 
     @property
     def convention(self) -> Convention:
-        """Convention that makes such rows, including its base."""
+        """Convention that gives these rows, including its base."""
         return Convention(
             "recognised",
             self.layout,
@@ -143,11 +143,11 @@ class Identified:
 def identify(
     table: torch.Tensor | NDArray[Any] | torch.nn.Module, *, conventions: Sequence[str | Convention] = ()
 ) -> Identified:
-    r"""Name the convention of a position table, its first position and amplitude, and its largest error.
+    r"""Find the convention of a position table, its first position and amplitude, and its largest error.
 
     Args:
         table (`torch.Tensor` or array `(N, D)`, or a module with a table as its `weight` or `weights`): any floating
-            dtype and device; it is only read. D is at least 2.
+            dtype and device; it is not changed. D is at least 2.
         conventions (sequence of `str` or `Convention`, *optional*): further conventions, for example with a base of
             your own, which are tried before the known ones.
 
@@ -248,7 +248,7 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
     some = _spread(0, pairs - 1, min(pairs, _PAIRS))
     points = torch.complex(cosines[:, some], sines[:, some])  # (R, P)
     rates = _rates(formula, d_model)[some]
-    # With the turns from row 0 to row r undone, all rows of a column have the angle of row 0.
+    # Rotate row r back by r positions, so that all rows of a column have the angle of row 0.
     start = (points * _turn(-rows.unsqueeze(1) * rates)).mean(0)
     if float(start.abs().square().mean()) < 0.5 * float(points.abs().square().mean()):
         return 0  # the columns do not turn at these rates
@@ -307,7 +307,7 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 
 
 class _Difference(NamedTuple):
-    """Largest error of a table and its place, True if all errors are allowed, and the dtype in which it is exact."""
+    """Largest error of a table and its row and column, True if all errors are allowed, and its exact dtype."""
 
     error: float
     at: tuple[int, int]
@@ -316,7 +316,7 @@ class _Difference(NamedTuple):
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> _Difference:
-    """Compare every row of a table with a formula; `dtypes` are those in which its numbers can be written."""
+    """Compare every row of a table with a formula; `dtypes` are those that can represent all its numbers."""
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
     step = max(1, _ELEMENTS // given.shape[1])
@@ -442,7 +442,7 @@ def _read(table: Any) -> torch.Tensor:
 
 
 def _precisions(given: torch.Tensor) -> list[torch.dtype]:
-    """Return the dtypes in which all numbers can be written: the table's own first, the coarsest last."""
+    """Return the dtypes that can represent all numbers: the table's own first, the coarsest last."""
     coarser = [
         dtype
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
@@ -457,7 +457,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Return ascending integers with runs as first and last: "0, 4 to 9"."""
+    """Format ascending integers, with runs as first and last: "0, 4 to 9"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

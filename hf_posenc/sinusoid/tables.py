@@ -34,7 +34,7 @@ _ONE_CORE_ELEMENTS, _SMALL_COPY = 2**15, 2**20
 
 
 class Encoding(NamedTuple):
-    """Settings that determine the rows of an encoding, apart from position, dtype and device."""
+    """Settings that determine the rows of an encoding, except position, dtype and device."""
 
     convention: Convention
     d_model: int
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
-        """Return the encoding for the arguments of a caller, checked."""
+        """Return the encoding for the arguments of a caller, after checking them."""
         resolved = resolve_convention(convention)
         width = check_width(d_model)
         number = resolved.check_fit(width, base)
@@ -52,7 +52,7 @@ class Encoding(NamedTuple):
 
     @property
     def waves(self) -> Waves:
-        """The frequencies, computed once for each encoding."""
+        """Frequencies, computed once for each encoding."""
         return waves(self.convention, self.d_model, self.base)
 
 
@@ -89,11 +89,11 @@ def clear_cache() -> None:
 def _table(
     encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
 ) -> torch.Tensor | None:
-    r"""Return the rows of positions 0 to `length` - 1 or more, which are shared: never write to them.
+    r"""Return a shared table with the rows of positions 0 to `length` - 1 or more; never write to it.
 
     Args:
         encoding (`Encoding`): settings of the rows.
-        length (`int`): number of rows that are needed at least.
+        length (`int`): minimum number of rows.
         dtype (`torch.dtype`), device (`torch.device`): of the table.
         count (`int`): number of rows that the caller reads, which decides if a longer table is worth its cost.
 
@@ -132,7 +132,7 @@ def rows_at(
         encoding (`Encoding`): settings of the rows.
         dtype (`torch.dtype`): of the result.
         bound (`int`, *optional*): upper bound, exclusive, if the positions are also known not to be negative. Without
-            it integers on an accelerator cause a wait.
+            it, integers on an accelerator cause a synchronization.
         limit (`int`, *optional*): first position that is not allowed, or -1.
 
     Returns:
@@ -147,7 +147,7 @@ def rows_at(
 
 
 def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
-    r"""Return the rows of positions `start` to `stop` - 1, to be read at once and never handed out.
+    r"""Return the rows of positions `start` to `stop` - 1. The result may be a view of the cache: do not write to it.
 
     Returns:
         `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; a view if the table is cached.
@@ -170,7 +170,7 @@ def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> 
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    r"""Write the rows of positions into a buffer if a table has them, in one call and without further memory.
+    r"""Write the rows of positions into a buffer if a table has them, in one call and without allocating memory.
 
     Args:
         out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
@@ -200,7 +200,7 @@ def _table_for(
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if positions.numel() and (not is_integer or bound < 0):
-        lowest, highest = torch.stack(positions.aminmax()).tolist()  # one wait, not two
+        lowest, highest = torch.stack(positions.aminmax()).tolist()  # one synchronization, not two
     if 0 <= limit <= highest:
         fix = "a larger max_length, or max_length=None: the encoding itself has no limit"
         raise ValueError(beyond_length(lowest, highest, limit, fix))
@@ -231,7 +231,7 @@ def _traced_rows(
 def _rows(
     positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Look rows up as one opaque operation: float64 angles in the compiled graph take three times as long."""
+    """Look up rows in one opaque operation: float64 angles in the compiled graph take three times as long."""
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):
         last = first + len(positions)
