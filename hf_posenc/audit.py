@@ -1,6 +1,6 @@
-"""Audit of positions: `identify` names the convention of a table, `check` reports on all tables of a model.
+"""Audit of positions: `identify` finds the convention of a table, `check` reports on all tables of a model.
 
-Neither changes the model: no number is written, no mode is changed and no random number is drawn.
+Neither changes the model, its training mode or the random state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CheckedTable:
     Args:
         name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
         counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): the ids whose positions it holds; `None` if the
-            model did not read it for a few tokens.
+            model did not read it in a run on a few tokens.
         first_row (`int`, *optional*): row of the first token.
         padding_row (`int`, *optional*): row of padding tokens, if it is the same for all.
         rows, d_model (`int`): shape of the table.
@@ -43,7 +43,7 @@ class CheckedTable:
             passed.
         distinct_rows (`int`): number of different rows, apart from zeros.
         identified (`Identified`, *optional*): formula of the table; `None` if its numbers cannot be read.
-        problem (`str`): the reason in that case.
+        problem (`str`): the reason if `identified` is `None`.
     """
 
     name: str
@@ -66,7 +66,7 @@ class CheckedTable:
 
     @property
     def collapsed_rows(self) -> int:
-        """Number of rows that equal an earlier one, so that a model cannot distinguish their positions."""
+        """Number of rows equal to an earlier row, so that a model cannot distinguish their positions."""
         zeros = 0 if self.identified is None else len(self.identified.zero_rows)
         return self.rows - zeros - self.distinct_rows
 
@@ -130,22 +130,22 @@ class PositionCheck:
 
 
 def check(model: Any) -> PositionCheck:
-    r"""Report which positions a Hugging Face model has, how exact its tables are, and if left padding shifts them.
+    r"""Report the positions of a Hugging Face model, the errors of its tables, and if left padding shifts positions.
 
     The model is run on up to seven tokens to see which tables it reads, and from which row. A table is identified by
     its numbers: first by the convention that `use_sinusoidal_positions` recorded in the configuration, then by the
     known conventions. In a model that does not run on token ids (Whisper), tables are found by their names.
 
     Args:
-        model (`PreTrainedModel`): any device and dtype; wrappers such as DDP, FSDP, PEFT and `torch.compile` are
-            opened. Its weights, buffers and mode, and the random state, do not change.
+        model (`PreTrainedModel`): any device and dtype, with or without wrappers such as DDP, FSDP, PEFT and
+            `torch.compile`. Its weights, buffers and mode, and the random state, do not change.
 
     Returns:
         `PositionCheck`, which `print` shows as a report.
 
     Raises:
-        TypeError: if it is not a Hugging Face model.
-        ValueError: if its numbers are not available: on the meta device, or sharded.
+        TypeError: if `model` is not a Hugging Face model.
+        ValueError: if its weights are not available (on the meta device, or sharded).
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -242,7 +242,7 @@ def _distinct(tensor: torch.Tensor) -> int:
 
 
 def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of tables that are named after positions and were not read by the probe."""
+    """Yield name and tensor of tables that are named like positions and were not read by the probe."""
     known = {id(table.tensor) for table in read}
     known_modules = {id(table.module) for table in read}  # I-BERT has rounded copies in them
     for path, module in model.named_modules():
@@ -265,7 +265,7 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds as for a `ModelSpec`, except that the numbers of a table decide if it is sinusoidal."""
+    """Return the kinds as in `ModelSpec`, except that a table with sinusoidal numbers counts as sinusoidal."""
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}

@@ -1,4 +1,4 @@
-"""The inputs that a Hugging Face model takes, and its positions, found by running it on a few tokens."""
+"""Find the inputs and positions of a Hugging Face model by running it on a few tokens."""
 
 from .mask_support import LayerMasks
 from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups

@@ -1,6 +1,6 @@
-"""Tests whether a model keeps documents in a row apart, by a mask of four dimensions or by positions that restart.
+"""Test if a model isolates packed documents, by a mask of four dimensions or by positions that restart.
 
-A few forwards on six or seven tokens. Masks for real batches are made by `hf_posenc.masks`.
+The tests are a few forward passes on six or seven tokens. `hf_posenc.masks` makes the masks of real batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .probe import Probe, relative_difference, unchanged
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
-# Two documents of three tokens share a row.
+# A row of two documents with three tokens each.
 _LENGTH, _FIRST = 6, 3
 
 
@@ -44,10 +44,10 @@ class Windows(NamedTuple):
 
 
 def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if an additive `attention_mask` `(B, 1, T, T)` hides what it should, and nothing else.
+    r"""Return True if an additive `attention_mask` `(B, 1, T, T)` hides exactly the masked tokens.
 
     Args:
-        probe (`Probe`): of the model.
+        probe (`Probe`): the model with sample tokens.
         positions (`ModelPositions`): from `find_positions`.
 
     Returns:
@@ -70,7 +70,7 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if `position_ids` that restart keep documents apart, without mask and cache.
+    r"""Return True if `position_ids` that restart isolate documents, without mask and cache.
 
     Args: as `takes_4d_mask`.
     """
@@ -83,7 +83,7 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
     """Return True if tokens of the first document do not change the outputs of the second, and its own tokens do.
 
-    All tokens of a document are exchanged: in half precision the effect of one may be rounded away.
+    All tokens of a document are replaced: in half precision the effect of a single one may be rounded away.
     """
     if probe.has_decoder or probe.has_fixed_length:
         return False
@@ -108,14 +108,15 @@ def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
 def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     r"""Find the windows of a model's layers, by comparing its own window with masks of four dimensions.
 
-    Such a mask replaces the model's own, windows included. A window of two tokens is tried on a row of seven.
+    A mask of four dimensions replaces the model's own mask, windows included. The model is run with a window of two
+    tokens on a row of seven.
 
     Args:
         probe (`Probe`): of a model that takes masks of four dimensions.
         positions (`ModelPositions`): from `find_positions`.
 
     Returns:
-        `Windows`; `None` if the model has windows, or chunks, that none of the tried masks reproduces.
+        `Windows`; `None` if the model has windows or chunks that none of the tried masks reproduces.
     """
     configs = [config for config in configurations(probe.model.config) if _configured_window(config) is not None]
     kinds = {

@@ -1,6 +1,7 @@
-"""The positions of a Hugging Face model, found by running it: tables, their first rows, and other kinds of positions.
+"""Find the positions of a Hugging Face model by running it: tables, their first rows, and other kinds of positions.
 
-Configurations are not enough: BERT reads row 0 first, RoBERTa row 2, and others also count from 2 but do not say so.
+Configurations are not enough: BERT reads row 0 first, RoBERTa row 2, and other models start at row 2 without an entry
+in their configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .._huggingface import configurations
 from ..ragged import round_up
 from .probe import IdsName, Lookup, Probe, with_masks, with_padding
 
-# "unknown": outputs depend on positions, in a form that was not recognised.
+# "unknown": outputs depend on positions, in an unrecognized form.
 PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"]
 
 
@@ -30,15 +31,15 @@ class PositionTable:
     Args:
         name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
         tensor (`torch.Tensor` `(rows, D)`): the parameter or buffer itself.
-        module (`nn.Module`): the module that it is an attribute of.
-        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose positions it contains.
+        module (`nn.Module`): the module that has the tensor as an attribute.
+        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose positions the table contains.
         first_row (`int`): the row of the first token.
         padding_row (`int`, *optional*): the row of every padding token, if they all read the same one.
         offset (`int`, *optional*): row minus `position_ids`, if the model takes `position_ids`.
         left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
             rows.
-        ahead (`int`): number of rows read after the last token's: 1 in ProphetNet's decoder, which predicts two tokens
-            at once.
+        ahead (`int`): number of rows read after the row of the last token: 1 in ProphetNet's decoder, which predicts
+            two tokens at once.
     """
 
     name: str
@@ -53,7 +54,7 @@ class PositionTable:
 
     @property
     def max_length(self) -> int:
-        """The number of tokens that it has rows for."""
+        """Number of tokens for which the table has rows."""
         return len(self.tensor) - self.first_row - self.ahead
 
     @property
@@ -69,8 +70,8 @@ class ModelPositions:
     Args:
         tables (`tuple` of `PositionTable`): the tables that were read.
         kinds (`tuple` of `str`): the kinds of positions, tables first; empty for none.
-        not_reached (`tuple` of `str`): parameters and buffers that contain positions, and were not read one row per
-            token in order.
+        not_reached (`tuple` of `str`): parameters and buffers that contain positions but were not read in order, one
+            row per token.
         is_causal (`bool`): True if later tokens do not change a token's output.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens and right padding does
             not; with an attention mask, and without position ids.
@@ -86,12 +87,12 @@ class ModelPositions:
 
     @property
     def first_position(self) -> int:
-        """The value of `position_ids` at the first token of a row."""
+        """Value of `position_ids` at the first token of a row."""
         return next((table.first_row - table.offset for table in self.tables if table.offset is not None), 0)
 
     @property
     def padding_position(self) -> int | None:
-        """The value of `position_ids` at padding, if the model has one."""
+        """Value of `position_ids` at padding, if the model has one."""
         for table in self.tables:
             if table.offset is not None and table.padding_row is not None and table.padding_row >= table.offset:
                 return table.padding_row - table.offset
@@ -125,7 +126,7 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # also changes rotary positions
         lookups, out = probe.run({**with_masks(samples), "position_ids": backwards.repeat(2, 1)})
         tables = tuple(replace(table, offset=_offset(table.tensor, lookups, backwards)) for table in tables)
-        # A table of equal rows, zeros say, is read at these ids and changes no output.
+        # A table of equal rows, such as zeros, does not change the output, so check that it was read.
         is_read = any(table.offset is not None for table in tables)
         takes_position_ids = is_read or not probe.is_same(plain_out, out)
     before = slice(None, -lengths.padding)  # the tokens that are the same in both rows
@@ -229,10 +230,10 @@ def _counts_up(rows: torch.Tensor, first: int) -> bool:
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of rows read in addition to those of tokens; `None` if a shorter sequence reads as many.
+    """Return the number of rows read in addition to one per token; `None` if a shorter sequence reads as many.
 
-    The number of rows of prompts and labels does not depend on the length, and offsets between tokens begin elsewhere,
-    or are twice as many.
+    Such lookups are not positions: the number of rows of prompts and labels does not depend on the length, and offsets
+    between tokens start at another row or are twice as many.
     """
     exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
     width, less = _width(lookup, length), length - padding
@@ -283,7 +284,7 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
-    """Return True if real tokens after padding read later rows, and the row that all padding reads, if it is one."""
+    """Return True if real tokens after padding read later rows, and the row of all padding tokens, if there is one."""
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
         if rows is not None:
@@ -295,7 +296,7 @@ def _rows_with_padding(
 
 
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
-    """Return the number of rows after the last token's in lookups as wide as the sequence; windows are wider."""
+    """Return the number of rows after the last token's, in lookups with one row per token; windows have more rows."""
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
@@ -314,16 +315,16 @@ def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor)
 
 
 def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
-    """Return sequences in which one token, or two in turn, are repeated; with masks of ones."""
+    """Return sequences that repeat one token, or two in turn, with masks of ones."""
     ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
     return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the parameters and buffers of which a longer sequence of the same tokens uses more slices, one per token.
+    """Return the parameters and buffers that have one more slice in use per additional token of the same kind.
 
-    This finds tables read in any order and along any dimension: of three dimensions, transposed, strided or reversed.
-    Relative positions read twice as many slices, less one. Tables of tokens read two, for two different tokens.
+    This finds tables that are read in any order and along any dimension: of three dimensions, transposed, strided or
+    reversed. Relative positions use twice as many slices minus one. Token embeddings use two, for two tokens.
     """
     if probe.has_fixed_length:
         return ()
@@ -354,9 +355,9 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the parameters that are named like position tables, and that a plain sequence of tokens does not read.
+    """Return the parameters named like position tables that a plain sequence of tokens does not read.
 
-    If it reads no table, every parameter named like positions counts: Reformer has two for one position.
+    If it reads no table, this includes every parameter named like positions: Reformer has two for one position.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(
@@ -377,15 +378,14 @@ _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 
 def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[PositionKind, ...]:
-    r"""Return the kinds of positions of a model, tables first; the others are recognised by its modules.
+    r"""Return the kinds of positions of a model, tables first; the other kinds are found from its modules.
 
     Args:
         model (`PreTrainedModel`): without wrappers.
         tables (`tuple` of `PositionTable`): its tables, from running it.
 
     Returns:
-        `tuple` of names, empty for a model without positions: one that reads its input in order (Mamba, RWKV), or as a
-        bag of words.
+        `tuple` of names, empty for a model without positions, such as a recurrent one (Mamba, RWKV) or a bag of words.
     """
     kinds: list[PositionKind] = []
     if any(table.is_learned for table in tables):

@@ -1,6 +1,6 @@
 """Run a Hugging Face model on a few tokens, record every lookup into its tables, and leave the model unchanged.
 
-The lookups are interpreted in `position_tables`, the effect of masks in `mask_support`.
+`position_tables` interprets the lookups, and `mask_support` the effect of masks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concate
 _MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
 _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim")
 
-# Modules store these in dicts of their own, which a forward may write to.
+# Modules store parameters, buffers and submodules in these dicts, which a forward may write to.
 _DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
 
 
 class Lengths(NamedTuple):
-    """Numbers of sample tokens. The two lengths differ, so that lookups of a decoder can be recognised."""
+    """Numbers of sample tokens. The two lengths differ, so that lookups of a decoder can be identified."""
 
     input_ids: int
     decoder_input_ids: int
@@ -75,10 +75,10 @@ class Probe:
     The base model is run if there is one: a head may require labels, choices or end-of-sequence tokens.
 
     Args:
-        model (`PreTrainedModel`): wrappers are opened.
+        model (`PreTrainedModel`): with or without wrappers.
 
     Raises:
-        ValueError: if it takes no token ids, or its weights are not available (on the meta device, sharded over
+        ValueError: if the model takes no token ids, or its weights are not available (on the meta device, sharded over
             processes).
     """
 
@@ -131,7 +131,7 @@ class Probe:
         return lengths, samples
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
-        """Return random ids `(rows, length)` int64 of tokens that are not special; no two neighbours count up."""
+        """Return random ids `(rows, length)` int64 of ordinary tokens; no id follows the one before it by 1."""
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
@@ -141,7 +141,7 @@ class Probe:
         r"""Run the base model once.
 
         Args:
-            inputs (mapping): keyword arguments; those that forward does not name are left out.
+            inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
             tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
 
         Returns:
@@ -218,7 +218,7 @@ class Probe:
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if outputs of forwards of different shapes are the same except for rounding."""
+        """Return True if outputs of forwards of different shapes are equal up to rounding."""
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 
@@ -229,7 +229,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.tables = tables
         self.lookups: list[Lookup] = []
-        # Tensors computed from values of lookups alone, by identity, with the table and the number of rows.
+        # Tensors computed only from values of lookups, by identity, with the table and the number of rows.
         self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
         self._uses: dict[int, list[bool]] = {}  # of each table: True for an addition
 
@@ -243,7 +243,7 @@ class _Recorder(TorchFunctionMode):
             self._record(named["weight"], named["input"], out)
         elif func in _BY_INDEX and args and id(args[0]) in self.tables:
             index = kwargs.get("index", args[-1])
-            if func is torch.Tensor.__getitem__:  # also slices and ellipses: index the numbers 0, 1, 2, ... instead
+            if func is torch.Tensor.__getitem__:  # index the row numbers 0, 1, 2, ...: also handles slices
                 rows = torch.arange(len(args[0]), device=args[0].device)
                 index = rows[index[0] if isinstance(index, tuple) else index]
             self._record(args[0], index, out)
@@ -256,12 +256,12 @@ class _Recorder(TorchFunctionMode):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return True unless token vectors were only multiplied by the rows of a table."""
+        """Return False if the rows of a table were only multiplied with token vectors, never added."""
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record the use of rows that were read: added to vectors `(B, T, ...)`, or multiplied with them."""
+        """Record if rows that were read are added to vectors `(B, T, ...)` or multiplied with them."""
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]
         source = next((each for each in tensors if id(each) in self._computed), None)
@@ -310,9 +310,9 @@ def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """Return the mean difference of two outputs, relative to their size; infinite if their shapes differ."""
-    if one.shape != other.shape:  # a model that draws the length of its output
+    if one.shape != other.shape:  # a model may choose a random output length
         return float("inf")
-    # The mean, because one element in thousands may round differently without meaning anything.
+    # The mean, because one element in thousands may be rounded differently.
     return float((one - other).abs().mean() / one.abs().mean().clamp_min(1e-30))
 
 
@@ -353,7 +353,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
     """Return the table `(V, D)` of token embeddings; `None` if the model does not name one."""
     try:
         weight = getattr(model.get_input_embeddings(), "weight", None)
-    except (NotImplementedError, AttributeError, TypeError):  # CANINE has none, Flava does not name it
+    except (NotImplementedError, AttributeError, TypeError):  # CANINE has none, Flava has no accessor for it
         return None
     return weight if isinstance(weight, torch.Tensor) and weight.dim() == 2 else None
 
@@ -375,9 +375,9 @@ def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    r"""Put a model into evaluation mode, and restore it and its surroundings afterwards.
+    r"""Put a model into evaluation mode, and restore the model and global state afterwards.
 
-    Some models change themselves in a forward: BigBird exchanges its attention for short rows. Attributes, submodules,
+    Some models change their state in a forward: BigBird replaces its attention for short rows. Attributes, submodules,
     configurations, random generators and log levels are restored; in-place changes of weights are not.
 
     Example:
@@ -428,7 +428,7 @@ _MUTABLE = (dict, list, set)
 
 
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Make a dict the same as `before`, in place; entries that did not change are left alone."""
+    """Restore a dict to `before`, in place; unchanged entries are not written."""
     for name in now.keys() - before.keys():
         del now[name]
     for name, value in before.items():

@@ -1,4 +1,4 @@
-"""`ModelSpec`: the inputs that a Hugging Face model takes, as plain values without the model.
+"""`ModelSpec`: a description of the inputs of a Hugging Face model, as plain values without the model.
 
 `ModelSpec.of` combines the results of `position_tables` and `mask_support`.
 """
@@ -23,15 +23,15 @@ from .probe import Probe, unchanged
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    r"""The inputs that a model takes: its keys, the numbering of its positions, its limits, and its masks.
+    r"""The inputs of a model: its keys, the numbering of its positions, its limits, and its masks.
 
     `ModelSpec.of(model)` makes one. It can be pickled, compared and written to JSON, and contains no weights, so a
     collator with a `ModelSpec` is small.
 
     Args:
-        name (`str`): the model's class.
-        accepts (`tuple` of `str`): the arguments that its forward names; `**kwargs` does not count.
-        positions (`tuple` of `str`): the kinds of positions that it adds itself: "learned", "sinusoidal", "rotary",
+        name (`str`): name of the model's class.
+        accepts (`tuple` of `str`): names of the arguments of its forward, without `**kwargs`.
+        positions (`tuple` of `str`): the kinds of positions that the model adds: "learned", "sinusoidal", "rotary",
             "relative", "alibi", or "unknown" if there are some of an unrecognised kind; empty for none.
         first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
         padding_position (`int`, *optional*): the value of `position_ids` at padding, if the model has one: 1 in
@@ -41,20 +41,20 @@ class ModelSpec:
         num_embeddings (`int`, *optional*): number of token ids.
         is_causal (`bool`): True if later tokens do not change a token's output, without a mask.
         is_encoder_decoder (`bool`): True if it reads two sequences.
-        shifts_labels (`bool`, `"start"` or `"last"`): True if it shifts `labels` by one itself: an encoder-decoder to
+        shifts_labels (`bool`, `"start"` or `"last"`): True if the model shifts `labels` by one: an encoder-decoder to
             make the decoder's input, a causal language model to predict each token from those before it. `"start"` if
             a decoder's input begins with `decoder_start_token_id`, `"last"` if it begins with the row's last token.
         decoder_start_token_id, decoder_padding_token_id (`int`, *optional*): the first token of the decoder's input,
             and its token for the label -100.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
-        takes_4d_mask (`bool`): True if an additive `attention_mask` `(B, 1, T, T)` hides what it should.
-        window (`int`, *optional*): the window of those of its layers that have one, as in `AttentionMask`; a mask of
-            four dimensions replaces the model's own.
+        takes_4d_mask (`bool`): True if an additive `attention_mask` `(B, 1, T, T)` hides exactly the masked tokens.
+        window (`int`, *optional*): the attention window of its layers, or of those that have one, as in
+            `AttentionMask`; a mask of four dimensions must include it.
         layer_kinds (`tuple` of `str`): kinds of its layers, if it takes one mask for each kind.
-        isolates_by_position_ids (`bool`): True if `position_ids` that restart keep packed documents apart, without
+        isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
-        dtype (`str`): of its weights, and of additive masks.
+        dtype (`str`): dtype of its weights, and of additive masks.
 
     Example:
         >>> spec = ModelSpec(name="Reader", accepts=("input_ids", "attention_mask"))
@@ -88,18 +88,18 @@ class ModelSpec:
 
     @classmethod
     def of(cls, model: Any) -> ModelSpec:
-        r"""Make the spec of a model from its forward's arguments, and from running it on a few tokens.
+        r"""Make the spec of a model from the arguments of its forward and from runs on a few tokens.
 
         Args:
-            model (`nn.Module` or `ModelSpec`): DDP, FSDP, PEFT and `torch.compile` are opened; virtual tokens of PEFT
-                count. A Hugging Face model is run on up to seven tokens, on its device, and left unchanged; of any
-                other module only the arguments of forward are read.
+            model (`nn.Module` or `ModelSpec`): wrappers (DDP, FSDP, PEFT, `torch.compile`) are removed; virtual tokens
+                of PEFT use up positions. A Hugging Face model is run on up to seven tokens, on its device, and left
+                unchanged; for any other module only the arguments of forward are read.
 
         Returns:
-            `ModelSpec`; a given one is returned as it is.
+            `ModelSpec`; a given `ModelSpec` is returned unchanged.
 
         Raises:
-            TypeError: if it is not a module.
+            TypeError: if `model` is not a module.
             ValueError: if a Hugging Face model does not run on token ids, or its weights are not available (on the meta
                 device, or sharded).
 
@@ -175,9 +175,9 @@ class ModelSpec:
         return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
-        """Return the spec of the model with virtual tokens of PEFT's prompt learning at the beginning of its rows.
+        """Return the spec adjusted for virtual tokens of PEFT's prompt learning at the beginning of each row.
 
-        They use up positions, and PEFT ignores `position_ids` and takes no mask of four dimensions.
+        Virtual tokens use up positions; PEFT also ignores `position_ids` and takes no mask of four dimensions.
         """
         return dataclasses.replace(
             self,
@@ -193,7 +193,7 @@ class ModelSpec:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if the number of tokens before a token matters, and not only the distances between tokens."""
+        """True if absolute positions matter, and not only the distances between tokens."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class ModelSpec:
 
 
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
-    """Return the number of tokens that a model takes, from its tables or, without any, from its configuration."""
+    """Return the maximum number of tokens of a model, from its tables or, without tables, from its configuration."""
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
         return min(rows)
@@ -229,17 +229,17 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
 
 
 def _shifts_labels(model: Any, positions: ModelPositions) -> bool:
-    """Return True if a model shifts `labels` itself."""
+    """Return True if a model shifts `labels` in its forward."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
-    # Others do it in their forward: encoder-decoders and causal models that predict tokens.
+    # Encoder-decoders and causal models that predict tokens shift labels in their forward.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     in_order = bool(model.config.is_encoder_decoder) or positions.is_causal
     return in_order and predicts and "labels" in forward_names(model)
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with the way in which an encoder-decoder shifts labels, if it is one of the two known ones."""
+    """Return the spec with the label shift of an encoder-decoder, if it is one of the two known ones."""
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()

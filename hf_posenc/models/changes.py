@@ -1,6 +1,6 @@
 """Reversible changes to a model: attributes, weights, and the length of position tables.
 
-The changes are chosen elsewhere. Whatever depends on the length besides the tables is found by building a second model.
+`use` chooses the changes. Other values that depend on the length are copied from a second, longer model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Changes:
         _set(owner, name, value)
 
     def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
-        """Write numbers into a parameter in place; freeze it, or make it trainable."""
+        """Write rows into a parameter in place, and freeze it or make it trainable."""
         self._before.append(("numbers", parameter, "", (parameter.detach().clone(), parameter.requires_grad)))
         with torch.no_grad():
             parameter.copy_(rows)
@@ -39,16 +39,16 @@ class Changes:
         parameter.grad = None
 
     def multiply(self, parameter: torch.Tensor, factor: float) -> None:
-        """Multiply a parameter in place; undone by a division, so that a trained table stays trained."""
+        """Multiply a parameter in place. `undo` divides it, so that later training is kept."""
         self._before.append(("factor", parameter, "", factor))
         with torch.no_grad():
             parameter.mul_(factor)
 
     def undo(self) -> bool:
-        """Undo every change, on the device and in the dtype that the model has now; return False if there was none.
+        """Undo every change, on the model's current device and in its current dtype; return False if there was none.
 
         Raises:
-            RuntimeError: if a table is not in the model any more, because it was lengthened since.
+            RuntimeError: if a table is no longer in the model, because it was lengthened since.
         """
         had_any = bool(self._before)
         there = {id(parameter) for parameter in self._model.parameters()}
@@ -98,7 +98,7 @@ def lengthen(
         positions (`ModelPositions`): its positions; tables that tokens do not reach may be lengthened too (LUKE's
             entities).
         tables (`tuple` of `PositionTable`): its learned tables.
-        max_positions (`int`): number of tokens that a row may have afterwards.
+        max_positions (`int`): new maximum number of tokens in a row.
         changes (`Changes`): records the changes.
 
     Raises:
@@ -130,7 +130,7 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return new values for the configuration keys with the length of a table, by identity of the configuration."""
+    """Return new values for the configuration keys that hold the length of a table, by `id` of the configuration."""
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
@@ -144,7 +144,7 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise unless the twin differs in the length of position tables alone; otherwise a saved model could not load."""
+    """Raise if the twin differs in more than the length of position tables; a saved model could then not be loaded."""
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
     for table in tables:

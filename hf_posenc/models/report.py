@@ -1,6 +1,6 @@
-"""The report of `use_sinusoidal_positions`: the changes to a model in words, and a way to undo them.
+"""The report of `use_sinusoidal_positions`: a description of the changes to a model, and a method to undo them.
 
-It keeps the rows that were overwritten, and no other weights.
+It keeps a copy of the overwritten rows, and no other weights.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class WrittenTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SinusoidalPositions:
-    r"""The report of `use_sinusoidal_positions`: prints well, and restores the model.
+    r"""The report of `use_sinusoidal_positions`, with a readable `print` and a method to restore the model.
 
     Args:
         model (`str`): the model's class.
         recipe (`str`): "matched" or "paper".
         convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the rows; a base of `None` is
             the convention's own.
-        frozen (`tuple` of `str`): the parameters that are not trained any more; empty for `freeze=False`.
+        frozen (`tuple` of `str`): the parameters that are no longer trained; empty for `freeze=False`.
         token_factor (`float`): factor of the token embeddings, 1 if they were not changed.
         tables (`tuple` of `WrittenTable`): the tables that were written.
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
-        not_reached (`tuple` of `str`): tables that are named like positions, and that a plain sequence of tokens does
-            not read; they were not changed.
-        largest_difference (`float`, *optional*): between the values that the tables return and `sinusoidal_encoding`;
-            `None` for `verify=False`.
+        not_reached (`tuple` of `str`): tables named like positions that a plain sequence of tokens does not read; they
+            were not changed.
+        largest_difference (`float`, *optional*): largest difference between the values that the tables return and
+            `sinusoidal_encoding`; `None` for `verify=False`.
         takes_position_ids (`bool`): True if `position_ids` have an effect.
         still_trained (`tuple` of `str`): adapters of the tables, such as LoRA's, which stay trainable.
         spread (`float`, *optional*): standard deviation of the encoding divided by that of the token embeddings.
@@ -141,8 +141,8 @@ class SinusoidalPositions:
         Token embeddings are divided by their factor, so that their training since then is not lost.
 
         Raises:
-            RuntimeError: if the learned rows are gone, because the model was saved and reloaded with sinusoids in it,
-                or an earlier report has them; or if the model was restored already.
+            RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids
+                or an earlier report holds them; or if the model is already restored.
         """
         if self._changes is None:
             raise RuntimeError(

@@ -1,6 +1,6 @@
 """The contents of a position table before it is overwritten: random rows, sinusoids, or trained rows.
 
-Decided by the numbers alone, because a name or path does not show whether a table was trained.
+The decision uses only the numbers, because a name or path does not show if a table was trained.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Formula:
 def table_content(
     model: nn.Module, table: PositionTable, chosen: Formula, recorded: Formula | None, replace_trained: bool
 ) -> str:
-    r"""Return the content of a table in a word; raise if it must not be overwritten.
+    r"""Return a description of the content of a table; raise if it must not be overwritten.
 
     Args:
         model (`nn.Module`): the model of the table.
@@ -126,10 +126,10 @@ def table_content(
         "random", "trained", or the formula of its sinusoids.
 
     Raises:
-        ValueError: if it was trained, or contains sinusoids of another origin, and must not be overwritten.
+        ValueError: if the table was trained or contains other sinusoids, unless `replace_trained`.
     """
     rows = table.tensor[table.first_row :]
-    # First of all, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
+    # Check this first, because forty rows of two columns are too few numbers to distinguish sinusoids from random ones.
     for formula in (chosen, recorded):
         if formula is not None and formula.matches(rows):
             return f"{formula} sinusoids"
@@ -157,13 +157,13 @@ def table_content(
 
 
 def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
-    r"""Return the clearest sign that rows were trained, in words; an empty string if they look freshly drawn.
+    r"""Describe the clearest sign that rows were trained; return an empty string if they look newly initialized.
 
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): of positions in order; rows of zeros do not count.
-        drawn (`torch.Tensor` `(N, D)`, *optional*): rows drawn by the model's own initialiser. A sign that these show
-            too, as when all numbers are positive, counts only if it is twice as clear in `rows`, because one draw
-            differs from the next.
+        drawn (`torch.Tensor` `(N, D)`, *optional*): rows drawn by the model's own initializer. A sign that these rows
+            show too, for example because all numbers are positive, counts only if it is twice as clear in `rows`,
+            because draws differ.
 
     Returns:
         `str`.
@@ -191,7 +191,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
     r"""Measure the distance of rows from independently drawn ones, for the first row, the first 2, 4, 8, ... and all.
 
     Training makes neighbouring rows similar, moves rows in one direction, and changes their length. It changes only the
-    rows that are read: trained on short texts, a long table stays as it was drawn except for the first rows.
+    rows that are read: training on short texts leaves all but the first rows of a long table unchanged.
 
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): as in `looks_trained`.
@@ -226,7 +226,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
 
 def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
-    """Return new rows from the model's own initialiser; `None` if the table is not an `nn.Embedding`."""
+    """Return new rows from the model's own initializer; `None` if the table is not an `nn.Embedding`."""
     if not isinstance(table.module, nn.Embedding):
         return None
     with torch.random.fork_rng([]), torch.no_grad():

@@ -1,6 +1,6 @@
 """`use_sinusoidal_positions`: make a Hugging Face text model use sinusoidal positions.
 
-The rows are written into the model's own position table: no hook, no runtime cost, and a stock class loads the result.
+The rows are written into the model's own position table: no hook, no runtime cost; the stock class loads the result.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .table_contents import Formula, table_content
 # The attribute of a model's configuration that records the formula; it is saved with the model.
 CONFIG_KEY = "sinusoidal_positions"
 
-# Models that are not causal mostly read short rows of their table of 512 and more. Causal ones see the order of short
-# rows by their mask alone, and are trained on rows as long as the table.
+# Models that are not causal mostly read inputs much shorter than their table of 512 rows or more. Causal models see the
+# order of short inputs from their mask alone, and are trained on inputs as long as the table.
 _LARGEST_BASE = 30
 
 
@@ -50,12 +50,13 @@ def use_sinusoidal_positions(
 ) -> SinusoidalPositions:
     r"""Write exact sinusoids into every learned position table of a Hugging Face model, and freeze them.
 
-    For training from scratch: the model then adds them to the token embeddings of the current step, on its device, in
-    one process or many. A saved checkpoint loads in the stock class, without this package, with the same outputs. After
-    `from_pretrained` the rows are trainable again: another call freezes them and changes no number.
+    Use it before training from scratch. The model then adds the sinusoids to its token embeddings in every forward, on
+    any device and in any number of processes. A saved checkpoint loads in the stock class, without this package, with
+    the same outputs. After `from_pretrained` the rows are trainable again; another call freezes them and changes no
+    number.
 
-    Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71; beside them tokens
-    are learned late or never. The recipe `"matched"` therefore chooses
+    Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71. Beside such large
+    positions, tokens are learned late or never. The recipe `"matched"` therefore chooses
 
     - a base such that the slowest column makes half a turn over the table, at most 30 unless the model is causal (its
       rows are mostly much shorter than its table): with 10000, most columns hardly change within a row of text;
@@ -65,11 +66,11 @@ def use_sinusoidal_positions(
     - a scale for the sinusoids: the power of two nearest to the size of the token embeddings. A power of two changes no
       digit, so every row stays exact.
 
-    In an encoder-decoder, whose cross-attention finds its place by positions alone, token embeddings are not changed
-    and the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
-    positions, and a warning names `freeze=False`.
+    In an encoder-decoder, the cross-attention aligns tokens by positions alone. Its token embeddings are not changed,
+    and the sinusoids are about twice as large as them. Such models still learn to copy later than with learned
+    positions, and a warning suggests `freeze=False`.
 
-    The recipe `"paper"` writes the sinusoids of the paper as they are, with base 10000 and scale 1, and does not change
+    The recipe `"paper"` writes the unmodified sinusoids of the paper, with base 10000 and scale 1, and does not change
     token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
     with defaults keeps the sinusoids that are recorded there.
 
@@ -86,16 +87,16 @@ def use_sinusoidal_positions(
         freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. With `False` they are initial
             values that are trained further.
         max_positions (`int`, *optional*): lengthen the tables, the configuration and the model's buffers, for rows of
-            this many tokens. A second model is built temporarily to find what depends on the length. The tokenizer has
-            a limit of its own: `tokenizer.model_max_length = max_positions`.
+            this many tokens. A second model is built temporarily to find all values that depend on the length. Also set
+            the limit of the tokenizer: `tokenizer.model_max_length = max_positions`.
         replace_trained (`bool`, *optional*, defaults to `False`): overwrite trained tables as well. The model then has
             to be trained again.
         verify (`bool`, *optional*, defaults to `True`): run the model once more and compare the values that its tables
             return, unpadded and padded on either side, with `sinusoidal_encoding`.
 
     Returns:
-        `SinusoidalPositions`, a report that prints well. Its `remove()` restores rows and configuration bit for bit,
-        and divides the token embeddings by their factor again.
+        `SinusoidalPositions`, a report for `print`. Its `remove()` restores rows and configuration bit for bit, and
+        divides the token embeddings by their factor.
 
     Raises:
         TypeError: if `model` is not a Hugging Face model; the message shows the two lines for a module of your own.
@@ -233,7 +234,7 @@ def _no_table(model: Any, positions: ModelPositions) -> str:
 
 
 def _matched(formula: Formula, positions: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
-    """Return the formula with the recipe's base and scale, and the factor of token embeddings of that size."""
+    """Return the formula with the recipe's base and scale, and the factor of token embeddings of the given size."""
     base, convention, multiply = formula.base, formula.convention, 1.0
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
         base = max(2.0, min(round(longest / math.pi), math.inf if positions.is_causal else _LARGEST_BASE))
@@ -253,7 +254,7 @@ def _token_tables(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
-    """Return the standard deviation of token embeddings as they are added to positions; 0 if it is not known."""
+    """Return the standard deviation of token embeddings when they are added to positions; 0 if it is unknown."""
     first = next(iter(tokens.values()), torch.zeros(1))
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
@@ -315,7 +316,7 @@ def _largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: 
 def _warning(
     model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
 ) -> str | None:
-    """Return a warning if training is known to be worse than with learned positions, with the line that helps."""
+    """Return a warning, with a fix, if training is known to be worse than with learned positions."""
     name = type(model).__name__
     if recipe == "paper" and spread is not None and spread > MAX_SPREAD:
         return (

@@ -1,6 +1,7 @@
-"""Pictures of encodings, batches, masks, attention and training: one function each, which returns matplotlib `Axes`.
+"""Plots of encodings, batches, masks, attention and training; each function returns matplotlib `Axes`.
 
-A picture of several panels is a `Figure`. The numbers drawn are on the axes. Importing this needs no matplotlib.
+Plots of several panels return a `Figure`. The axes hold the plotted data. Importing this package does not import
+matplotlib.
 """
 
 from . import canvas

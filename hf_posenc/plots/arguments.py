@@ -1,6 +1,6 @@
-"""Arguments of the pictures as NumPy arrays, and the errors for those that cannot be drawn.
+"""Convert arguments of plots to NumPy arrays, and raise for values that cannot be plotted.
 
-No matplotlib is needed here.
+This module does not need matplotlib.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 2**24  # positions; more would fill the memory
 
 
 def as_numpy(value: Any) -> NDArray[Any]:
-    r"""Return a tensor of any device and dtype, an array or lists as an array.
+    r"""Convert a tensor of any device and dtype, an array or lists to an array.
 
     Example:
         >>> import torch
@@ -68,7 +68,7 @@ def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise if there are more items than can be labelled and told apart.
+    r"""Raise if there are more items than can be labelled and distinguished.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")

@@ -1,6 +1,6 @@
 """Attention weights of a model on a batch: one panel per layer and head, with tokens on both axes.
 
-The model computes the weights; nothing is computed from queries and keys here.
+The model computes the weights; this module only collects and draws them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _Weights = list[tuple[str, str, NDArray[Any]]]  # kind, name of the layer, weigh
 
 _WIDEST = 10.0  # inches
 _MOST_PANELS = 144  # twelve layers of twelve heads
-_LABELLED = 12  # panels; beside more there is no room for tokens
-_ROUNDING = 0.02  # by which sums of bfloat16 weights may exceed 1
+_LABELLED = 12  # panels; a figure with more has no room for tokens
+_ROUNDING = 0.02  # sums of bfloat16 weights may exceed 1 by this much
 _OUTPUTS = {
     "attentions": "self",
     "encoder_attentions": "encoder",
@@ -168,7 +168,7 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
 
 
 def _indices(wanted: Any, count: int, name: str, words: str) -> list[int]:
-    """Return the chosen layers or heads as indices from 0; negative numbers count from the end."""
+    """Return the selected layers or heads as indices from 0; negative numbers count from the end."""
     if wanted == "all":
         return list(range(count))
     numbers: list[Any] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
@@ -197,7 +197,7 @@ def _draw(ax: Axes, panel: _Panel, highest: float, *, labelled: bool) -> Any:
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Draw all panels with the same colours; of many, one line of panels per layer and one column per head."""
+    """Draw all panels with the same colour scale; if there are many, one line per layer and one column per head."""
     labelled = len(panels) <= _LABELLED
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
@@ -205,7 +205,7 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
     heads = sum(panel.title.startswith(panels[0].title.rpartition(", ")[0]) for panel in panels)
     abreast = heads if not labelled and 1 < heads <= _LABELLED else int(_WIDEST // side)
     abreast = max(min(len(panels), abreast), 1)
-    abreast = 2 if (len(panels), abreast) == (4, 3) else abreast  # instead of one alone in a line
+    abreast = 2 if (len(panels), abreast) == (4, 3) else abreast  # instead of a single panel in the second line
     lines = -(-len(panels) // abreast)
     figure = new_figure(max(abreast * side + 1.0, 5.0), lines * side + 0.4)
     highest = max(float(panel.weights.max()) for panel in panels)
@@ -221,7 +221,7 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
 
 
 def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.float64]]:
-    r"""Return the attention weights of all layers and heads, as arrays; no matplotlib is needed.
+    r"""Return the attention weights of all layers and heads as arrays, without matplotlib.
 
     Args:
         model (`nn.Module`), batch: as in `attention`.
@@ -259,7 +259,7 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         found[kind] = np.stack([values for _, values in layers]).astype(np.float64)
         check_finite(found[kind], f"{kind} attention")
         least, most = float(found[kind].min()), float(found[kind].sum(axis=-1).max())
-        if least < 0 or most > 1 + _ROUNDING:  # where part is lost in a sink, weights sum to less
+        if least < 0 or most > 1 + _ROUNDING:  # models with attention sinks have smaller sums
             raise ValueError(
                 explain(
                     f"attention weights must be at least 0 and sum to at most 1; this {type(model).__name__} returns "
@@ -319,7 +319,7 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the arguments of a call of a model that is not from Hugging Face."""
+    """Return the arguments to call a model that is not from Hugging Face."""
     if isinstance(batch, torch.Tensor):
         return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
     if isinstance(batch, tuple | list):
@@ -360,7 +360,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
 
 
 def _moved(value: Any, model: nn.Module) -> Any:
-    """Return arrays and tensors, in mappings too, as tensors on the device of the model's weights."""
+    """Convert arrays and tensors, also in mappings, to tensors on the device of the model's weights."""
     if isinstance(value, Mapping):
         return {name: _moved(inner, model) for name, inner in value.items()}
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -371,8 +371,8 @@ def _moved(value: Any, model: nn.Module) -> Any:
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
     r"""Run a model and return the weights of every `nn.MultiheadAttention` in it, in the order of its modules.
 
-    Of a module that is called several times, as by a decoder that reads its own predictions, the last weights are
-    returned: those of the longest input.
+    For a module that is called several times, as in autoregressive decoding, the weights of the last call are
+    returned, which has the longest input.
     """
     kinds: dict[nn.Module, str] = {}
     for part in model.modules():
@@ -395,7 +395,7 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 
 
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks that request the weights of each call, store them, and return to the caller what it requested."""
+    """Add hooks that request the weights of each call and store them; the caller still gets the output it requested."""
     requested: list[tuple[bool, bool]] = []
 
     def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:

@@ -1,4 +1,4 @@
-"""Pictures of one batch: its tokens, masks, positions and embeddings; and its masks token by token."""
+"""Plots of one batch: `batch` draws tokens, masks, positions and embeddings; `masks` draws masks token by token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
 _PANELS = {"attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds"}  # of `batch`, below the tokens
 _MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
-_ROTATED, _NUMBERED = 14, 24  # columns; of more, tokens are rotated, and positions are shown by colour alone
+_ROTATED, _NUMBERED = 14, 24  # columns; beyond these, tokens are rotated, and positions are shown by colour alone
 _WIDEST = 10.0  # inches of the masks
 _LINES = "#C8C8C8"  # between cells
 
@@ -52,8 +52,8 @@ _MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed"
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens with padding in grey, both masks, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these that the batch has. At most 16 rows and 64 columns are drawn; the title says
-    so.
+    There is one panel for each of these entries in the batch. At most 16 rows and 64 columns are drawn; then the title
+    names the limit.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -115,7 +115,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             elif name == "position_ids":
                 _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
             elif name == "look_ahead_mask":
-                mask = contents.matrix(name)[:_MOST_COLUMNS, :_MOST_COLUMNS]  # of a decoder, it has another length
+                mask = contents.matrix(name)[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
                 _two_colours(panel, as_numpy(mask).astype(bool), PADDING, BLUE)
                 panel.set_aspect("equal")
                 _number_ticks(panel, "look_ahead_mask (blue: allowed)", "key", "query", tuple(mask.shape))
@@ -135,10 +135,10 @@ def masks(
     decoder: bool = False,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    r"""Draw the masks of a batch: which token of one row may attend to which, and the padding of every row.
+    r"""Draw the attention masks of one row of a batch, and the padding of every row.
 
-    Blue cells are allowed: the query token of the line may attend to the key token of the column. Keys at padding are
-    grey; allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
+    In a blue cell, the query token of the line may attend to the key token of the column. Keys at padding are grey;
+    allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
     documents of packed rows, are drawn below for every row.
 
     Args:
@@ -148,7 +148,7 @@ def masks(
             `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        row (`int`, *optional*): row of the matrices. By default the row with the most documents, then the most padding.
+        row (`int`, *optional*): row to draw. By default the row with the most documents, then the most padding.
         span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
         look_ahead (`bool`, *optional*): True for a model that adds its own look-ahead mask. By default the mask of the
             batch is used.
@@ -225,7 +225,7 @@ class _Contents:
         if self.four_dimensional is not None:
             allowed = _allowed(self.four_dimensional)
             _check_shape("attention_mask", (len(allowed), allowed.shape[-1]), self.shape)
-            self.real = np.asarray(allowed.any(axis=1))  # some query sees each real token, and none sees padding
+            self.real = np.asarray(allowed.any(axis=1))  # real tokens are seen by some query, padding by none
         else:
             known = real_tokens(batch)
             self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
@@ -254,14 +254,14 @@ class _Contents:
         return ids if (ids > 0).any() else None
 
     def matrix(self, name: str) -> Any:
-        """Return a mask `(B, 1, T, T)` that is the same for every row as `(T, T)`."""
+        """Return a mask `(B, 1, T, T)`, equal for every row, as `(T, T)`."""
         mask = self.batch[name]
         while mask.ndim > 2:
             mask = mask[0]
         return mask
 
     def most_masked_row(self) -> int:
-        """Return the row with the most documents, among equals the one with the most padding."""
+        """Return the row with the most documents; if several have as many, the one with the most padding."""
         last = np.zeros(len(self.real)) if self.documents is None else self.documents.max(axis=1)
         return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
@@ -317,7 +317,7 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the entries of the decoder, under plain names, or of the encoder; other batches as they are."""
+    """Return the entries of the decoder, renamed as for an encoder, or of the encoder; other batches unchanged."""
     if not isinstance(batch, Mapping):
         return batch
     if not decoder:  # the look-ahead mask of an encoder-decoder is the decoder's
@@ -343,7 +343,7 @@ def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -
 
 
 def _allowed(mask: Any) -> NDArray[np.bool_]:
-    """Return True where a mask allows attention, be it bool or added to scores."""
+    """Return True where a mask, bool or additive, allows attention."""
     values = as_numpy(mask)
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 

@@ -1,4 +1,4 @@
-"""The style of every picture, the axes it is drawn into, and the file it is saved to.
+"""Style, axes and files of all plots.
 
 matplotlib is imported by the first call. `pyplot` is never used: no window opens, and no global setting changes.
 """
@@ -30,15 +30,15 @@ _Picture = TypeVar("_Picture", bound="Axes | Figure")
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # without yellow, which is faint on white
-DASHES = ("-", "--", "-.", ":")  # tell lines apart in print
-# Amounts run from dark to bright. Signed numbers are orange below 0, white at 0 and purple above.
+DASHES = ("-", "--", "-.", ":")  # distinguish lines in print
+# Colour maps: amounts from dark to bright; signed numbers orange below 0, white at 0 and purple above.
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
 PADDING = GRID = "#DCDCDC"
 INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
 
 LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points
 
-# The style of every picture, whatever style the user has set. Axes passed as `ax` keep their own colours.
+# The style of every plot, independent of the user's style. Axes passed as `ax` keep their own colours.
 _STYLE: dict[str, Any] = {
     "axes.titlelocation": "left",
     "axes.titlesize": LARGE,
@@ -61,7 +61,7 @@ _STYLE: dict[str, Any] = {
     "patch.edgecolor": BLACK,
     "legend.labelcolor": INK,
 }
-# Fonts of other scripts on the usual systems. None has colour bitmaps, which matplotlib cannot draw.
+# Common system fonts for other scripts. None has colour bitmaps, which matplotlib cannot draw.
 _OTHER_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC"),
     *("Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
@@ -69,11 +69,11 @@ _OTHER_FONTS = (
     *("Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol"),
 )
 _CHARACTERS_PER_INCH = 13  # of a title
-_ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings belong to the whole process
+_ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the process
 
 
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Return the drawing function, run in the style of this package.
+    r"""Decorate a drawing function to run with the style of this package.
 
     Raises:
         ImportError: if matplotlib is not installed, with the line that installs it.
@@ -104,7 +104,7 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
 
 @functools.cache
 def fonts() -> dict[str, frozenset[int]]:
-    """Return the installed fonts that labels use, first choice first, each with the code points that it can show."""
+    """Return the installed fonts for labels, in order of preference, each with the code points that it can show."""
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -182,7 +182,7 @@ def integer_ticks(*each: Any) -> None:
 
     for axis in each:
         low, high = sorted(axis.get_view_interval())
-        if high - low <= 1:  # matplotlib would label fractions
+        if high - low <= 1:  # otherwise matplotlib would label fractions
             axis.set_ticks([round((low + high) / 2)])
         else:
             axis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
@@ -190,7 +190,7 @@ def integer_ticks(*each: Any) -> None:
 
 
 def legend_below(ax: Axes, entry_width: float = 2.4) -> None:
-    """Add a legend below the x label, where it covers no line; each entry takes `entry_width` inches."""
+    """Add a legend below the x label, so that it covers no line; each entry is `entry_width` inches wide."""
     from matplotlib.transforms import ScaledTranslation
 
     figure = figure_of(ax)
@@ -225,8 +225,8 @@ def heat_map(
     colours: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": float(values.max()) or 1}
     if largest is not None:
         colours = {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
-    # Numbers are averaged where there are more than pixels, and before they become colours: a mean of orange and
-    # purple would be a brown that the colour bar lacks.
+    # If there are more numbers than pixels, average the numbers, not their colours: a mean of orange and purple would
+    # be a brown that is not in the colour bar.
     smooth: dict[str, Any] = {"interpolation": "antialiased", "interpolation_stage": "data"}
     image = ax.imshow(values, aspect="auto", extent=extent, **smooth, **colours)
     integer_ticks(ax.xaxis, ax.yaxis)
@@ -245,11 +245,11 @@ def colour_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
 def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     r"""Save a picture as PNG or SVG, by the suffix of the file name.
 
-    The file is written whole or not at all. Equal pictures give equal SVG files, without a date or random ids.
+    The file is written atomically. Equal pictures give equal SVG files, without a date or random ids.
 
     Args:
-        picture (`matplotlib.figure.Figure` or `Axes`): of axes, their whole figure is saved.
-        path (`str` or path): ends in .png or .svg. An existing file is replaced.
+        picture (`matplotlib.figure.Figure` or `Axes`): picture to save; for axes, their whole figure.
+        path (`str` or path): file name that ends in .png or .svg. An existing file is replaced.
 
     Returns:
         `pathlib.Path` of the file.
@@ -306,7 +306,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def png(picture: Figure | Axes) -> bytes:
-    """Return a picture as PNG, the bytes that `save` writes."""
+    """Return a picture as PNG bytes, equal to the file that `save` writes."""
     file = io.BytesIO()
     figure_of(picture).savefig(file, format="png", facecolor=figure_of(picture).get_facecolor())
     return file.getvalue()
@@ -318,6 +318,6 @@ def figure_of(picture: Figure | Axes) -> Figure:
 
 
 def _shown_in_notebooks(picture: _Picture) -> _Picture:
-    """Return the picture with the method that notebooks call; without `pyplot` they have no other way to show it."""
+    """Add the method that notebooks call to show the picture; without `pyplot` they have no other way."""
     picture._repr_png_ = functools.partial(png, picture)  # type: ignore[union-attr]
     return picture

@@ -1,4 +1,4 @@
-"""Heat maps of a sinusoidal encoding: the table, sines and cosines apart, and the distances between positions."""
+"""Heat maps of a sinusoidal encoding: the table, its sine and cosine columns, and the distances between positions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def encoding(
     averaged = f"\neach {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
     label(ax, title + averaged, *(("position", "column") if transpose else ("column", "position")))
     width, height = (count, d_model) if transpose else (d_model, count)
-    extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, also where a row is the mean of several
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, even if a row is the mean of several
     heat_map(ax, values.T if transpose else values, extent=extent, largest=1, name="value")
     return ax
 
@@ -129,7 +129,7 @@ def distances(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the Euclidean distances between the encodings of every two positions.
+    r"""Draw the Euclidean distances between the encodings of all pairs of positions.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -150,7 +150,7 @@ def distances(
     count = as_count(length, "length", 100)
     step = -(-count // _MOST_DISTANCES)
     rows = torch.from_numpy(rows_of(np.arange(0, count, step), d_model, convention, base))
-    apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # products err in the eighth digit
+    apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # matmul errs in the eighth digit
     ax = new_axes(ax, 5.2, 4.4)
     thinned = f"\none of every {step:,} positions drawn" if step > 1 else ""
     label(ax, f"Distances between positions\n{described(d_model, convention, base)}{thinned}", "position", "position")

@@ -1,6 +1,6 @@
-"""Tokens as labels of a picture: readable in any script, on the axes of a matrix or beside points.
+"""Tokens as labels of a plot: readable in any script, on the axes of a matrix or beside points.
 
-At most 64 tokens are labelled; of a longer text a span is drawn.
+At most 64 tokens are labelled; for a longer text, choose a span.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def readable(text: str, longest: int = 12) -> str:
-    r"""Return the text as a picture can show it: a missing glyph as its code point, a long text truncated.
+    r"""Return the text in displayable form: a missing glyph as its code point, a long text truncated.
 
     Example:
         >>> readable("ride\n"), readable("internationalisation")
@@ -41,7 +41,7 @@ def readable(text: str, longest: int = 12) -> str:
     """
     shown = "".join(map(_shown, text))
     shown = shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-    return shown.replace("$", r"\$")  # two dollar signs would begin a formula
+    return shown.replace("$", r"\$")  # two dollar signs would mark a formula
 
 
 def _shown(character: str) -> str:
@@ -64,7 +64,7 @@ def token_labels(
     r"""Return the labels for the tokens of a batch: the tokens, else the ids, else the column numbers.
 
     Args:
-        batch (mapping): a `Batch` has its own tokens; of another mapping the ids are shown.
+        batch (mapping): for a `Batch` its tokens are shown, for another mapping the ids.
         tokens (`B` lists of `T` `str`, *optional*): the result of `collate.tokens(batch)`.
         shape (two `int`): B and T.
         rows, span (`slice`, *optional*): the rows, and the tokens in them. By default all.
@@ -169,14 +169,14 @@ def label_points(
 ) -> None:
     r"""Write a word beside every point so that none overlaps, with a thin line to words that are further away.
 
-    Candidate places are tried in a fixed order; where all overlap, the one with the least overlap is used. Call it
-    last, after `figure.draw_without_rendering()`, because it needs the final size of the axes.
+    Candidate places are tried in a fixed order; if all overlap, the one with the least overlap is used. Call this
+    function last, after `figure.draw_without_rendering()`, because it needs the final size of the axes.
 
     Args:
         ax (`Axes`): with the points drawn.
         points (`np.ndarray` `(N, 2)`): in data coordinates.
         words (`N` `str`): the labels.
-        clear_of (`np.ndarray` `(M, 2)`, *optional*): further points that no word may cover.
+        clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that no word may cover.
     """
     from matplotlib.patheffects import withStroke
 
@@ -189,7 +189,7 @@ def label_points(
     for (x, y), point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
-        note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # lines pass behind it
+        note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # lines are drawn behind it
         extent = note.get_window_extent()
         width, height = extent.width * to_points + 2 * _GAP, extent.height * to_points + 2 * _GAP
         box = _best_box(x, y, width, height, taken, inside)

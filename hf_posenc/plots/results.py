@@ -1,4 +1,4 @@
-"""Results of training: loss curves, and predicted points beside the true ones. Nothing is smoothed."""
+"""Plots of training results: loss curves without smoothing, and predicted points beside the true ones."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_CURVES = 14  # seven colours, two dashes
-_INSIDE = 4  # names of curves; more are beside the axes
-_DOTTED = 60  # points; longer curves have no dots
+_INSIDE = 4  # curves named inside the axes; more are named beside them
+_DOTTED = 60  # points; curves with more have no dots
 _MOST_SEQUENCES = 8
 _HISTORY = (
     'plots.losses(trainer.state.log_history), or plots.losses({"training": [0.9, 0.5], "evaluation": [0.8, 0.6]})'

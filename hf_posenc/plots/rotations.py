@@ -1,6 +1,6 @@
-"""Rotations of a sinusoidal encoding: frequencies, the angle at a position, clock hands, and angles of fixed bases.
+"""Plots of a sinusoidal encoding as rotations: frequencies, angles at a position, clock hands, angles of fixed bases.
 
-Sine and cosine of the same angle, a pair of columns, are the tip of a clock hand.
+A pair of columns, the sine and cosine of the same angle, gives the tip of a clock hand.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def offsets(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the angle of every column at a position: the frequency times the position.
+    r"""Draw the angle of every column at some positions: the frequency times the position.
 
-    On the logarithmic axis the frequencies are shifted up by the position. Above the line of one turn a column has
-    repeated.
+    On the logarithmic axis, a position shifts the line of the frequencies up. A column above the line of one turn
+    has repeated.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -98,7 +98,7 @@ def offsets(
 
     Returns:
         `matplotlib.axes.Axes` with the line of the frequencies, one line per position, and the line of one turn: x the
-        columns, y angles in radians. NaN separates the sines from the cosines where they are halves of a row.
+        columns, y angles in radians. NaN separates the sines from the cosines if they are halves of a row.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -116,7 +116,7 @@ def offsets(
     rates = columns_of(d_model, convention, base).frequency
     columns = np.flatnonzero(rates)
     rates = rates[columns]
-    ends = np.flatnonzero(np.diff(rates) > 0) + 1  # in halves, the sines end and the cosines begin
+    ends = np.flatnonzero(np.diff(rates) > 0) + 1  # with halves, the index where the cosines begin
     across, marker = with_gaps(columns, ends), "." if len(columns) == 1 else None
     ax = new_axes(ax, 6.5, 3.6)
     shown: dict[str, Any] = {"color": FADED, "linestyle": ":", "zorder": 3, "label": "frequencies: position 1"}
@@ -126,7 +126,7 @@ def offsets(
     ax.axhline(2 * np.pi, color=FADED, linewidth=0.8)
     ax.set_yscale("log")
     low, high = np.log(ax.get_ylim())
-    below = (np.log(2 * np.pi) - low) / (high - low) > 0.85  # above the line the words would run into the title
+    below = (np.log(2 * np.pi) - low) / (high - low) > 0.85  # above the line, the text would overlap the title
     ax.annotate(
         "one turn",
         (1, 2 * np.pi),
@@ -155,8 +155,8 @@ def dials(
 ) -> Axes:
     r"""Draw a clock for each pair of columns at each position, with hands that turn at decreasing speeds.
 
-    A hand points right at angle 0 and turns counterclockwise. The height of its tip is the sine column, the width the
-    cosine column.
+    A hand points right at angle 0 and turns counterclockwise. The height of its tip is the sine column; the horizontal
+    offset is the cosine column.
 
     Args:
         d_model (`int`): width, the number of columns, 1 to 32.
@@ -196,7 +196,7 @@ def dials(
     ax.set_xlim(-0.6, length - 0.4)
     ax.set_ylim(0.4 - len(pairs), 0.6)
     ax.set_aspect("equal")
-    ax.set_anchor("W")  # the title begins there
+    ax.set_anchor("W")  # aligned with the title
     for side in ax.spines.values():
         side.set_visible(False)
     label(ax, f"Pairs of columns as clock hands: {described(d_model, convention, base)}", "position", "")
@@ -263,6 +263,6 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
 
 def _wavelength(values: Any) -> Any:
-    """Return wavelengths of frequencies, or frequencies of wavelengths."""
+    """Convert frequencies to wavelengths, or wavelengths to frequencies."""
     with np.errstate(divide="ignore"):
         return 2 * np.pi / np.asarray(values)

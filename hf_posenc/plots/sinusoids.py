@@ -1,4 +1,4 @@
-"""Columns and rows of a sinusoidal encoding as arrays, thinned where there are more than a picture can show."""
+"""Columns and rows of a sinusoidal encoding as arrays, reduced if there are more than a plot can show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..sinusoid import Convention, frequencies, resolve_convention, sinusoidal_encoding
 
-MOST_POINTS = 2000  # rows of an image or points of a line: more than its pixels
+MOST_POINTS = 2000  # rows of an image or points of a line: a plot has fewer pixels
 _MOST_VALUES = 2**20  # in an image; drawing more takes seconds
 _MOST_COLUMNS = 2**17
 
@@ -48,9 +48,9 @@ def rows_of(
 def mean_rows(
     length: int, d_model: int, convention: str | Convention, base: float | None
 ) -> tuple[NDArray[np.float64], int]:
-    r"""Return the rows of an image `(R, D)` of `length` positions, and how many positions each row averages.
+    r"""Return the rows of an image `(R, D)` of `length` positions, and the number of positions averaged in each row.
 
-    Leaving positions out instead would draw fast columns as slow waves.
+    Skipping positions instead would show fast columns as slow waves (aliasing).
 
     Example:
         >>> rows, step = mean_rows(100_000, 4, "vaswani", None)
@@ -74,7 +74,7 @@ def mean_rows(
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     r"""Return the points to draw of lines `(N, C)`: positions and values `(P, C)`, and the step.
 
-    With a step above 1, every 2 · step positions give their lowest and highest point, so that a wave too fast to be
+    With a step above 1, the lowest and the highest of every 2 · step points are kept, so that a wave too fast to be
     seen is drawn as a band.
     """
     step = -(-len(values) // MOST_POINTS)

@@ -1,4 +1,4 @@
-"""Token embeddings of a sentence: in the plane, before and after positions are added, and beside positions in size."""
+"""Plots of a sentence's token embeddings: in the plane, without and with positions, and their size beside positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..tokenization.loading import AnyTokenizer
 
-_NO_LIMIT = int(1e30)  # transformers warns of a text longer than the model reads; no model runs here
+_NO_LIMIT = int(1e30)  # prevents transformers' warning about long texts; no model runs here
 
 
 @picture
@@ -41,14 +41,14 @@ def embeddings(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    r"""Draw a text's token embeddings in the plane of their largest variance (PCA), before and after positions.
+    r"""Draw a text's token embeddings in the plane of their largest variance (PCA), before and after adding positions.
 
     Before, a repeated word is one point, and word order is invisible. After, a thin line joins the tokens in order, and
     repeated words are apart.
 
     Args:
         tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
-        embedding (`nn.Embedding` or `PositionalEmbedding`): table of the vectors, such as
+        embedding (`nn.Embedding` or `PositionalEmbedding`): the embedding table, such as
             `model.get_input_embeddings()`. A `PositionalEmbedding` has its own convention, base and scale.
         text (`str`): a sentence of at most 64 tokens.
         convention, base: as in `encoding`.
@@ -117,7 +117,7 @@ def crowding(
     r"""Draw the share of positions in the norm of every token's vector, with and without the factor √d.
 
     The share is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|.
-    At one half both are equally long.
+    At one half both vectors have the same norm.
 
     Args:
         tokenizer, embedding, text, convention, base, add_special_tokens: as in `embeddings`.
@@ -232,7 +232,7 @@ def _vectors(
 
 
 def _draw_frame(ax: Axes, title: str, points: NDArray[np.float64], share: NDArray[np.float64]) -> None:
-    """Draw everything that decides the size of the axes."""
+    """Draw everything that affects the size of the axes."""
     ax.set_title(title)
     ax.set_xlabel(f"component 1: {share[0]:.0%} of the variance", fontsize=MEDIUM)
     ax.set_ylabel(f"component 2: {share[1]:.0%} of the variance", fontsize=MEDIUM)
@@ -256,7 +256,7 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 
 
 def _coinciding(points: NDArray[np.float64]) -> list[list[int]]:
-    """Return the indices of the points, coinciding points in one list."""
+    """Group the indices of points by location; coinciding points are in one list."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: list[list[int]] = []
     for number, point in enumerate(points):
@@ -269,7 +269,7 @@ def _coinciding(points: NDArray[np.float64]) -> list[list[int]]:
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
-    """Return the word of coinciding tokens; a repeated word with its indices in the sentence."""
+    """Return the label of coinciding tokens: the word, with its indices in the sentence if it is repeated."""
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""Lines of a sinusoidal encoding: columns along positions, positions along columns, and similarity along distances."""
+"""Line plots of a sinusoidal encoding: columns over positions, positions over columns, similarity over distances."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_BANDS = 12
-_ON_TOP = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # lines that lie on each other: neighbours differ most
+_ON_TOP = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # for lines that lie on each other: neighbours differ most
 Measure = Literal["dot", "cosine"]
 
 
@@ -160,7 +160,7 @@ def similarity(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the dot product of two positions' encodings against their distance, from several starts.
+    r"""Draw the dot product of the encodings of two positions against their distance, from several starting positions.
 
     The lines lie on each other: the product is the sum of cos(distance · frequency) over the pairs of columns, which
     depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
@@ -169,7 +169,7 @@ def similarity(
         d_model (`int`): width, the number of columns.
         length (`int`): number of distances from 0. Above 2,000, every second, third, … distance is drawn.
         starts (one to six `int`): positions to measure from.
-        measure (`"dot"` or `"cosine"`): dot product, or that of rows scaled to length 1.
+        measure (`"dot"` or `"cosine"`): dot product, or cosine similarity.
         convention, base, ax: as in `encoding`.
 
     Returns:
@@ -194,7 +194,7 @@ def similarity(
     lines = [_similarities(start, apart, measure, d_model, convention, base) for start in where]
     ax = new_axes(ax, 6.5, 3.4)
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
-        # The first line is broad and pale, those on top are thinner and dashed, so that all are visible.
+        # The first line is broad and pale; the lines on top are thinner and dashed, so that all are visible.
         ax.plot(
             apart,
             values,
