@@ -1,6 +1,6 @@
-"""Sizes in bytes of the rows of an Arrow table, whatever its layout in memory.
+"""Sizes in bytes of the rows of an Arrow table, independent of its layout in memory.
 
-They are computed from offsets and widths, without decoding values. A slice has the size of its own rows.
+Sizes are computed from offsets and widths, without decoding values. The size of a slice counts only its own rows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Sizes = NDArray[np.float64]
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    r"""Return the bytes of each row: of all its values, nested ones too, and one for the row itself.
+    r"""Return the size of each row in bytes: all its values, including nested ones, and one byte for the row.
 
     Args:
-        batch (`pyarrow.RecordBatch`): of any columns.
+        batch (`pyarrow.RecordBatch`): any columns.
 
     Returns:
         `np.ndarray` `(rows,)` int64. The size depends on the values of a row, not on how they are stored or sliced.
@@ -39,10 +39,10 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def value_sizes(values: Any) -> Sizes:
-    r"""Return the bytes of each value of an array; 0 for null texts, lists and structs.
+    r"""Return the size of each value of an array in bytes; 0 for null texts, lists and structs.
 
     Args:
-        values (`pyarrow.Array`): of any type.
+        values (`pyarrow.Array`): array of any type.
 
     Returns:
         `np.ndarray` `(values,)` float64.
@@ -84,13 +84,13 @@ def value_sizes(values: Any) -> Sizes:
 
 
 def _of_dictionary(values: Any) -> Sizes:
-    """Return the bytes of the dictionary value of each index."""
+    """Return the size of each index's dictionary value in bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     where = pc.fill_null(values.indices, 0).to_numpy(zero_copy_only=False)
     words = values.dictionary
-    if len(words) > len(where):  # a short slice of a large dictionary: only the values in use
+    if len(words) > len(where):  # a short slice with a large dictionary: measure only the values in use
         used, where = np.unique(where, return_inverse=True)
         words = words.take(pa.array(used))
     sizes = value_sizes(words)
@@ -98,7 +98,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the bytes of the items from each start to each end, without reading others."""
+    """Return the total size in bytes of the items from each start to its end, without reading others."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)
@@ -127,7 +127,7 @@ def _present(values: Any, sizes: Sizes) -> Sizes:
 
 
 def _width(kind: pa.DataType) -> float:
-    """Return the bytes of a value of a type with a fixed width."""
+    """Return the size in bytes of a value of a fixed-width type."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:

@@ -1,6 +1,6 @@
-"""The wording of every error of this package (rule, value, fix), and the check of integer arguments.
+"""Format of all error messages of this package (rule, value, fix), and the check of integer arguments.
 
-Everything else is checked where the value is used.
+Other arguments are checked where they are used.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
-    r"""Return the three lines of an error message: the rule, the given value, and what to write instead.
+    r"""Return an error message of three lines: the rule, the given value, and the fix.
 
     Args:
-        rule (`str`): the rule that was broken, with the column, the row and both numbers where there are any.
-        got (`object`, *optional*): the given value. Printed with `str`, so pass `repr(value)` where quotes matter.
-        fix (`str`, *optional*): what to write instead, as code to paste if possible.
+        rule (`str`): the broken rule, with the column, the row and both numbers if there are any.
+        got (`object`, *optional*): the given value. It is printed with `str`; pass `repr(value)` if quotes matter.
+        fix (`str`, *optional*): the correction, as code to paste if possible.
 
     Returns:
         `str` of one to three lines, without a trailing newline.
@@ -41,7 +41,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     Args:
         name (`str`): name of the argument.
         value (`object`): the given value.
-        allowed (iterable of `object`): the allowed values, in the order in which to list them.
+        allowed (iterable of `object`): the allowed values, in the order of the message.
 
     Returns:
         `str`, ready for a `ValueError`.
@@ -59,12 +59,12 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
-    r"""Return the message for a keyword that does not exist; the fix is the right name, or the most similar keyword.
+    r"""Return the message for an unknown keyword; the fix is its name in this package, or the most similar keyword.
 
     Args:
         name (`str`): the unknown keyword.
         known (sequence of `str`): the existing keywords.
-        called_here (mapping from `str` to `str`): for keywords known from other libraries, what to write instead.
+        called_here (mapping from `str` to `str`): for keywords of other libraries, the replacement.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -80,7 +80,7 @@ def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, s
 
 
 def as_integer(value: object, name: str, *, minimum: int | None = None, example: object) -> int:
-    r"""Return an argument as an `int`.
+    r"""Check an integer argument and return it as an `int`.
 
     Args:
         value (`object`): the given value; integers of NumPy and torch are accepted, bools are not.
@@ -129,7 +129,7 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def in_bytes(size: float) -> str:
-    r"""Return a number of bytes as text, in bytes, kB, MB, GB or TB.
+    r"""Format a number of bytes, in bytes, kB, MB, GB or TB.
 
     Example:
         >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
@@ -142,7 +142,7 @@ def in_bytes(size: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    r"""Return a number with its noun, in the plural unless the number is 1.
+    r"""Format a number with its noun, in the plural unless the number is 1.
 
     Example:
         >>> counted(1, "document"), counted(2_000, "shard")

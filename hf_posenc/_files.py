@@ -1,6 +1,6 @@
-"""Atomic writes: a file that appears whole under its name, or not at all.
+"""Atomic writes: a file is replaced as a whole, or stays unchanged.
 
-Files only; several files that belong together are not written in one step.
+Each write is atomic for one file only, not for several files together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# The end of a temporary file's name: a process id, and a random number.
+# Suffix of temporary file names: a process id and a random number.
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")
 
 
@@ -29,7 +29,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path (`Path`): the file to create or replace. Its folder must exist.
 
     Yields:
-        `Path`: a hidden name in the same folder, to write to.
+        `Path`: a hidden temporary file in the same folder, to write to.
 
     Raises:
         OSError: if the file cannot be written.
@@ -64,7 +64,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the rename itself, on file systems that can sync a folder."""
+    """Sync the folder, so that the rename is on disk too, if the file system supports it."""
     try:
         _sync(folder, os.O_RDONLY)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Special cases of Hugging Face models, their configurations, and the wrappers around them, collected in one file.
+"""Special cases of Hugging Face models, their configurations and their wrappers, collected in one file.
 
-Reads attributes and names, and runs no model. Only `loaded_model` imports transformers.
+The functions read attributes and names, and run no model. Only `loaded_model` imports transformers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ._explain import explain, shorten
 
-# Modules of the wrappers with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
+# Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
 
 # The keys of configurations for the number of positions.
@@ -28,7 +28,7 @@ LENGTH_KEYS = (
 
 
 def opened(model: Any) -> Any:
-    r"""Return the model without the wrappers around it: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
+    r"""Return the model without its wrappers: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
 
     Args:
         model (`nn.Module`): wrapped any number of times, or not at all.
@@ -60,13 +60,13 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return the numbers of virtual tokens that PEFT's prompt learning adds to a row, and to a row of the decoder.
+    r"""Return the number of virtual tokens of PEFT's prompt learning in an input row, and in a row of the decoder.
 
     Args:
         model (`nn.Module`): with or without wrappers.
 
     Returns:
-        Two `int`. Prompts are read by the encoder, if there is one; prefixes are a cache, which the decoder reads.
+        Two `int`. The encoder, if there is one, reads prompts; the decoder reads prefixes, which are a cache.
     """
     rows = targets = 0
     while (inner := _inside(model)) is not None:
@@ -91,9 +91,9 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
 
     Args:
         rule (`str`): the first line of the message.
-        value (`object`): a name or folder, a configuration, a class of models, a `Trainer` or pipeline, anything.
-        trained (`bool`, *optional*, defaults to `True`): True if the expression for a name loads its weights, `False`
-            if it makes a new model.
+        value (`object`): any value, such as a name or folder, a configuration, a model class, a `Trainer` or pipeline.
+        trained (`bool`, *optional*, defaults to `True`): for a name, suggest an expression that loads its weights;
+            `False` suggests one that makes a new model.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -133,7 +133,7 @@ def forward_names(model: Any) -> tuple[str, ...]:
 
 
 def configurations(config: Any) -> Iterator[Any]:
-    """Yield a model's configuration and those inside it, of its text part, its encoder, its decoder."""
+    """Yield a model's configuration and its nested ones: those of its text model, encoder and decoder."""
     yield config
     for value in list(vars(config).values()):
         if value is not config and any(
@@ -143,7 +143,7 @@ def configurations(config: Any) -> Iterator[Any]:
 
 
 def special_ids(config: Any) -> set[int]:
-    """Return every token id that a configuration names: padding, end of sequence, images, and so on."""
+    """Return all special token ids in a configuration: padding, end of sequence, images, and so on."""
     ids: set[int] = set()
     for each in configurations(config):
         for name, value in vars(each).items():
@@ -163,24 +163,24 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the only row length that a model takes (Nyströmformer with landmarks); `None` if it takes any."""
+    """Return the row length of a model that takes only one (Nyströmformer with landmarks); otherwise `None`."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:
-    r"""Load a model by name or folder, without messages of transformers.
+    r"""Load a model by name or folder, with the messages of transformers suppressed.
 
     Args:
         name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): another fix, for the message.
-        **settings: for `AutoModel.from_pretrained`.
+        instead (`str`, *optional*): another fix for the error message.
+        **settings: arguments of `AutoModel.from_pretrained`.
 
     Returns:
-        The model, and the names of its parameters that are missing in the checkpoint.
+        The model, and the names of its parameters that are missing from the checkpoint.
 
     Raises:
-        ValueError: if it cannot be loaded.
+        ValueError: if the model cannot be loaded.
     """
     import transformers
 
@@ -192,7 +192,7 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
         model, info = transformers.AutoModel.from_pretrained(
             name, output_loading_info=True, trust_remote_code=False, **settings
         )
-    except Exception as error:  # a file that is not a model raises anything
+    except Exception as error:  # a file that is not a model can raise any error
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         here = "a folder written by model.save_pretrained(folder)"
         hub = (

@@ -1,6 +1,6 @@
 """A small English corpus without a download: the docstrings of the Python standard library.
 
-Source files are read and parsed, never imported. Each version of Python has other docstrings.
+Source files are parsed, never imported. The docstrings differ between versions of Python.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
     r"""Return the docstrings of every module, class and function of the standard library: 8,000 texts, 1.7 MB.
 
-    They are cleaned by `inspect.cleandoc`, without duplicates, and sorted, so the same Python always returns the same
-    list. Tests, installed packages, and files that cannot be parsed are left out.
+    They are cleaned by `inspect.cleandoc`, deduplicated and sorted, so the same Python always returns the same list.
+    Tests, installed packages, and files that cannot be parsed are skipped.
 
     Args:
-        folder (`str` or `Path`, *optional*): folder of the standard library's source; by default that of this Python.
+        folder (`str` or `Path`, *optional*): folder with the source of the standard library; by default this Python's.
 
     Returns:
         `list[str]`, sorted; none is empty, and each is valid Unicode.
@@ -45,7 +45,7 @@ def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
     root = Path(folder if folder is not None else sysconfig.get_path("stdlib"))
     texts: set[str] = set()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the parser, about the parsed code
+        warnings.simplefilter("ignore")  # the parser warns about the parsed code
         for inside, folders, files in os.walk(root):
             folders[:] = [name for name in folders if name not in _LEFT_OUT]  # os.walk visits the folders in this list
             for name in files:

@@ -1,6 +1,6 @@
-"""A check for your own tests: a model gives each document the same output packed, padded on either side, and alone.
+"""A check for your own tests: a model's output for a document is the same packed, padded on either side, and alone.
 
-For any Hugging Face model that reads one sequence, on its own device. Training needs nothing of this module.
+It works for any Hugging Face model that reads one sequence, on the model's device. Training does not use this module.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ def assert_packed_equals_alone(
 ) -> dict[str, float]:
     r"""Run documents alone, padded right, padded left and packed, and compare the output of each token.
 
-    Masks come from `AttentionMask.for_hf`. If a model also keeps documents apart without a mask, by positions that
-    restart, that is tried too. A model in training mode is run in evaluation mode; it is not changed.
+    Masks come from `AttentionMask.for_hf`. If a model also isolates documents without a mask, by positions that
+    restart, it is run that way too. The model is run in evaluation mode and is not changed.
 
     Args:
-        model (`PreTrainedModel`): one that reads one sequence, on any device; its base is run, without the head.
+        model (`PreTrainedModel`): a model that reads one sequence, on any device; its base is run, without the head.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
-        tokenizer (*optional*): for texts; any tokenizer that `DataCollatorWithPositionalEncoding` takes.
-        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): the way in which positions
-            restart at each document. `"tables"` replaces the rows that the model looks up: for a model that takes no
-            `position_ids`, this is the only way to test masks, and it is not possible in training.
+        tokenizer (*optional*): required for texts; any tokenizer that `DataCollatorWithPositionalEncoding` takes.
+        restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how positions restart at
+            each document. `"tables"` replaces the rows that the model looks up. It is the only way to test masks with
+            a model that takes no `position_ids`, and is not possible in training.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
-        `dict` from `"padded right"`, `"padded left"`, `"packed"` and `"packed, no mask"`, those that were tried, to the
+        `dict` from each layout that was run (`"padded right"`, `"padded left"`, `"packed"`, `"packed, no mask"`) to its
         largest difference.
 
     Raises:
-        AssertionError: naming the document and its token, if an output differs.
+        AssertionError: if an output differs; the message names the document and the token.
         ValueError: if the model reads two sequences, or its positions cannot restart; if there are fewer than two
             documents.
 
@@ -92,7 +92,7 @@ def assert_packed_equals_alone(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Documents in rows."""
+    """A batch of documents, arranged in rows."""
 
     ids: torch.Tensor  # (B, T)
     mask: AttentionMask
@@ -102,7 +102,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Runner:
-    """A model, and the way in which its positions restart."""
+    """A model, with the method to restart its positions."""
 
     probe: Probe
     spec: ModelSpec
@@ -158,7 +158,7 @@ class _Runner:
 
 
 class _ReplacedRows(TorchFunctionMode):
-    """Replace the rows that are read in lookups into some tables."""
+    """Torch function mode that replaces the rows read from some tables."""
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 
 
 def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Batch, bool]]:
-    """Yield batches of the documents by name, and True if the mask is passed to the model."""
+    """Yield name and batch of each layout of the documents, and True if the mask is passed to the model."""
     for side in ("right", "left"):
         yield f"padded {side}", _padded(documents, side, pad), True
     packed = _packed(documents, spec.max_length, pad)

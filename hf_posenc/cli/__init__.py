@@ -1,6 +1,6 @@
 """The command line, `hf-posenc` or `python -m hf_posenc`.
 
-The commands read options and print results; the work is done in the other rooms.
+The commands only parse options and print results; the other packages of `hf_posenc` do the work.
 """
 
 from .app import app, main

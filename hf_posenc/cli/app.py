@@ -1,6 +1,6 @@
 """The command line, `hf-posenc`: its commands, and the errors that all of them report.
 
-`check` and `explore` are defined here; the other commands have modules of their own.
+This module defines `check` and `explore`; each other command has its own module.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
             app(args=arguments, prog_name="hf-posenc")
     except (ValueError, TypeError, ImportError, OSError) as error:
-        # Messages of explain() are about the arguments. Any other error is a bug of this package and keeps its
-        # traceback.
+        # Errors with messages of explain() are about the arguments. Any other error is a bug of this package and keeps
+        # its traceback.
         if not isinstance(error, OSError) and "\n  fix: " not in str(error) and "\n  got: " not in str(error):
             raise
         screen.complain(str(error))
@@ -105,4 +105,4 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Define the options that come before a command."""
+    """Define the options before a command name."""

@@ -1,6 +1,6 @@
-"""`hf-posenc show` and `hf-posenc demo`: what the collator makes of a few texts, and of a corpus.
+"""`hf-posenc show` and `hf-posenc demo`: print the collator's output for a few texts, and for a corpus.
 
-Both print the same tables of a batch. Arguments are checked by the collator.
+Both print the same tables of a batch. The collator checks the arguments.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def demo(
     screen.say(repr(batch))
 
     screen.heading(f"speed, in batches of {_BATCH_SIZE} texts, rows of at most {collate.max_length} tokens")
-    # Longer texts continue in further rows, so that all tokens of the corpus count.
+    # Longer texts overflow into more rows, so that all tokens of the corpus count.
     whole = collate.replace(embedding=None, return_overflowing_tokens=True)
     starts = list(range(0, len(texts), _BATCH_SIZE))
     embed = whole.replace(embedding=_D_MODEL).embed
@@ -143,7 +143,7 @@ def _short_texts(texts: Sequence[str]) -> list[str]:
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
-    """Return the number of tokens per second, without padding; the first batch is also made once before, unmeasured."""
+    """Measure tokens per second, without padding; the first batch is made once before as a warm-up."""
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
     with screen.progress(name, starts) as each:
@@ -158,7 +158,7 @@ def _speed(
 
 
 def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Write the plot of a batch and return its path, or the message about a missing library."""
+    """Write the plot of a batch and return its path, or a message if matplotlib is missing."""
     from .. import plots
 
     try:

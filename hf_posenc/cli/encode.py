@@ -1,4 +1,4 @@
-"""`hf-posenc encode`: a corpus to shards of token ids. The options are the fields of `jobs.options.Options`."""
+"""`hf-posenc encode`: write a corpus to shards of token ids. The options are the fields of `jobs.options.Options`."""
 
 from __future__ import annotations
 

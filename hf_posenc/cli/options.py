@@ -1,6 +1,6 @@
 """Options and defaults that several commands share.
 
-Nothing is downloaded unless `--tokenizer` names a tokenizer on the Hub.
+The commands download nothing unless `--tokenizer` names a tokenizer on the Hub.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def default_texts() -> list[str]:
 
 
 def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
-    """Return a BPE trained on these texts, from the cache if possible, and a line about its origin."""
+    """Return a BPE trained on these texts, from the cache if possible, and a description of its origin."""
     from ..tokenization import cached_bpe
 
     bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)

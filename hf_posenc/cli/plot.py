@@ -1,7 +1,7 @@
 """The commands `hf-posenc plot PICTURE`, made from the signatures of the functions in `hf_posenc.plots`.
 
-Each argument of a picture is an option with the same name and default; its line in the docstring is the help. Pictures
-of texts and models add options for their inputs.
+Each argument of a plot function is an option with the same name and default; its line in the docstring is the help.
+Plots of texts and models have further options for their inputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="A .png or .svg file; by default named after the picture."),
 ]
-# An input function returns the picture's arguments, the title of the figure, and facts to print.
+# An input function returns the plot's arguments, the title of the figure, and names and values to print.
 _Inputs = tuple[tuple[Any, ...], str | None, dict[str, str]]
 
 
@@ -119,7 +119,7 @@ _PICTURES: dict[str, Callable[..., _Inputs] | None] = {
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}  # settings of `plot`
 _NO_OPTIONS = {"ax", "title", "tokens", "decoder", "decoder_tokens"}
 _SHORT = {"d_model": ["-d"], "length": ["-n"]}
-# Types of options by the annotation of the argument; all others are read by `_value`.
+# Types of options by the annotation of the argument; `_value` parses all others.
 _TYPES: dict[str, Any] = {
     "bool": bool,
     "int": int,
@@ -131,7 +131,7 @@ _TYPES: dict[str, Any] = {
 
 def plot(context: typer.Context) -> None:
     """Draw a picture into a file: of positions, or of texts, masks and models."""
-    # The commands are made here and not at import, because `hf_posenc.plots` imports torch.
+    # Define the commands here and not at import, because `hf_posenc.plots` imports torch.
     pictures = typer.Typer(
         help="Draw a picture into a file.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
@@ -141,7 +141,7 @@ def plot(context: typer.Context) -> None:
 
 
 def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., None]:
-    """Return the command of a picture, with the options of its inputs and of its own arguments in the signature."""
+    """Return the command of a plot; its signature has the options of the inputs and of the plot function."""
     from .. import plots
 
     picture = getattr(plots, name)
@@ -187,7 +187,7 @@ def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., 
 
 
 def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
-    r"""Return the description of each argument in a docstring.
+    r"""Parse the description of each argument from a docstring.
 
     Example:
         >>> _argument_help(_value)["text"]
@@ -201,18 +201,18 @@ def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _text(default: Any) -> str | None:
-    """Return the default of an argument as the text of an option."""
+    """Return the default of an argument as text for an option."""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return None if default is None else str(default)
 
 
 def _value(text: str | None, annotation: str) -> Any:
-    r"""Return the value of an option: a number, a list of numbers separated by commas, or the text itself.
+    r"""Parse the value of an option: a number, a list of numbers separated by commas, or the text itself.
 
     Args:
         text (`str`, *optional*): the value of an option.
-        annotation (`str`): annotation of the argument; a tuple takes a list even of one number.
+        annotation (`str`): annotation of the argument; for a tuple, a single number also becomes a list.
 
     Example:
         >>> _value("0,2", "int"), _value("0.5", "float"), _value("sqrt_d", "float"), _value("4", "tuple[float, ...]")

@@ -1,4 +1,4 @@
-"""Progress and summary of a job: a bar on a terminal, one line a minute in a file, and the totals at the end."""
+"""Progress and summary of a job: a bar on a terminal, one line per minute in a file, and the totals at the end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .._explain import counted, in_bytes
 from ..jobs.progress import Progress as Callbacks
 from .terminal import Screen
 
-_SECONDS_PER_LINE = 60.0  # in a file
+_SECONDS_PER_LINE = 60.0  # if the output is a file
 
 
 class ProgressLine(Callbacks):
     r"""Callbacks of `jobs.encode` that show its progress and count its shards and tokens; use as a context manager.
 
     Args:
-        screen (`Screen`): where to write.
+        screen (`Screen`): the output streams.
 
     Example:
         >>> with ProgressLine(Screen()) as line:
@@ -41,7 +41,7 @@ class ProgressLine(Callbacks):
         self._read = self._checked = 0
         self._started = self._written = time.monotonic()
         console = screen.passing
-        # FORCE_COLOR makes rich take a file for a terminal.
+        # With FORCE_COLOR, rich treats a file as a terminal.
         self._live = console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
         self._bar = Progress(
             BarColumn(),
@@ -65,7 +65,7 @@ class ProgressLine(Callbacks):
         self._bar.stop()
 
     def message(self, text: str) -> None:
-        """Write a note that stays on the screen."""
+        """Print a message above the progress bar."""
         self._screen.complain(f"note: {text}")
 
     def checked(self, size: int) -> None:
@@ -107,7 +107,7 @@ class ProgressLine(Callbacks):
 
 
 def short(number: float) -> str:
-    r"""Return a number in about three digits.
+    r"""Format a number with about three digits.
 
     Example:
         >>> short(999), short(12_345), short(1_234_567)
@@ -120,12 +120,12 @@ def short(number: float) -> str:
 
 
 def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
-    r"""Return the totals of a job, to print. Truncated and rejected documents are left out if there are none.
+    r"""Return the totals of a job for printing. Truncated and rejected documents are left out if there are none.
 
     Args:
         shards (iterable of mappings): the records of the manifest.
         output (`Path`): the folder.
-        made (`int`): number of shards that this run wrote, and not an earlier one.
+        made (`int`): number of shards that this run wrote, without those of earlier runs.
         tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
 
     Returns:
@@ -158,6 +158,6 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         facts["truncated"] = counted(total["cut"], "document")
     if total["rejected"]:
         facts["rejected"] = f"{counted(total['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
-    pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # a string in Python, too
+    pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # also a valid Python string
     facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
     return facts

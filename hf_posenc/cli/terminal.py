@@ -1,6 +1,6 @@
-"""Output of the command line: facts, errors, progress, and a batch as tables of characters.
+"""Output of the command line: names with values, errors, progress, and batches as text tables.
 
-Everything is printed by `rich`, on any terminal, file or pipe. Characters that a stream cannot encode become escapes.
+`rich` prints everything, to any terminal, file or pipe. Characters that a stream cannot encode become escapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from ..batch import Batch
 
-# Bright black is grey in every terminal's palette. Without colours, padding is visible by its token.
+# Bright black is grey in every terminal's palette. Without colours, padding is recognizable by its token.
 _PADDING = "bright_black"
 _COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "position_ids")
 _TOKEN_WIDTH = 14  # of the labels of a look-ahead mask
@@ -29,12 +29,12 @@ _MAX_QUERIES = 24  # lines of a look-ahead mask
 
 
 class _Console(Console):
-    """Console that stays silent after its reader is gone, so that `| head -1` is not an error."""
+    """Console that ignores a closed pipe, so that `| head -1` is not an error."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())  # the buffer is flushed there when the process ends
+        os.dup2(devnull, sys.stdout.fileno())  # target of the final flush at exit
         os.close(devnull)
 
 
@@ -84,13 +84,13 @@ class Screen:
     def batch(
         self, batch: Batch, tokens: Sequence[Sequence[str]], texts: Sequence[str], *, max_tokens: int | None = None
     ) -> None:
-        r"""Print each row of a batch as a table with a line for each token, and the look-ahead mask of the longest row.
+        r"""Print each row of a batch as a table with one line per token, and the look-ahead mask of the longest row.
 
         Args:
             batch (`Batch`): with `input_ids` and `attention_mask`; padding is printed in grey.
             tokens (`B` rows of `T` `str`): from `collate.tokens(batch)`.
             texts (`B` `str`): headings of the rows.
-            max_tokens (`int`, *optional*): print at most so many tokens of a row.
+            max_tokens (`int`, *optional*): maximum number of tokens to print for each row.
         """
         is_token = [[bool(value) for value in row] for row in batch["attention_mask"].tolist()]
         columns = {name: batch[name].tolist() for name in _COLUMNS if name in batch}
@@ -110,7 +110,7 @@ class Screen:
             self._mask(tokens[longest], batch["look_ahead_mask"][longest, 0].tolist())
 
     def _mask(self, tokens: Sequence[str], mask: Sequence[Sequence[bool]]) -> None:
-        """Print a line for each query token, with a block for each token that it may attend to."""
+        """Print one line per query token, with a block at each token that it may attend to."""
         shown = min(_MAX_QUERIES, (self.out.width - _TOKEN_WIDTH - 3) // 2)
         grid = Table.grid(padding=(0, 1))
         grid.add_column(max_width=_TOKEN_WIDTH, no_wrap=True, overflow="ellipsis")
@@ -126,7 +126,7 @@ class Screen:
 
     @contextmanager
     def progress(self, description: str, items: Sequence[Any]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the items, with a temporary progress bar on stderr if that is a terminal."""
+        """Yield an iterator over the items; if stderr is a terminal, it shows a temporary progress bar."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.passing, transient=True, disable=not self.passing.is_terminal) as bar:
             yield iter(bar.track(items, description=description))

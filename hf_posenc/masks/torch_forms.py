@@ -131,8 +131,8 @@ class TorchForms(Description):
         r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; this mask is the target's.
 
         Args:
-            memory (`AttentionMask`, *optional*): mask of the encoder's batch, or that of the cross-attention. Without it
-                the whole memory is visible.
+            memory (`AttentionMask`, *optional*): mask of the encoder's batch, or that of the cross-attention. Without
+                it the whole memory is visible.
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:

@@ -1,7 +1,7 @@
 """Plots of encodings, batches, masks, attention and training; each function returns matplotlib `Axes`.
 
-Plots of several panels return a `Figure`. The axes hold the plotted data. Importing this package does not import
-matplotlib.
+Functions that draw several panels return a `Figure`. The axes hold the plotted data. Importing this package does not
+import matplotlib.
 """
 
 from . import canvas

@@ -160,7 +160,7 @@ def similarity(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the dot product of the encodings of two positions against their distance, from several starting positions.
+    r"""Draw the dot product of two positions' encodings against their distance, from several starting positions.
 
     The lines lie on each other: the product is the sum of cos(distance · frequency) over the pairs of columns, which
     depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
