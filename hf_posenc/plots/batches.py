@@ -52,8 +52,8 @@ _MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed"
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens with padding in grey, both masks, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these entries in the batch. At most 16 rows and 64 columns are drawn; the title states
-    the numbers drawn if some are left out.
+    There is one panel for each of these entries in the batch. At most 16 rows and 64 columns are drawn; the title
+    states the numbers drawn if some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
