@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain
+from .._explain import explain, one_of
 from ..model_spec import ModelSpec
 from ..ragged import PaddingSide
 from ..rows import IGNORED, Encoder, Limits
@@ -19,10 +19,12 @@ from .embed import Embedder
 from .fit import check_fit, decoder_start, numbering, was_examined
 from .labels import LABEL_COLUMNS, LABEL_KINDS, LabelKind, LabelMaker
 from .settings import Padding, Settings, padding_of, truncation_of
-from .tokens import PER_TOKEN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Columns with one value per token that given rows of ids may contain.
+PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,8 @@ class Config:
         Raises:
             ValueError, TypeError: for settings that are incompatible with the tokenizer, the model or the embedding.
         """
+        if settings.labels not in (None, *LABEL_KINDS):
+            raise ValueError(one_of("labels", settings.labels, (None, *LABEL_KINDS)))
         tokenizer = private_copy(settings.tokenizer, pad_token=settings.pad_token)
         model = None if settings.model is None else ModelSpec.of(settings.model)
         embedder = Embedder(settings, tokenizer)

@@ -7,7 +7,6 @@ and settings, never as code.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,36 +25,16 @@ from ..sinusoid import (
     resolve_convention,
 )
 from ..tokenization.loading import number_of_ids
+from .settings import MissingTable, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .settings import Settings
 
 Packed = tuple[bytes, tuple[int, ...], str]
 
 # Settings of a collator that a given `PositionalEmbedding` overrides.
 EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
-
-
-@dataclass(frozen=True)
-class MissingTable:
-    """Shape and digest of a table that was not pickled or saved with its collator."""
-
-    num_embeddings: int
-    d_model: int
-    digest: str
-    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
-    max_length: int | None = None  # number of positions of that encoding
-
-    def message(self) -> str:
-        """Return the error message for embeddings without their table."""
-        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
-        return explain(
-            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
-            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
-            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
-        )
 
 
 class Embedder:

@@ -17,14 +17,12 @@ import numpy as np
 from .._explain import as_integer, explain, one_of, unknown_keyword
 from ..ragged import PaddingSide
 from ..rows import Truncation
-from .labels import LABEL_KINDS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..embedding import PositionalEmbedding
     from ..sinusoid import Convention
-    from .embed import MissingTable
 
 Class = TypeVar("Class", bound=type)
 Padding = Literal["longest", "max_length", "do_not_pad"]
@@ -32,7 +30,6 @@ Padding = Literal["longest", "max_length", "do_not_pad"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": (None, "left", "right"),
     "empty": ("error", "keep"),
-    "labels": (None, *LABEL_KINDS),
     "look_ahead": (None, True, False),
     "return_tensors": ("pt", "np"),
 }
@@ -52,6 +49,26 @@ _INTEGERS = {  # smallest value, and an example for the error message
     "stride": (0, 16),
     "seed": (0, 0),
 }
+
+
+@dataclass(frozen=True)
+class MissingTable:
+    """Shape and digest of a table that was not pickled or saved with its collator."""
+
+    num_embeddings: int
+    d_model: int
+    digest: str
+    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
+    max_length: int | None = None  # number of positions of that encoding
+
+    def message(self) -> str:
+        """Return the error message for embeddings without their table."""
+        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
+        return explain(
+            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
+            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
+            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,6 @@ NumPy only, so that a forked worker can run it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,9 @@ from .._explain import explain, shorten
 from ..ragged import Ragged
 from ..rows import IGNORED, TokenRows
 from .arrays import Values, repeated
+from .config import PER_TOKEN, Config
 from .inputs import Given, as_list
 from .labels import given_labels, label_names, truncate_targets
-
-if TYPE_CHECKING:
-    from .config import Config
-
-# Columns with one value per token that given rows of ids may contain.
-PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
 
 
 @dataclass(frozen=True, eq=False)
