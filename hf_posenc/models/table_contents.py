@@ -232,7 +232,7 @@ def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | Non
     with torch.random.fork_rng([]), torch.no_grad():
         fresh = copy.deepcopy(table.module).cpu()
         fresh.reset_parameters()
-        # In an encoder-decoder of two models, the innermost one initialises the table.
+        # In an encoder-decoder of two models, the innermost one initializes the table.
         owners: list[Any] = [each for each in model.modules() if hasattr(each, "_init_weights")]
         next(each for each in reversed(owners) if table.module in set(each.modules()))._init_weights(fresh)
     return fresh.weight[table.first_row :]
