@@ -117,7 +117,7 @@ def _layout(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> _Layout:
-    """Return the batches, from the longest documents to the shortest."""
+    """Return the batches, in order from the longest documents to the shortest."""
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
     prices, place = np.unique(widths, return_inverse=True)

@@ -1,4 +1,4 @@
-"""`pack`: the documents of each packed row, planned from lengths; `split_long` for documents that are too long.
+"""`pack`: plans the documents of each packed row from their lengths; `split_long` splits documents that are too long.
 
 `rows.pack_rows` moves the tokens.
 """

@@ -1,6 +1,6 @@
-"""Batches of a number of tokens, for any DataLoader and for Trainer, and data sets of packed rows.
+"""Batches with a token budget, for any DataLoader and for Trainer, and data sets of packed rows.
 
-`packing` makes the plans; this room applies them to data sets, processes and training loops.
+`packing` makes the plans; this package applies them to data sets, processes and training loops.
 """
 
 from .lengths import lengths_of

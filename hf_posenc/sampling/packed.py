@@ -1,4 +1,4 @@
-"""Packed data sets: the documents of a tokenized data set as rows of several documents each, or of a stream.
+"""`pack_dataset`: packs the documents of a tokenized data set or stream into rows of several documents each.
 
 `pack_rows` puts documents into rows; this module reads and writes Arrow lists and calls `datasets.map`.
 """
@@ -40,7 +40,7 @@ def pack_dataset(
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
     The rows have `input_ids`, `position_ids` that restart with every document, and `labels`, but no `attention_mask`.
-    Trainer takes them as they are, with its own collator and its removal of columns. GPT-2, Llama, Mistral, Qwen and
+    Trainer trains on them directly, with its own collator and its removal of columns. GPT-2, Llama, Mistral, Qwen and
     similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones switches
     that off silently, and Trainer adds one if it is given a tokenizer: then pass
     `data_collator=transformers.default_data_collator`. For other models pack with
@@ -59,11 +59,10 @@ def pack_dataset(
             predicted from another document. With `None`, the `labels` of the data set as they are, if there are any.
         document_ids (`bool`, *optional*, defaults to `False`): add a column with the number of each token's document in
             its row, -1 at padding, for models with such an argument.
-        pad_token_id (`int`, *optional*, defaults to 0): fills the remaining places at the end of a row, with the label
-            -100.
+        pad_token_id (`int`, *optional*, defaults to 0): fills the rest of a row; its label is -100.
         first_position (`int`, *optional*, defaults to 0): position of a document's first token, and of padding.
-        window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. Of a stream, as
-            many are read before the first row.
+        window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. For a stream, this
+            many documents are read before the first row.
         seed (`int`, *optional*, defaults to 0): for the order of the rows within a window.
         num_proc (`int`, *optional*): processes of `datasets.map`.
 
@@ -104,7 +103,7 @@ def pack_dataset(
     }
     more: dict[str, Any] = {}
     if is_dataset(dataset):
-        if not {"document_ids", "position_ids"} & set(names):  # else rows may hold several documents
+        if not {"document_ids", "position_ids"} & set(names):  # otherwise rows may contain several documents
             _check_lengths(dataset, names, column, capacity, too_long)
             settings["known"] = True
         more["remove_columns"] = names  # a stream replaces its rows by the returned ones

@@ -21,7 +21,7 @@ from .lengths import is_dataset, lengths_of
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    r"""A `batch_sampler` of a `DataLoader` whose batches have a budget of tokens instead of a number of rows.
+    r"""A `batch_sampler` for a `DataLoader` whose batches have a token budget instead of a number of rows.
 
     From lengths or a data set it makes a new plan for every epoch, with the same number of batches. From a plan it
     returns the batches of that plan in every epoch.
@@ -70,7 +70,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     ) -> None:
         self.epoch = 0
         self._step = 0  # first step of the next iteration
-        self._given = 0  # batches returned in this epoch
+        self._given = 0  # number of batches returned in this epoch
         self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank

@@ -1,6 +1,6 @@
-"""`TokenBudgetMixin`: batches of a number of tokens in `transformers.Trainer`, with a loss weighted by labels.
+"""`TokenBudgetMixin`: training batches with a token budget in `transformers.Trainer`, and a loss weighted by labels.
 
-Training only; evaluation and prediction are not changed.
+Evaluation and prediction are not changed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor",
 
 
 class TokenBudgetMixin:
-    r"""A base class to put before `Trainer`, which then trains on batches of a number of tokens.
+    r"""Mixin for `Trainer` that trains on batches with a token budget. List it before `Trainer` in the bases.
 
     ```python
     from hf_posenc import TokenBudgetMixin
     class Trainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size` has no effect then; the rest of the run stays the same. Every process gets the same
+    `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every process gets the same
     number of batches of similar size, and every row once per epoch. The loss of an optimizer step is the mean over all
     its labels, of every process and every accumulated batch, for any model whose own loss is the mean over the labels
     of its batch.
@@ -97,7 +97,7 @@ class TokenBudgetMixin:
             )
 
     def get_train_dataloader(self) -> Any:
-        """Return the training loader with batches of tokens, prepared by accelerate."""
+        """Return the training loader with token-budget batches, prepared by accelerate."""
         if self.train_dataset is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         _check_arguments(self.args, self.accelerator)
@@ -250,8 +250,8 @@ Collator = Callable[[Any], Any]
 class PadToShapes:
     r"""A collator that pads every batch to the next of a few lengths, so that `torch.compile` compiles few shapes.
 
-    Works with every collator that has `pad_to_multiple_of`, as those of this package and of transformers. One that also
-    has `max_length` pads to that, and any other to a multiple of n, which for a row of at most n tokens is n.
+    Works with every collator that has a field `pad_to_multiple_of`, such as those of this package and transformers. To
+    pad to n tokens, a collator with `max_length` pads to that; any other pads to a multiple of n.
 
     Args:
         collator (callable): a dataclass with the field `pad_to_multiple_of`.

@@ -1,6 +1,6 @@
-"""Tokenizers: loaded, copied, serialized; and byte-pair encodings, trained and explained.
+"""Loading, copying and serialization of tokenizers, and training of byte-pair encodings.
 
-`rows` encodes texts with them.
+`rows` encodes texts with the tokenizers.
 """
 
 from .bpe import cached_bpe, train_bpe

@@ -34,7 +34,7 @@ def train_bpe(
     model_max_length: int | None = None,
     progress: bool | None = None,
 ) -> PreTrainedTokenizerFast:
-    r"""Train a byte-pair encoding. The same texts give the same tokenizer.
+    r"""Train a byte-pair encoding (BPE). The same texts give the same tokenizer.
 
     With `byte_level` (as in GPT-2 and RoBERTa) the alphabet is the 256 bytes: every text of every script can be encoded
     without unknown tokens, and `decode` returns the same text. Without it the alphabet is the characters of the texts,
@@ -58,7 +58,7 @@ def train_bpe(
         `transformers.PreTrainedTokenizerFast`. `save_pretrained` writes it, `AutoTokenizer.from_pretrained` reads it.
 
     Raises:
-        TypeError: if `texts` is one `str`, or contains anything else than `str`, with the row.
+        TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message has the row.
         ValueError: if `vocab_size` is too small for the special tokens and the alphabet, or there is no text.
 
     Source:
@@ -94,7 +94,7 @@ def train_bpe(
         show_progress=sys.stderr is not None and sys.stderr.isatty() if progress is None else progress,
     )
     rust.train_from_iterator(rows, trainer, length=len(texts) if isinstance(texts, Sized) else None)
-    if not byte_level:  # the trainer keeps every character, whatever the size
+    if not byte_level:  # the trainer keeps every character, even if vocab_size is smaller
         _check_room(vocab_size, len(reserved), _alphabet_size(rust, reserved), "characters")
     rust.post_processor = _template(rust, roles)
     return PreTrainedTokenizerFast(
@@ -194,7 +194,7 @@ def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
 
 # ------------------------------------------------------------------------------------------ the cache of trained BPEs
 
-_CACHE_FORMAT = 1  # raise it when train_bpe returns another tokenizer for the same texts
+_CACHE_FORMAT = 1  # increase it if train_bpe returns another tokenizer for the same texts
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
 
 
 def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
-    """Write to a temporary folder and rename it, so that no process ever reads half of it."""
+    """Write to a temporary folder and rename it, so that no process reads an incomplete folder."""
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = Path(temporary, "tokenizer")

@@ -1,6 +1,6 @@
-"""Private copies of tokenizers, from names, folders or objects; and their files, in memory and back.
+"""Private copies of tokenizers from names, folders or objects, and conversion of tokenizers to files in memory.
 
-A given object is read once and never changed. Remote code is never run.
+A given tokenizer is never modified. Remote code is never run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
             if the tokenizer has one.
 
     Returns:
-        `PreTrainedTokenizerBase` that shares nothing with the argument.
+        `PreTrainedTokenizerBase` that shares no state with the argument.
 
     Raises:
         TypeError: if `tokenizer` has another type.
@@ -118,7 +118,7 @@ def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""Return the files of `save_pretrained` in memory: the same bytes for equal tokenizers, before and after use.
+    r"""Return the files of `save_pretrained` as bytes: the same for equal tokenizers, before and after use.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -132,7 +132,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         folder = Path(name)
         try:
             tokenizer.save_pretrained(folder)
-        except Exception as error:  # Rust raises a bare one if the disk is full
+        except Exception as error:  # Rust raises a bare Exception if the disk is full
             raise OSError(
                 explain(
                     f"the tokenizer's files cannot be written to {tempfile.gettempdir()}",
@@ -163,7 +163,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
     r"""Load a tokenizer of class `kind` from the result of `to_files`.
 
-    Most classes rebuild the Rust part from its vocabulary; here it is always the one in `tokenizer.json`.
+    Most classes rebuild the Rust part from the vocabulary; this function always uses the one in `tokenizer.json`.
 
     Example:
         >>> from tokenizers import Tokenizer, models
