@@ -351,7 +351,7 @@ def test_a_truncated_gzip_file_is_refused_by_name_and_the_whole_one_taken(
     packed, output = tmp_path / "corpus.txt.gz", tmp_path / "out"
     whole = gzip.compress(corpus.read_bytes(), mtime=0)
     packed.write_bytes(whole[:2000])
-    cut_off = r"corpus\.txt\.gz cannot be read as a whole gzip file: it is cut off or damaged\n  got: "
+    cut_off = r"corpus\.txt\.gz, line 55: cannot be read further as a gzip file: it is cut off or damaged"
     with pytest.raises(ValueError, match=cut_off) as refused:
         job(packed, output)
     assert in_three_lines(str(refused.value))
@@ -406,7 +406,7 @@ def test_an_input_that_changes_during_the_run_is_refused(
 ) -> None:
     mine, output = tmp_path / "corpus.txt", tmp_path / "out"
     shutil.copy2(corpus, mine)
-    message = r"corpus\.txt (cannot be opened|is gone)" if change is is_deleted else r"corpus\.txt changed while it was"
+    message = r"there is no file .*corpus\.txt" if change is is_deleted else r"corpus\.txt changed while it was"
     with pytest.raises((ValueError, OSError), match=message) as refused:
         job(mine, output, progress=At(1, partial(change, mine)))
     assert in_three_lines(str(refused.value))

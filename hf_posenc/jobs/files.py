@@ -200,7 +200,7 @@ class Stream:
                 raise
             words = str(error).strip() or type(error).__name__
             raise DamagedError(
-                f"cannot be read on as a {self._file.compression} file: it is cut off or damaged ({words})"
+                f"cannot be read further as a {self._file.compression} file: it is cut off or damaged ({words})"
             ) from error
 
     def close(self) -> None:
