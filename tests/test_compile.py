@@ -192,6 +192,7 @@ def test_the_function_has_one_graph_too(graphs: Graphs, convention: Convention) 
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")
+@pytest.mark.slow
 def test_the_real_compiler_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # an empty cache, deleted afterwards
     torch._dynamo.reset()

@@ -172,7 +172,9 @@ def test_zeros_behind_a_gzip_file_are_padding(write: Write) -> None:
 def test_skip_covers_the_rest_of_a_damaged_file(write: Write, tmp_path: Path, words: Tokenizer) -> None:
     whole = gzip.compress(b"".join(b"I ride %d\n" % (number * 7919) for number in range(2000)))
     damaged, other = write("a.txt.gz", whole[:-1000]), write("b.txt", b"I ride\n")
-    with pytest.raises(ValueError, match=r"(?s)a\.txt\.gz, line \d+: cannot be read further as a gzip file.*download.*skip"):
+    with pytest.raises(
+        ValueError, match=r"(?s)a\.txt\.gz, line \d+: cannot be read further as a gzip file.*download.*skip"
+    ):
         encode([damaged, other], words, tmp_path / "out", workers=1)
     manifest = encode([damaged, other], words, tmp_path / "out", workers=1, on_bad_row="skip")
     (entry,) = map(json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines())
