@@ -229,8 +229,8 @@ for _ in range(2):
 def test_a_ray_that_encode_started_is_gone_after_an_error_and_the_process_is_as_before(
     corpus: Path, tmp_path: Path, bert_folder: Path
 ) -> None:
-    with corpus.open("a") as file:
-        file.write("\n")
+    with corpus.open("ab") as file:
+        file.write(b"\xff\n")
     command = [sys.executable, "-c", OWN, corpus, bert_folder, tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")

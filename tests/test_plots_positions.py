@@ -355,16 +355,16 @@ for name, args in {calls}.items():
     plots.canvas.save(getattr(plots, name)(*args), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 sys.modules["matplotlib"] = None
-for name in plots.__all__:
+for name in sorted({{*plots.__all__}} - {{"attention_weights"}}):  # which draws nothing
     try:
-        getattr(plots, name)({{}}, {{}}, {{}}) if name != "canvas" else plots.canvas.new_figure(1, 1)
+        plots.canvas.new_figure(1, 1) if name == "canvas" else getattr(plots, name)({{}}, {{}}, {{}})
     except ImportError as error:
         print(error)
 """
     arguments = [sys.executable, "-c", script, str(tmp_path / "picture.png")]
     run = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.count('fix: pip install "hf-posenc[plots]"') == len(plots.__all__)
+    assert run.stdout.count('fix: pip install "hf-posenc[plots]"') == len(plots.__all__) - 1
 
 
 def test_notebooks_show_axes_and_figures_even_after_pickling() -> None:

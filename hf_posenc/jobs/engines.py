@@ -399,8 +399,8 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
     settings = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
     in_main_thread = threading.current_thread() is threading.main_thread()
     on_sigterm = signal.getsignal(signal.SIGTERM)  # Ray replaces it
-    usage = os.environ.get("RAY_USAGE_STATS_ENABLED")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = usage or "0"
+    own_debugger = "PYTHONBREAKPOINT" in os.environ  # Ray sets it to a debugger of its own
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # errors are raised
     try:
         if host := re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address):  # Ray itself would wait for minutes
@@ -420,5 +420,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+        if not own_debugger:
+            os.environ.pop("PYTHONBREAKPOINT", None)
         if in_main_thread:
             signal.signal(signal.SIGTERM, on_sigterm)
