@@ -412,6 +412,7 @@ def test_packed_rows_do_not_read_other_columns(wordpiece: PreTrainedTokenizerBas
     assert encode(path, wordpiece, tmp_path / "out", pack=32).totals["documents"] == 2
 
 
+@pytest.mark.slow
 def test_ids_that_shards_cannot_hold_are_refused(corpus: Path, tmp_path: Path) -> None:
     raw = Tokenizer(models.WordLevel({"?": 0, "a": 2**31}, unk_token="?"))
     with pytest.raises(ValueError, match=r"below 2\*\*31\n  got: a tokenizer with an id of 2,147,483,648"):

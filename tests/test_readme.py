@@ -84,7 +84,7 @@ def check_code(page: str, name: str = "page") -> list[str]:
         elif block.kind == "pycon":
             test = doctest.DocTestParser().get_doctest(block.body, names, where, name, block.line - 1)
             report = io.StringIO()
-            doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.write, clear_globs=False)
+            doctest.DocTestRunner(verbose=False, optionflags=FLAGS).run(test, out=report.write, clear_globs=False)
             names.update(test.globs)
             if report.getvalue():
                 wrong.append(f"{where}: {report.getvalue()}")

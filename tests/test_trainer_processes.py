@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,9 @@ def _train_one(
     folder: Path, tokenizer: Any, *, data: Any, collate: Any = None, family: str = "bert", **settings: Any
 ) -> dict[str, Any]:
     model = build(family, tokenizer)
-    use_sinusoidal_positions(model, recipe="paper")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the positions written into Bart")  # frozen ones are learned later
+        use_sinusoidal_positions(model, recipe="paper")
     steps = AfterEachStep()
     fresh: list[bool] = []
     if collate is None:
