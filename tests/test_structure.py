@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from house import free_relatives
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -423,6 +424,10 @@ def test_the_test_process_cannot_reach_the_network() -> None:
     assert os.environ["HF_HUB_OFFLINE"] == "1"
 
 
+def test_no_docstring_opens_with_a_free_relative() -> None:
+    assert free_relatives(REPO / "hf_posenc") == []
+
+
 # ------------------------------------------------------------------------- a broken copy does not (one for each check)
 
 
@@ -453,6 +458,14 @@ def test_meta_an_import_of_a_room_below_or_of_one_that_is_not_listed_is_seen(cop
     assert "positions imports masks" in found
     assert "ragged imports __init__" in found
     assert "room 'surprise' is not in ROOMS" in found
+
+
+def test_meta_a_docstring_that_opens_with_a_free_relative_is_seen(copy: Path) -> None:
+    add(
+        copy / "hf_posenc" / "positions.py",
+        'def f():\n    """What f returns."""\ndef g():\n    """Return what f returns."""',
+    )
+    assert [line.split(": ")[1] for line in free_relatives(copy / "hf_posenc")] == ["What f returns."]
 
 
 def test_meta_a_heavy_import_at_module_level_is_seen(copy: Path) -> None:
