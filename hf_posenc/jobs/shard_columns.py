@@ -14,12 +14,11 @@ from ..ragged import Ragged
 from ..rows import ignore_document_starts, pack_rows
 from .documents import Block, runs
 from .options import Job
+from .schema import HUGGING_FACE
 
 # int32 takes half the size of int64; collators convert it.
 _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
-# Key of the schema metadata in which `datasets` stores features without an Arrow type: class names, images.
-_FEATURES = b"huggingface"
 
 _GROUP_BYTES = 16 << 20  # of a row group, which readers load as a whole
 
@@ -44,7 +43,7 @@ def schema_of(job: Job) -> pa.Schema:
     if job.pack is None:  # a packed row contains several documents
         fields += list(job.carried)
     metadata = job.carried.metadata or {}
-    known = {name: value for name, value in metadata.items() if name == _FEATURES and job.pack is None}
+    known = {name: value for name, value in metadata.items() if name == HUGGING_FACE and job.pack is None}
     return pa.schema(fields, metadata=known or None)
 
 
