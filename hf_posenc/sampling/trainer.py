@@ -30,8 +30,9 @@ class TokenBudgetMixin:
     r"""Mixin for `Trainer` that trains on batches with a token budget. List it before `Trainer` in the bases.
 
     ```python
+    from transformers import Trainer
     from hf_posenc import TokenBudgetMixin
-    class Trainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
+    class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
     `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every process gets the same
