@@ -17,6 +17,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,21 @@ def test_workers_that_are_killed_while_they_work_change_nothing() -> None:
             os.kill(worker, signal.SIGKILL)
     assert len(killed) == 3
     assert sorted(shards) == list(range(12))
+
+
+def test_a_worker_that_dies_while_another_one_starts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, submit, calls = workers_of(os.getpid()), ProcessPoolExecutor.submit, []
+
+    def breaking(self: ProcessPoolExecutor, *args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 3:
+            os.kill(min(workers_of(os.getpid()) - mine), signal.SIGKILL)
+            raise OSError("handle is closed")
+        return submit(self, *args)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", breaking)
+    found = list(run_in_processes(Echo(), tasks(6), workers=2))
+    assert sorted(one["shard"] for one in found) == list(range(6))
 
 
 @pytest.mark.parametrize("code", [-signal.SIGSEGV, 0])

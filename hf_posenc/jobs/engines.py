@@ -173,15 +173,26 @@ class _Pool:
         )
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
-        return self._executor.submit(_write_in_process, task)
+        try:
+            return self._executor.submit(_write_in_process, task)
+        except (OSError, ValueError) as error:
+            # If a worker dies while `submit` starts another one, the executor has closed its pipes already.
+            if self._exit_code() is None:
+                raise
+            raise BrokenProcessPool from error
 
-    def death(self) -> str:
-        """Describe the end of the worker that died: its exit code or signal. The executor terminates the others."""
+    def _exit_code(self) -> int | None:
+        """Return the exit code of the worker that died; `None` if there is none. The executor terminates the others."""
         code, end = None, time.monotonic() + 1.0
         while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
             codes = [process.exitcode for process in self._context.processes]
             code = next((code for code in codes if code not in (None, -signal.SIGTERM)), None)
             time.sleep(0.01)
+        return code
+
+    def death(self) -> str:
+        """Describe the end of the worker that died: its exit code or signal."""
+        code = self._exit_code()
         if code is None or code >= 0:
             return "a worker ended" + ("" if code is None else f" with exit code {code}")
         memory = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
