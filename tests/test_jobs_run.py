@@ -150,6 +150,7 @@ def test_a_collator_makes_of_the_rows_what_it_makes_of_the_texts(
     assert sum((row["position_ids"] == 0).sum() for row in rows) == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [None, 24])
 def test_trainer_trains_on_the_shards(
     wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path, pack: int | None

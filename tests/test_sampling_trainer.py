@@ -512,6 +512,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"rank {rank}.pt", weights_only=False) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("even", [True, False])
 def test_two_processes_of_accelerate_see_each_document_exactly_once(ranks: Any, even: bool, epoch: int) -> None:

@@ -33,6 +33,8 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 from hf_posenc import DataCollatorWithPositionalEncoding, train_bpe, use_sinusoidal_positions
 
+pytestmark = pytest.mark.slow  # two processes that train
+
 C = DataCollatorWithPositionalEncoding
 TOGETHER = len(TEXTS) // STEPS  # documents in a step, over all ranks: every document once
 LONGEST = 32  # tokens: more than any document has
