@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,8 +25,6 @@ from .options import Job
 from .schema import Columns
 from .task import Part, Rejected, Task
 from .tokenizing import Tokens
-
-Tick = Callable[[int, int], None]
 
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
 _BATCH_BYTES = 1 << 20
@@ -96,13 +94,12 @@ class Documents:
         pair = job.text_pair_column
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
 
-    def of(self, task: Task, counted: Counted, tick: Tick) -> Iterator[Block]:
+    def of(self, task: Task, counted: Counted) -> Iterator[Block]:
         r"""Yield the documents of a task, tokenized in batches.
 
         Args:
             task (`Task`): the task.
             counted (`Counted`): counts, updated in place.
-            tick (callable): called after each batch with its number of bytes, for the progress bar, and of tokens.
 
         Returns:
             Iterator over `Block`.
@@ -111,21 +108,11 @@ class Documents:
             ValueError: for a bad document, with file, line and reason, unless the job skips bad documents or replaces
                 them by empty texts.
         """
-        payloads = max(sum(len(part.payload) for part in task.parts), 1)
-        before = ticked = 0
         for part in task.parts:
-            read = before
             for rows in read_part(part, self._columns):
-                read += rows.size
                 counted.blank += rows.blank
                 if rows.numbers:
-                    block = self._block(part, rows, counted)
-                    done = task.size * read // payloads
-                    tick(done - ticked, len(block.ids.values))
-                    ticked = done
-                    yield block
-            before += len(part.payload)
-        tick(task.size - ticked, 0)
+                    yield self._block(part, rows, counted)
 
     def _block(self, part: Part, rows: Rows, counted: Counted) -> Block:
         texts, pairs = rows.texts[0], rows.texts[1] if len(rows.texts) > 1 else None

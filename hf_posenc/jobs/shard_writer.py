@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .documents import Block, Counted, Documents, Tick
+from .documents import Block, Counted, Documents
 from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
@@ -43,13 +43,11 @@ class ShardWriter:
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardWriter, (self.job, self._window_tokens)
 
-    def write(self, task: Task, tick: Tick | None = None) -> dict[str, Any]:
+    def write(self, task: Task) -> dict[str, Any]:
         r"""Write one shard atomically, and its rejected documents to a separate file.
 
         Args:
             task (`Task`): the documents.
-            tick (callable, *optional*): called after each batch with its number of bytes, for the progress bar, and of
-                tokens.
 
         Returns:
             `dict` of JSON values: the record of the shard. The same task gives the same record, and the same bytes, in
@@ -64,7 +62,7 @@ class ShardWriter:
         path = job.folder / shard_name(task.shard)
         carried = job.carried.names if job.pack is None else []
         with output_file(path) as temporary, ShardFile(temporary, self._schema, use_dictionary=carried) as file:
-            for group in self._groups(task, counted, tick or _no_tick):
+            for group in self._groups(task, counted):
                 lengths.append(group.column("length").to_numpy().astype(np.int64))
                 file.write(group)
             rejected_sha256 = write_rejected(job.folder, task.shard, counted.rejected)
@@ -92,10 +90,10 @@ class ShardWriter:
     def _schema(self) -> pa.Schema:
         return schema_of(self.job)
 
-    def _groups(self, task: Task, counted: Counted, tick: Tick) -> Iterator[pa.Table]:
+    def _groups(self, task: Task, counted: Counted) -> Iterator[pa.Table]:
         """Yield the row groups of the shard, in order."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
-        windows = _windows(self._documents.of(task, counted, tick), window_tokens)
+        windows = _windows(self._documents.of(task, counted), window_tokens)
         for number, block in enumerate(windows):
             yield from tables(self.job, block, self._schema, seed=(task.shard << 20) + number)
 
@@ -123,7 +121,3 @@ def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
         "longest": int(lengths.max(initial=0)),
         "padded": sum(int(batch.max()) * len(batch) for batch in batches),
     }
-
-
-def _no_tick(_bytes: int, _tokens: int) -> None:
-    """Ignore the progress."""
