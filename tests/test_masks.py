@@ -363,8 +363,8 @@ def test_documents_of_transformers_flattening_collator_equal_its_own_sequence_nu
     lengths = [3, 1, 1, 4, 2]
     rows = [{"input_ids": list(range(5, 5 + length))} for length in lengths]
     for start in (0, 2):
-        flatten = transformers.DataCollatorWithFlattening(return_seq_idx=True, position_ids_start=start)
-        batch = flatten(rows)
+        batch = transformers.DataCollatorWithFlattening(return_seq_idx=True)(rows)
+        batch["position_ids"] += start  # where RoBERTa begins
         mask = AttentionMask.from_batch({"position_ids": batch["position_ids"]}, look_ahead=True)
         assert torch.equal(mask.documents, batch["seq_idx"].long())
         assert torch.equal(mask.dense(), AttentionMask.from_documents([lengths], look_ahead=True).dense())
