@@ -21,6 +21,21 @@ class Layout(NamedTuple):
     window: int | None  # None if it hides nothing
     prefix: bool  # True if it shows keys that look-ahead would hide
 
+    @property
+    def hides_padding_alone(self) -> bool:
+        """True if every real token may be attended to, by all queries of its row."""
+        return self.one_document and not self.look_ahead and self.window is None
+
+    @property
+    def same_for_all_rows(self) -> bool:
+        """True if look-ahead and window alone hide everything from real tokens, padding included."""
+        return (
+            self.one_document
+            and not self.prefix
+            and (self.full or (self.look_ahead and self.from_the_start))
+            and not self.hides_padding_alone
+        )
+
 
 def layout_of(
     documents: torch.Tensor,

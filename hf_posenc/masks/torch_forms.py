@@ -5,7 +5,6 @@ In torch's modules True means "must not be attended to". Only this module invert
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -44,9 +43,9 @@ class TorchForms(Description):
             torch.Size([2, 1, 1, 2])
         """
         layout = self._layout
-        if self._hides_padding_alone:
+        if layout.hides_padding_alone:
             return {} if layout.full else {"attn_mask": visible_keys(self.documents)[:, None, None, :]}
-        if self._same_for_all_rows:
+        if layout.same_for_all_rows:
             return {"is_causal": True} if layout.window is None else {"attn_mask": self._band()[None, None]}
         return {"attn_mask": self.dense()}
 
@@ -73,9 +72,9 @@ class TorchForms(Description):
             >>> left.for_multihead_attention(num_heads=4)["attn_mask"].shape
             torch.Size([8, 2, 2])
         """
-        if self._hides_padding_alone:
+        if self._layout.hides_padding_alone:
             return {} if self._layout.full else {"key_padding_mask": ~visible_keys(self.documents)}
-        if self._same_for_all_rows:
+        if self._layout.same_for_all_rows:
             return {"attn_mask": ~self._band()}
         rows = self._shape[0]
         if rows == 1:
@@ -260,22 +259,6 @@ class TorchForms(Description):
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    @property
-    def _hides_padding_alone(self) -> bool:
-        layout = self._layout
-        return layout.one_document and not layout.look_ahead and layout.window is None
-
-    @property
-    def _same_for_all_rows(self) -> bool:
-        """True if look-ahead and window alone hide everything from real tokens, padding included."""
-        layout = self._layout
-        return (
-            layout.one_document
-            and not layout.prefix
-            and (layout.full or (layout.look_ahead and layout.from_the_start))
-            and not self._hides_padding_alone
-        )
-
     def _band(self) -> torch.Tensor:
         seen = band(self._layout, self.documents.shape[1], self.documents.device)
         assert seen is not None  # look-ahead or window hide something
@@ -352,13 +335,10 @@ def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, l
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
-    # torch 2.5 lacks both arguments, and rounds lengths up to whole blocks. Transposing the blocks here is many times
-    # faster than compute_q_blocks.
-    known = inspect.signature(BlockMask.from_kv_blocks).parameters
-    options: dict[str, Any] = {"seq_lengths": lengths, "compute_q_blocks": False}
-    options = {name: value for name, value in options.items() if name in known}
-    mask = BlockMask.from_kv_blocks(*ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, **options)
-    if mask.q_indices is None:
-        mask.q_num_blocks, mask.q_indices = ordered(some.transpose(-1, -2))
-        mask.full_q_num_blocks, mask.full_q_indices = ordered(whole.transpose(-1, -2))
+    # Transposing the blocks here is many times faster than compute_q_blocks.
+    mask = BlockMask.from_kv_blocks(
+        *ordered(some), *ordered(whole), BLOCK_SIZE=size, mask_mod=sees, seq_lengths=lengths, compute_q_blocks=False
+    )
+    mask.q_num_blocks, mask.q_indices = ordered(some.transpose(-1, -2))
+    mask.full_q_num_blocks, mask.full_q_indices = ordered(whole.transpose(-1, -2))
     return mask
