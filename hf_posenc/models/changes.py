@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,36 +24,48 @@ class Changes:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._before: list[tuple[str, Any, str, Any]] = []
+        self._written: list[nn.Parameter] = []
+        self._restore: list[Callable[[], object]] = []  # one function for each change
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of a module or a configuration: a number, a parameter, a buffer."""
-        self._before.append(("attribute", owner, name, getattr(owner, name, _MISSING)))
+        before = getattr(owner, name, _MISSING)
+
+        def restore() -> None:
+            if isinstance(before, torch.Tensor):
+                now = getattr(owner, name)
+                before.data = before.data.to(now.device, now.dtype)
+            _set(owner, name, before)
+
+        self._restore.append(restore)
         _set(owner, name, value)
 
+    @torch.no_grad()
     def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
         """Write rows into a parameter in place, and freeze it or make it trainable."""
-        self._before.append(("numbers", parameter, "", (parameter.detach().clone(), parameter.requires_grad)))
-        with torch.no_grad():
-            parameter.copy_(rows)
-        parameter.requires_grad_(not freeze)
+        before, trained = parameter.clone(), parameter.requires_grad
+        self._written.append(parameter)
+        self._restore.append(lambda: parameter.copy_(before).requires_grad_(trained))
+        parameter.copy_(rows).requires_grad_(not freeze)
         parameter.grad = None
 
+    @torch.no_grad()
     def multiply(self, parameter: torch.Tensor, factor: float) -> None:
         """Multiply a parameter in place. `undo` divides it, so that later training is kept."""
-        self._before.append(("factor", parameter, "", factor))
-        with torch.no_grad():
-            parameter.mul_(factor)
+        self._restore.append(lambda: parameter.div_(factor))
+        parameter.mul_(factor)
 
+    @torch.no_grad()
     def undo(self) -> bool:
         """Undo every change, on the model's current device and in its current dtype; return False if there was none.
 
         Raises:
             RuntimeError: if a table is no longer in the model, because it was lengthened since.
         """
-        had_any = bool(self._before)
+        if not self._restore:
+            return False
         there = {id(parameter) for parameter in self._model.parameters()}
-        if any(change == "numbers" and id(owner) not in there for change, owner, _, _ in self._before):
+        if any(id(parameter) not in there for parameter in self._written):
             raise RuntimeError(
                 explain(
                     "the model has other tables now than those that were written",
@@ -60,22 +73,9 @@ class Changes:
                     fix="build or load the model again",
                 )
             )
-        while self._before:
-            change, owner, name, before = self._before.pop()
-            if change == "attribute":
-                if isinstance(before, torch.Tensor):
-                    now = getattr(owner, name)
-                    before.data = before.data.to(now.device, now.dtype)
-                _set(owner, name, before)
-                continue
-            with torch.no_grad():
-                if change == "factor":
-                    owner.div_(before)
-                    continue
-                numbers, requires_grad = before
-                owner.copy_(numbers)
-            owner.requires_grad_(requires_grad)
-        return had_any
+        while self._restore:
+            self._restore.pop()()
+        return True
 
 
 def _set(owner: Any, name: str, value: Any) -> None:

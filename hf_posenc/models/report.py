@@ -12,7 +12,7 @@ from torch import nn
 
 from .._explain import explain
 from ..embedding import MAX_SPREAD
-from ..model_spec import ModelPositions, PositionTable, kinds_of
+from ..model_spec import ModelPositions, PositionTable
 from ..sinusoid import Convention
 from .changes import Changes
 from .table_contents import Formula
@@ -121,7 +121,7 @@ class SinusoidalPositions:
                 )
                 for name, (table, content) in tables.items()
             ),
-            kept_positions=tuple(kind for kind in kinds_of(model, positions.tables) if kind != "learned"),
+            kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
             not_reached=positions.not_reached,
             takes_position_ids=positions.takes_position_ids,
             still_trained=tuple(

@@ -20,7 +20,6 @@ from ..model_spec import (
     ModelPositions,
     PositionTable,
     find_positions,
-    kinds_of,
     position_lookups,
     token_embeddings,
 )
@@ -203,7 +202,7 @@ def _opened(model: Any) -> Any:
 
 def _no_table(model: Any, positions: ModelPositions) -> str:
     """Return the message for a model without a learned position table."""
-    kinds = kinds_of(model, positions.tables)
+    kinds = [kind for kind in positions.kinds if kind != "unknown"]
     name = type(model).__name__
     leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
     if "sinusoidal" in kinds:
