@@ -6,15 +6,15 @@ They are never computed from token ids, because the padding id may also be a rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ._explain import as_integer, explain, one_of, shorten
+from ._explain import as_integer, explain, shorten
+from .ragged import PaddingSide, check_padding_side
 
-PaddingSide = Literal["left", "right"]
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
 
@@ -114,8 +114,7 @@ def position_ids_from_lengths(
         array([[0, 0, 1, 2],
                [0, 0, 0, 0]])
     """
-    if padding_side not in ("left", "right"):
-        raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
+    check_padding_side(padding_side)
     counts = lengths_as_array(lengths, "lengths", example="position_ids_from_lengths([3, 1])")
     width = row_length(counts, max_length)
     begin = as_integer(start, "start", example=0)

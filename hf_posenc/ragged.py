@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ._explain import explain
+from ._explain import explain, one_of
 
 PaddingSide = Literal["left", "right"]
 
@@ -245,6 +245,12 @@ class Ragged:
                 )
             )
         return self.longest if width is None else width
+
+
+def check_padding_side(side: PaddingSide) -> None:
+    """Raise if `padding_side` is neither `"left"` nor `"right"`."""
+    if side not in ("left", "right"):
+        raise ValueError(one_of("padding_side", side, ("left", "right")))
 
 
 def round_up(length: int, multiple: int | None) -> int:

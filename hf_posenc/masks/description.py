@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import as_integer, explain, shorten
-from ..positions import PaddingSide
+from ..ragged import PaddingSide
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_value, as_integer_tensor, padding_mask
 from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._explain import explain, one_of, shorten
+from .._explain import explain, shorten
 from ..packing.documents import documents_by_positions
-from ..positions import PaddingSide, lengths_as_array, row_length
+from ..positions import lengths_as_array, row_length
+from ..ragged import PaddingSide, check_padding_side
 from .functions import as_integer_tensor, padding_mask
 from .structure import rank_in_document
 
@@ -102,8 +103,7 @@ def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
     """Return documents `(B, T)` int64, numbered from 0 in each row, from the lengths of the documents in each row."""
-    if padding_side not in ("left", "right"):
-        raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
+    check_padding_side(padding_side)
     rows = [
         lengths_as_array(row, f"the document lengths of row {index}", example=_FROM_DOCUMENTS)
         for index, row in enumerate(documents)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, one_of, shorten
-from ..positions import PaddingSide, lengths_as_array, row_length
+from .._explain import as_integer, explain, shorten
+from ..positions import lengths_as_array, row_length
+from ..ragged import PaddingSide, check_padding_side
 
 
 def padding_mask(
@@ -55,8 +56,7 @@ def padding_mask(
                   [ True, False, False],
                   [ True, False, False]]]])
     """
-    if padding_side not in ("left", "right"):
-        raise ValueError(one_of("padding_side", padding_side, ("left", "right")))
+    check_padding_side(padding_side)
     array = lengths_as_array(lengths, "lengths", example="padding_mask([3, 1])")
     width = row_length(array, max_length)
     device = lengths.device if isinstance(lengths, torch.Tensor) else torch.device("cpu")
