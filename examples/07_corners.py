@@ -112,21 +112,21 @@ def trained(model: CornerModel, train: Dataset, test: Dataset) -> Trainer:
 
 def draw(runs: dict[str, Trainer], test: Dataset, folder: Path) -> None:
     """Draw the losses, each model's predictions, and the attention weights of the model with positions."""
-    plots.canvas.save(
+    plots.save(
         plots.losses({name: run.state.log_history for name, run in runs.items()}, log=True), folder / "losses.png"
     )
     seen, truth = test["corners"], test["labels"]
     for name, run in runs.items():
         picture = plots.sequences(seen, truth, run.predict(test).predictions)
-        plots.canvas.figure_of(picture).suptitle(name)
-        plots.canvas.save(picture, folder / f"{name.replace(' ', '_')}.png")
+        picture.get_figure(root=True).suptitle(name)
+        plots.save(picture, folder / f"{name.replace(' ', '_')}.png")
     picture = plots.attention(
         runs["with positions"].model,
         {"corners": torch.from_numpy(seen[:1])},
         tokens=[["first", "second"]],
         decoder_tokens=[["begin", "third"]],
     )
-    plots.canvas.save(picture, folder / "attention.png")
+    plots.save(picture, folder / "attention.png")
     print("pictures:", *sorted(path.name for path in folder.glob("*.png")))
 
 

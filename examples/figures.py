@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, plots, train_bpe
@@ -27,7 +28,7 @@ def batch():
 
 def positions():
     """Draw the encoding, some of its columns, and the distances and similarities of positions."""
-    figure = plots.canvas.new_figure(8.4, 6.8)
+    figure = Figure(figsize=(8.4, 6.8), dpi=120, layout="constrained")
     panels = figure.subplots(2, 2)
     plots.encoding(64, 50, ax=panels[0, 0])
     plots.distances(64, 50, ax=panels[0, 1])
@@ -49,7 +50,7 @@ FIGURES = {"batch.png": batch, "positions.png": positions, "masks.png": masks}
 def main(folder: Path) -> None:
     """Draw every picture into `folder`."""
     for name, draw in FIGURES.items():
-        print(plots.canvas.save(draw(), folder / name))
+        print(plots.save(draw(), folder / name))
 
 
 if __name__ == "__main__":

@@ -419,16 +419,16 @@ def test_masks_and_batch_are_pictures_of_texts(
 
 def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the titles of the pictures that are saved, in a list that grows."""
-    from hf_posenc.plots import canvas
+    from hf_posenc import plots
 
     titles: list[str] = []
-    real = canvas.save
+    real = plots.save
 
     def recorded(picture: Any, path: Path) -> Path:
-        titles.append(canvas.figure_of(picture).get_suptitle())
+        titles.append(picture.get_figure(root=True).get_suptitle())
         return real(picture, path)
 
-    monkeypatch.setattr(canvas, "save", recorded)
+    monkeypatch.setattr(plots, "save", recorded)
     return titles
 
 

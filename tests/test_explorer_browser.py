@@ -278,7 +278,7 @@ def test_the_picture_that_is_downloaded_is_the_one_that_plots_draws(visit: Visit
     with visit.page.expect_download() as started:
         visit.page.locator("#shown_encoding a[download]").click()
     assert started.value.suggested_filename == "encoding.png"
-    plots.canvas.save(plots.encoding(384, 64, base=10_000), tmp_path / "ours.png")
+    plots.save(plots.encoding(384, 64, base=10_000), tmp_path / "ours.png")
     assert Path(started.value.path()).read_bytes() == (tmp_path / "ours.png").read_bytes()
 
 

@@ -244,7 +244,7 @@ def test_a_picture_is_dark_on_white_in_any_matplotlib_style(style: str, tmp_path
         assert isinstance(figure, Figure)
         curves = plots.curves(8, 20)
         for picture in (figure, curves):
-            page = image.imread(plots.canvas.save(picture, tmp_path / "page.png"))
+            page = image.imread(plots.save(picture, tmp_path / "page.png"))
             assert np.allclose(page[0, :, :3], 1.0)
         own = Figure(layout="constrained").subplots()
         assert plots.curves(8, 20, ax=own).get_facecolor() == own.get_facecolor() != (1.0, 1.0, 1.0, 1.0)

@@ -165,4 +165,4 @@ def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
         figure = plots.batch(batch, tokens)
     except ImportError as error:
         return str(error).replace("\n  fix:", ":")
-    return str(plots.canvas.save(figure, output).resolve())
+    return str(plots.save(figure, output).resolve())

@@ -178,7 +178,7 @@ def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., 
         made = picture(*positional, **settings)
         if title is not None:
             plots.canvas.figure_of(made).suptitle(title, fontsize=plots.canvas.LARGE)
-        Screen().facts(facts | {"picture": str(plots.canvas.save(made, target).resolve())})
+        Screen().facts(facts | {"picture": str(plots.save(made, target).resolve())})
 
     command.__doc__ = (inspect.getdoc(picture) or "").partition("\n\n")[0]
     command.__annotations__ = {}

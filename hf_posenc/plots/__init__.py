@@ -1,12 +1,12 @@
 """Plots of encodings, batches, masks, attention and training; each function returns matplotlib `Axes`.
 
-Functions that draw several panels return a `Figure`. The axes hold the plotted data. Importing this package does not
-import matplotlib.
+Functions that draw several panels return a `Figure`. The axes hold the plotted data, and `save` writes a file.
+Importing this package does not import matplotlib.
 """
 
-from . import canvas
 from .attention_maps import attention, attention_weights
 from .batches import batch, masks
+from .canvas import save
 from .heat_maps import distances, encoding, sine_and_cosine
 from .results import losses, sequences
 from .rotations import degrees, dials, frequencies, offsets
@@ -17,7 +17,6 @@ __all__ = [
     "attention",
     "attention_weights",
     "batch",
-    "canvas",
     "crowding",
     "curves",
     "degrees",
@@ -30,6 +29,7 @@ __all__ = [
     "masks",
     "offsets",
     "oscillation",
+    "save",
     "sequences",
     "similarity",
     "sine_and_cosine",
