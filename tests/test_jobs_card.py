@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
+from tokenizers import Tokenizer, models
 
-from hf_posenc.jobs import Manifest, encode
-from hf_posenc.jobs.card import card, write_card
+from hf_posenc.jobs import Manifest, Progress, encode
 
 CARD = "README.md"
 
+NUMBERS = Tokenizer(models.WordLevel({"?": 0, "1": 1}, unk_token="?"))
 TEXTS = ["I ride bike", "bike ride I", "words " * 40, "a", "unsurprisingly so"] * 20
 
 
@@ -42,7 +43,7 @@ def bert_folder() -> Path:
 def encoded(corpus: Path, tokenizer: Path, output: Path, **settings: Any) -> Manifest:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "20 of 103 documents were truncated")
-        return encode(corpus, str(tokenizer), output, max_length=32, on_bad_row="skip", workers=1, **settings)
+        return encode(corpus, str(tokenizer), output, max_length=32, on_bad_row="skip", workers=0, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -147,61 +148,80 @@ def test_what_the_job_was_is_said_in_tables_that_no_name_can_break(plain: Manife
     assert plain.tokenizer["name"] not in text  # a local folder
 
 
-def test_rows_kept_empty_many_inputs_and_nothing_at_all_are_said(tmp_path: Path) -> None:
-    config = {"on_bad_row": "keep-empty", "max_length": None}
-    inputs = [{"name": f"/home/me/{number}.txt", "size": 10**number} for number in range(25)]
-    manifest = Manifest.open(tmp_path, config=config, tokenizer={}, inputs=inputs)
-    text = card(manifest)
-    assert "There are no tokens." in text
-    assert figure(text, "rejected") == figure(text, "truncated") == figure(text, "tokens a row") == "none"
-    assert figure(text, "`0.txt`") == "`1 byte`"
-    assert figure(text, "`10.txt`") == "`10.0 GB`"
+def test_rows_that_are_kept_empty_and_folders_without_rows_are_described(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n' * 2)
+    for on_bad_row, rejected, tokens in (
+        ("keep-empty", "2, kept as empty rows and listed in `rejected.jsonl`", "0.0 on average, 0 at most"),
+        ("skip", "2, left out and listed in `rejected.jsonl`", "none"),
+    ):
+        encode(tmp_path / "empty.jsonl", NUMBERS, tmp_path / on_bad_row, workers=0, on_bad_row=on_bad_row)
+        text = (tmp_path / on_bad_row / CARD).read_text()
+        assert "There are no tokens." in text
+        assert (figure(text, "rejected"), figure(text, "tokens a row")) == (rejected, tokens)
+        assert (figure(text, "documents"), figure(text, "truncated")) == ("2", "none")
+
+
+def test_many_inputs_are_listed_without_their_folder(tmp_path: Path) -> None:
+    inputs = [tmp_path / f"{number}.txt" for number in range(25)]
+    for number, path in enumerate(inputs):
+        path.write_text("1\n" * 10 ** (number % 4))
+    encode(inputs, NUMBERS, tmp_path / "out", workers=0)
+    text = (tmp_path / "out" / CARD).read_text()
+    assert (figure(text, "`0.txt`"), figure(text, "`3.txt`")) == ("`2 bytes`", "`2.0 kB`")
     assert "| and 5 more | |" in text
     assert "# 0.txt and 24 more as token ids\n" in text
-    assert "/home/me" not in text
-    record = {"file": "data/shard-000000.parquet", "rows": 2, "tokens": 0, "rejected": 2, "cut": 1, "documents": 2}
-    manifest.add({**record, "bytes": 100, "sha256": "", "longest": 0, "padded": 0, "ends": [0, 0, 0]})
-    text = card(manifest)
-    assert figure(text, "rejected") == "2, kept as empty rows and listed in `rejected.jsonl`"
-    assert figure(text, "truncated") == "1"
+    assert str(tmp_path) not in text
 
 
-def test_names_that_no_encoding_holds_are_no_obstacle(tmp_path: Path) -> None:
-    inputs = [{"name": b"\xff.txt".decode("utf-8", "surrogateescape"), "size": 1}]
-    manifest = Manifest.open(tmp_path, config={}, tokenizer={}, inputs=inputs)
-    assert write_card(tmp_path, manifest)
-    assert write_card(tmp_path, manifest)
-    assert "# ?.txt as token ids" in (tmp_path / CARD).read_text(encoding="utf-8")
+class Messages(Progress):
+    """The messages of a run."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.all.append(text)
 
 
-def test_a_card_by_somebody_else_or_changed_by_hand_is_left_alone(plain: Manifest, tmp_path: Path) -> None:
-    def copy(content: bytes | None) -> bool:
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        (tmp_path / "out").mkdir()
-        if content is not None:
-            (tmp_path / "out" / CARD).write_bytes(content)
-        return write_card(tmp_path / "out", plain)
+def test_a_card_of_the_user_is_kept_and_an_older_card_of_ours_is_replaced(
+    plain: Manifest, packed: Manifest, corpus: Path, bert_folder: Path, tmp_path: Path
+) -> None:
+    def written_again(card: bytes | None) -> bool:
+        """Write the card of a folder with lost manifest, whose card is the given one."""
+        out, messages = tmp_path / "out", Messages()
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(plain.folder, out)
+        (out / "manifest.json").unlink()
+        (out / CARD).unlink() if card is None else (out / CARD).write_bytes(card)
+        encoded(corpus, bert_folder, out, shard_bytes=2000, columns=["source"], progress=messages)
+        assert (out / CARD).read_bytes() in (ours, card)
+        kept = "README.md was changed by hand, and is not replaced" in messages.all
+        assert kept == ((out / CARD).read_bytes() == card)
+        return not kept
 
-    ours = (plain.folder / CARD).read_bytes()
-    assert copy(None)
-    assert (tmp_path / "out" / CARD).read_bytes() == ours
-    stale = ours.replace(b"20, to 32 tokens", b"21, to 32 tokens")
+    ours, older = ((manifest.folder / CARD).read_bytes() for manifest in (plain, packed))
+    assert written_again(None)
+    assert written_again(older)
+    changed = ours.replace(b"20, to 32 tokens", b"21, to 32 tokens")
     licensed = ours.replace(b"# license: that of the texts; fill it in", b"license: mit")
-    assert ours not in (stale, licensed)
-    for theirs in (b"# Mine\n", b"", b"\xff\xfe", stale, licensed, ours + b"One more line.\n"):
-        assert not copy(theirs)
-        assert (tmp_path / "out" / CARD).read_bytes() == theirs
-    shutil.rmtree(tmp_path / "out")
-    (tmp_path / "out").mkdir()
+    assert ours not in (changed, licensed)
+    for theirs in (b"# Mine\n", b"", b"\xff\xfe", changed, licensed, ours + b"One more line.\n"):
+        assert not written_again(theirs)
+
+
+def test_a_card_that_is_a_link_is_kept(plain: Manifest, corpus: Path, bert_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain.folder, tmp_path / "out")
+    (tmp_path / "out" / CARD).unlink()
     (tmp_path / "out" / CARD).symlink_to(tmp_path / "elsewhere.md")
-    assert not write_card(tmp_path / "out", plain)
+    with pytest.warns(UserWarning, match="README.md was changed by hand"):
+        encoded(corpus, bert_folder, tmp_path / "out", shard_bytes=2000, columns=["source"])
     assert not (tmp_path / "elsewhere.md").exists()
 
 
 def test_a_resumed_run_writes_the_same_card(bert_folder: Path, tmp_path: Path) -> None:
     lines = [json.dumps({"text": "I ride bike", "z": 1, "a": "x", "m": 2.5}) for _ in range(9)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    settings = {"workers": 1, "shard_bytes": 200, "columns": ["z:int64", "a", "m:double"]}
+    settings = {"workers": 0, "shard_bytes": 200, "columns": ["z:int64", "a", "m:double"]}
     manifest = encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", **settings)
     before = {path: path.read_bytes() for path in manifest.folder.rglob("[!.]*") if path.is_file()}
     assert "| `z` | `int64` |\n| `a` | `string` |\n| `m` | `double` |" in before[manifest.folder / CARD].decode()
@@ -209,11 +229,3 @@ def test_a_resumed_run_writes_the_same_card(bert_folder: Path, tmp_path: Path) -
     (manifest.folder / CARD).unlink()
     encode(tmp_path / "corpus.jsonl", str(bert_folder), tmp_path / "out", **settings)
     assert {path: path.read_bytes() for path in manifest.folder.rglob("[!.]*") if path.is_file()} == before
-
-
-def test_an_older_card_of_ours_is_written_anew(plain: Manifest, tmp_path: Path) -> None:
-    other = Manifest.open(tmp_path, config={}, tokenizer={}, inputs=[])
-    assert write_card(tmp_path, other)
-    before = (tmp_path / CARD).read_bytes()
-    assert write_card(tmp_path, plain)
-    assert (tmp_path / CARD).read_bytes() == (plain.folder / CARD).read_bytes() != before

@@ -44,7 +44,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def run(inputs: Any, output: Path, tokenizer: Any = TOKENIZER, **settings: Any) -> Manifest:
-    return encode(inputs, tokenizer, output, **{"workers": 1, "shard_bytes": 40, "on_bad_row": "skip", **settings})
+    return encode(inputs, tokenizer, output, **{"workers": 0, "shard_bytes": 40, "on_bad_row": "skip", **settings})
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -156,7 +156,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize(("loss", "finished"), [*((loss, True) for loss in LOSSES), ("lost", False), ("rows", False)])
+@pytest.mark.parametrize(("loss", "finished"), [*((loss, True) for loss in LOSSES), ("lost", False), ("settings", False)])
 def test_a_lost_or_changed_manifest_is_rebuilt_from_the_shards(
     corpus: Path, tmp_path: Path, loss: str, finished: bool
 ) -> None:

@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [b"I ride\n"] * 30
     lines[14] = lines[25] = b"\xff\xff..\xff\n"
     (folder / "corpus.txt").write_bytes(b"".join(lines))
-    encode(folder / "corpus.txt", TOKENIZER, folder / "out", workers=1, shard_bytes=70, on_bad_row="skip")
+    encode(folder / "corpus.txt", TOKENIZER, folder / "out", workers=0, shard_bytes=70, on_bad_row="skip")
     return folder / "out"
 
 
@@ -117,7 +117,7 @@ def test_several_files_are_all_named(folder: Path) -> None:
 
 def test_a_list_of_rejected_documents_where_none_was_rejected_is_named(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("I ride\n")
-    encode(tmp_path / "corpus.txt", TOKENIZER, tmp_path / "out", workers=1)
+    encode(tmp_path / "corpus.txt", TOKENIZER, tmp_path / "out", workers=0)
     (tmp_path / "out" / "rejected.jsonl").write_text("mine")
     (bad,) = verify(tmp_path / "out").bad
     assert str(bad) == "rejected.jsonl: exists, although no document was rejected; move it away"
@@ -133,7 +133,7 @@ def test_an_unfinished_job_is_sound_so_far_except_for_copies(tmp_path: Path) -> 
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encode(tmp_path / "corpus.txt", TOKENIZER, out, workers=1, shard_bytes=70, progress=Stop())
+        encode(tmp_path / "corpus.txt", TOKENIZER, out, workers=0, shard_bytes=70, progress=Stop())
     found = verify(out)
     assert (found.sound, found.finished, found.shards) == (True, False, 2)
     assert str(found).splitlines() == [
@@ -149,7 +149,7 @@ def test_an_unfinished_job_is_sound_so_far_except_for_copies(tmp_path: Path) -> 
 def test_inputs_are_compared_with_the_text_that_each_shard_was_made_from(tmp_path: Path) -> None:
     path, out = tmp_path / "corpus.jsonl", tmp_path / "out"
     path.write_text("".join(f'{{"text": "I ride", "id": {n}}}\n' for n in range(100, 130)))
-    encode(path, TOKENIZER, out, workers=1, shard_bytes=300, columns=["id:int64"])
+    encode(path, TOKENIZER, out, workers=0, shard_bytes=300, columns=["id:int64"])
     assert verify(out, inputs=path).bad == ()
     assert verify(out, inputs=[str(path)], format="json").bad == ()
     path.write_text(path.read_text().replace('"id": 121', '"id": 222'))

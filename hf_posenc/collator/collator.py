@@ -163,6 +163,11 @@ class DataCollatorWithPositionalEncoding(Settings):
         config = Config.of(Settings(**given))
         vars(self).update(config.in_force, _config=config, _warnings=Warnings())
 
+    @property
+    def first_position(self) -> int:
+        """Position of the first token of each document: that of the model if it has positions, or of the convention."""
+        return self._config.first_position
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,30 +64,19 @@ print(plan)
 ```"""
 
 
-def write_card(folder: Path, manifest: Manifest) -> bool:
+def write_card(manifest: Manifest) -> bool:
     r"""Write `README.md`, unless the user wrote or edited it. With its header, `load_dataset(folder)` reads the shards.
 
     Args:
-        folder (`Path`): the output folder.
-        manifest (`Manifest`): its manifest.
+        manifest (`Manifest`): the manifest of the folder.
 
     Returns:
         `bool`: True if the card was written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     manifest = Manifest.open(Path(folder), config={}, tokenizer={}, inputs=[])
-        ...     write_card(Path(folder), manifest), write_card(Path(folder), manifest)
-        ...     _ = Path(folder, "README.md").write_text("# Mine")
-        ...     write_card(Path(folder), manifest)
-        (True, True)
-        False
     """
-    path = folder / CARD
+    path = manifest.folder / CARD
     if path.is_symlink() or (path.exists() and not _is_unchanged(path)):
         return False
-    text = card(manifest)
+    text = _card(manifest)
     with output_file(path) as temporary:
         temporary.write_text(f"{text}{_last_line(text)}\n", encoding="utf-8", errors="replace", newline="\n")
     return True
@@ -106,117 +95,93 @@ def _last_line(text: str) -> str:
     return _LAST_LINE.format(hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
 
 
-def card(manifest: Manifest) -> str:
+def _card(manifest: Manifest) -> str:
     """Return the text of the card: YAML, then Markdown."""
-    totals = _Totals(manifest)
-    names = [Path(str(one.get("name", ""))).name for one in manifest.inputs] or ["a corpus"]
+    config, totals = manifest.config, manifest.totals
+    names = [Path(one["name"]).name for one in manifest.inputs]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    columns = list((manifest.config.get("columns") or {}).items())
+    inputs = [
+        (name, in_bytes(one["size"]) if one.get("size") is not None else "")
+        for name, one in zip(names, manifest.inputs, strict=True)
+    ]
     parts = [
         f"# {_plain(names[0]).replace('<', '&lt;')}{more} as token ids",
-        totals.summary(),
+        f"{counted(totals['documents'], 'document')} as {totals['tokens']:,} token ids, in {totals['rows']:,} rows"
+        + (f" of at most {config['pack']:,} tokens that several documents share" if config["pack"] else "")
+        + f": {counted(totals['shards'], 'Parquet shard')} of {in_bytes(totals['bytes'])} in all.",
         "## Figures",
-        _table(("", ""), totals.figures()),
+        _table(("", ""), _figures(config, totals)),
         "## Padding",
-        totals.padding(),
+        _padding(totals, config["pack"]),
         "## Columns",
-        _table(("column", "type"), _code(columns)),
+        _table(("column", "type"), _code(config["columns"].items())),
         "## Reading it",
         _reading(manifest),
         "## How it was made",
         "`manifest.json` holds all of this, and a checksum of each shard; `hf-posenc verify` compares them.",
-        _table(
-            ("setting", "value"), _code((name, manifest.config[name]) for name in manifest.config if name != "columns")
-        ),
+        _table(("setting", "value"), _code((name, config[name]) for name in config if name != "columns")),
         _table(("tokenizer", ""), _code({**manifest.tokenizer, "name": _tokenizer(manifest)}.items())),
-        _table(
-            (counted(len(manifest.inputs), "input"), "size"),
-            _code((name, _size(one)) for name, one in zip(names, manifest.inputs, strict=False)),
-        ),
+        _table((counted(len(inputs), "input"), "size"), _code(inputs)),
         _table(("library", "version"), _code(manifest.libraries.items())),
     ]
     return _FRONT + "\n" + "\n\n".join(parts) + "\n\n"
 
 
-class _Totals:
-    """Sums over the records of all shards."""
+def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple[str, str]]:
+    rows, tokens, rejected, cut = (totals[name] for name in ("rows", "tokens", "rejected", "cut"))
+    replaced = "kept as empty rows" if config["on_bad_row"] == "keep-empty" else "left out"
+    return [
+        ("documents", f"{totals['documents']:,}"),
+        ("rejected", f"{rejected:,}, {replaced} and listed in `{REJECTED}`" if rejected else "none"),
+        ("truncated", f"{cut:,}, to {config['max_length']:,} tokens" if cut else "none"),
+        ("rows", f"{rows:,}"),
+        ("tokens", f"{tokens:,}"),
+        ("tokens a row", f"{tokens / rows:,.1f} on average, {totals['longest']:,} at most" if rows else "none"),
+        ("shards", f"{totals['shards']:,}"),
+        ("on disk", in_bytes(totals["bytes"])),
+    ]
 
-    def __init__(self, manifest: Manifest) -> None:
-        records = manifest.shards.values()
-        self.shards, self.config = len(records), manifest.config
-        names = ("rows", "documents", "tokens", "bytes", "rejected", "cut", "padded")
-        self.sums = {name: sum(record[name] for record in records) for name in names}
-        self.longest = max((record["longest"] for record in records), default=0)
 
-    def summary(self) -> str:
-        packed = self.config.get("pack")
-        return (
-            f"{counted(self.sums['documents'], 'document')} as {self.sums['tokens']:,} token ids, "
-            f"in {self.sums['rows']:,} rows"
-            + (f" of at most {packed:,} tokens that several documents share" if packed else "")
-            + f": {counted(self.shards, 'Parquet shard')} of {in_bytes(self.sums['bytes'])} in all."
+def _padding(totals: Mapping[str, int], pack: int | None) -> str:
+    """Return the share of padding in batches of these rows, and how to have less."""
+    rows, tokens = totals["rows"], totals["tokens"]
+    if not tokens:
+        return "There are no tokens."
+    width = pack or totals["longest"]
+    limit = "the limit of a packed row" if pack else "the longest row"
+    figures = [
+        ("batches of 32 neighbouring rows, each padded to its longest", _share(tokens, totals["padded"])),
+        (f"all rows padded to {width:,} tokens, {limit}", _share(tokens, rows * width)),
+    ]
+    if pack:
+        less = f"Packed rows are filled to {100 * tokens / (rows * pack):.1f} %."
+    else:
+        less = (
+            "Batches of rows of similar length, which `plan_batches` below makes from the column `length`, have "
+            "less padding, and so have rows that documents share (`hf-posenc encode --pack`)."
         )
-
-    def figures(self) -> list[tuple[str, str]]:
-        rows, tokens, rejected, cut = (self.sums[name] for name in ("rows", "tokens", "rejected", "cut"))
-        replaced = "kept as empty rows" if self.config.get("on_bad_row") == "keep-empty" else "left out"
-        limit = self.config.get("max_length")
-        return [
-            ("documents", f"{self.sums['documents']:,}"),
-            ("rejected", f"{rejected:,}, {replaced} and listed in `{REJECTED}`" if rejected else "none"),
-            ("truncated", (f"{cut:,}, to {limit:,} tokens" if limit else f"{cut:,}") if cut else "none"),
-            ("rows", f"{rows:,}"),
-            ("tokens", f"{tokens:,}"),
-            ("tokens a row", f"{tokens / rows:,.1f} on average, {self.longest:,} at most" if rows else "none"),
-            ("shards", f"{self.shards:,}"),
-            ("on disk", in_bytes(self.sums["bytes"])),
-        ]
-
-    def padding(self) -> str:
-        rows, tokens, pack = self.sums["rows"], self.sums["tokens"], self.config.get("pack")
-        if not tokens:
-            return "There are no tokens."
-        width = pack or self.longest
-        figures = [
-            ("batches of 32 neighbouring rows, each padded to its longest", _share(tokens, self.sums["padded"])),
-            (
-                f"all rows padded to {width:,} tokens, {'the limit of a packed row' if pack else 'the longest row'}",
-                _share(tokens, rows * width),
-            ),
-        ]
-        if pack:
-            less = f"Packed rows are filled to {100 * tokens / (rows * pack):.1f} %."
-        else:
-            less = (
-                "Batches of rows of similar length, which `plan_batches` below makes from the column `length`, have "
-                "less padding, and so have rows that documents share (`hf-posenc encode --pack`)."
-            )
-        return f"The share of padding in batches of these rows:\n\n{_table(('', 'padding'), figures)}\n\n{less}"
+    return f"The share of padding in batches of these rows:\n\n{_table(('', 'padding'), figures)}\n\n{less}"
 
 
 def _share(tokens: int, padded: int) -> str:
-    return f"{100 - 100 * tokens / padded:.1f} %" if padded else "unknown"
+    return f"{100 - 100 * tokens / padded:.1f} %"
 
 
 def _reading(manifest: Manifest) -> str:
-    columns = manifest.config.get("columns") or {}
+    columns = manifest.config["columns"]
     own = [name for name in _MADE if name in columns]
     code = _READING.format(
         tokenizer=json.dumps(_tokenizer(manifest)),
         labels="" if "labels" in columns else ', labels="causal_lm"',
         rows=f"dataset.select_columns({json.dumps(own)})" if set(columns) - {*own, "length"} else "dataset",
     )
-    return code if manifest.config.get("pack") else code + _BY_LENGTH
+    return code if manifest.config["pack"] else code + _BY_LENGTH
 
 
 def _tokenizer(manifest: Manifest) -> str:
     """Return the name of the tokenizer; for a local tokenizer, its folder without the parent folders."""
-    name = str(manifest.tokenizer.get("name") or "the/tokenizer")
+    name = manifest.tokenizer["name"] or "the/tokenizer"
     return Path(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
-
-
-def _size(fingerprint: dict[str, Any]) -> str:
-    return in_bytes(fingerprint["size"]) if isinstance(fingerprint.get("size"), int) else ""
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:

@@ -6,28 +6,25 @@ Open the inputs, compare the folder with the options, write the missing shards, 
 from __future__ import annotations
 
 import inspect
-import os
 import re
-from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from .._explain import explain
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
-from .engines import run_in_processes, run_on_ray
-from .folder import CARD, Folder, other_files
-from .manifest import Manifest, job_libraries, job_settings, library_versions
+from .engines import run
+from .folder import CARD, data_files, output_folder, shard_name
+from .manifest import Manifest, job_libraries
 from .options import Job, Options, resolve
 from .progress import Progress
-from .rejected import join_rejected
+from .rejected import find_rejected, join_rejected
 from .shard_columns import schema_of
 from .shard_writer import ShardWriter
 from .sources import Sources, open_sources
-from .task import Task
+from .task import Cursor
 
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
@@ -93,48 +90,33 @@ def encode(
         dataset_config=resolved.dataset_config,
         dataset_split=resolved.dataset_split,
     )
-    with Folder(Path(output).expanduser()) as folder:
-        earlier = Manifest.find(folder.path)
-        size = _SHARDS * _MAX_SHARD_BYTES if sources.size is None else sources.size
-        shard_bytes = resolved.shard_bytes or min(max(size // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES)
-        if resolved.shard_bytes is None and earlier is not None and earlier.started:
-            # Keep the earlier size: the error for a changed input should name the input, not a different shard size.
-            shard_bytes = earlier.config.get("shard_bytes") or shard_bytes
-        job = Job(
-            **{**vars(resolved), "shard_bytes": shard_bytes},
-            folder=folder.path.resolve(),
-            tokenizer=SerializedTokenizer.of(mine),
-            carried=sources.schema,
-            first_position=first_position,
-        )
-        schema = schema_of(job)
-        _check_names(job, schema.names)
-        config = {
-            **job.recorded(),
-            "first_position": first_position,
-            "columns": {field.name: str(field.type) for field in schema},
+    folder = Path(output).expanduser().absolute()  # workers may have another working directory
+    job = Job(
+        **vars(resolved),
+        folder=folder,
+        tokenizer=SerializedTokenizer.of(mine),
+        carried=sources.schema,
+        first_position=first_position,
+    )
+    _check_names(job)
+    with output_folder(folder):
+        manifest, job = _manifest(job, sources, str(mine.name_or_path), type(mine).__name__)
+        bad = manifest.check(progress.checked)
+        rejected = find_rejected(folder, manifest.shards)
+        done = {
+            shard: Cursor(*record["ends"])
+            for shard, record in sorted(manifest.shards.items())
+            if shard not in {**bad, **rejected.bad} and record["on_bad_row"] in (None, job.on_bad_row)
         }
-        identity = {"class": type(mine).__name__, "digest": job.tokenizer.digest}
-        libraries = library_versions(job_libraries(job))
-        job = replace(job, settings=job_settings(config, identity, libraries))
-        manifest = Manifest.open(
-            folder.path,
-            earlier,
-            config=config,
-            tokenizer={**identity, "name": str(mine.name_or_path)},
-            inputs=sources.fingerprint(),
-            stamps=sources.stamps(),
-            same_inputs=partial(sources.differences, shard_bytes=shard_bytes),
-            libraries=libraries,
-        )
-        done = manifest.finished_shards(progress.checked)
         for note in (*notes, *sources.notes):
             progress.message(note)
-        if not manifest.finished:
+        if not (manifest.finished and len(done) == len(manifest.shards)):
+            manifest.check_same_libraries(job_libraries(job))
             _write_missing(job, sources, manifest, done, progress)
+        join_rejected(folder, manifest.shards)
         _check_other_files(manifest)
-        if not manifest.finished or manifest.problem or not (manifest.folder / CARD).exists():
-            if not write_card(manifest.folder, manifest):
+        if not manifest.finished or not (folder / CARD).exists():
+            if not write_card(manifest):
                 progress.message("README.md was changed by hand, and is not replaced")
             manifest.finish()
             if cut := manifest.totals["cut"]:
@@ -143,48 +125,64 @@ def encode(
         return manifest
 
 
-def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Any], progress: Progress) -> None:
-    """Write the missing shards, and add each finished shard to the manifest."""
-    read = sum(manifest.shards[shard].get("read", 0) for shard in done)
+def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
+    """Return the manifest of the folder, saved and of this job, and the job with the settings of its shards."""
+    earlier = Manifest.find(job.folder)
+    if earlier is not None and not earlier.started:
+        earlier = None
+    shard_bytes = job.shard_bytes
+    if shard_bytes is None:
+        size = _SHARDS * _MAX_SHARD_BYTES if sources.size is None else sources.size
+        shard_bytes = min(max(size // _SHARDS, _MIN_SHARD_BYTES), _MAX_SHARD_BYTES)
+        if earlier is not None:
+            # Keep the earlier size: the error for a changed input should name the input, not a different shard size.
+            shard_bytes = earlier.config["shard_bytes"]
+    job = replace(job, shard_bytes=shard_bytes)
+    config = {
+        **job.recorded(),
+        "first_position": job.first_position,
+        "columns": {field.name: str(field.type) for field in schema_of(job)},
+    }
+    manifest = Manifest(
+        job.folder,
+        config=config,
+        tokenizer={"class": kind, "digest": job.tokenizer.digest, "name": name},
+        inputs=sources.fingerprint(),
+        libraries=job_libraries(job),
+    )
+    if earlier is not None:
+        fingerprints, stamps, shards = (earlier.inputs, earlier.stamps(), earlier.shards)
+        if earlier.problem is not None:  # the footers of shards do not name the inputs
+            fingerprints, stamps = manifest.inputs, None
+        earlier.check_same_job(manifest, lambda: sources.differences(fingerprints, stamps, shards, shard_bytes))
+        manifest = earlier
+    if not manifest.finished:
+        manifest.save()
+    manifest.save_stamps(sources.stamps())
+    return manifest, replace(job, settings=manifest.settings)
+
+
+def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Cursor], progress: Progress) -> None:
+    """Write the missing shards, and put the record of each into the manifest."""
+    read = sum(manifest.shards[shard]["read"] for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
+    tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
     try:
-        with closing(_records(job, sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done), manifest)) as records:
+        with closing(run(ShardWriter(job), tasks)) as records:
             for record in records:
                 sources.check_unchanged(record["begins"][0], record["ends"][0])
                 manifest.add(record)
                 progress.shard(record)
-    except BaseException as error:
-        try:
-            manifest.save()
-        except Exception as second:
-            error.add_note(f"manifest.json could not be saved either: {second}")
-        raise
-    else:
-        manifest.save()
     finally:
         progress.stop()
     sources.check_unchanged()
-    join_rejected(manifest.folder, manifest.shards)
 
 
-def _records(job: Job, tasks: Iterator[Task], manifest: Manifest) -> Generator[dict[str, Any], None, None]:
-    writer = ShardWriter(job)
-    if job.engine == "local":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return run_in_processes(writer, tasks, workers=job.workers or cores)
-    return run_on_ray(
-        writer,
-        tasks,
-        folder=job.folder,
-        workers=job.workers,
-        address=job.address,
-        libraries=manifest.libraries,
-    )
-
-
-def _check_names(job: Job, names: list[str]) -> None:
+def _check_names(job: Job) -> None:
+    """Raise if a carried column has the name of a column that is made."""
     carried = [] if job.pack is not None else job.carried.names
-    made = names[: len(names) - len(carried)]
+    schema = schema_of(job).names
+    made = schema[: len(schema) - len(carried)]
     for name in carried:
         if name in made:
             others = [other for other in carried if other not in made]
@@ -199,8 +197,7 @@ def _check_names(job: Job, names: list[str]) -> None:
 
 def _check_other_files(manifest: Manifest) -> None:
     """Raise if `data/` holds files of another origin: other libraries would read them together with the shards."""
-    others = other_files(manifest.folder, set(manifest.shards))
-    if others:
+    if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise ValueError(
             explain(
                 f"{manifest.folder} holds files that are not of this job, and would be read with its shards",

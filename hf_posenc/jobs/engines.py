@@ -1,7 +1,7 @@
-"""Run the tasks of a job in worker processes of this machine, or on Ray.
+"""Run the tasks of a job: in this process, in worker processes of this machine, or on Ray.
 
-Both engines keep a bounded number of tasks in memory, yield records in any order, and repeat the task of a worker that
-died. Workers import this module first, so it has no slow imports.
+Each engine keeps a bounded number of tasks in memory, yields records in any order, and repeats the task of a worker
+that died. Workers import this module first, so it has no slow imports.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._explain import explain, shorten
 
 if TYPE_CHECKING:
+    from .shard_writer import ShardWriter
     from .task import Task
 
 _ATTEMPTS = 3  # workers that may die on the same task
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # unless the user sets them
 _SHUTDOWN_SECONDS = 5.0
+
+Records = Generator[dict[str, Any], None, None]
 
 
 class Writer(Protocol):
@@ -47,15 +50,24 @@ class Writer(Protocol):
         """Perform one task and return its record."""
 
 
-class _Source:
-    """Tasks of a reader. An error of the reader is raised only after the tasks before it are done."""
+def run(writer: ShardWriter, tasks: Iterator[Task]) -> Records:
+    """Yield the record of each task, performed by the engine that the job names."""
+    job = writer.job
+    if job.engine == "ray":
+        settings = {"workers": job.workers, "address": job.address, "libraries": job.settings["libraries"]}
+        return run_on_ray(writer, tasks, folder=job.folder, **settings)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return run_in_processes(writer, tasks, workers=cores if job.workers is None else job.workers)
+
+
+class _Tasks:
+    """Tasks of a reader. An error of the reader ends them; `check` raises it after the tasks before it are done."""
 
     def __init__(self, tasks: Iterator[Task]) -> None:
         self._tasks = tasks
         self._error: Exception | None = None
 
     def next(self) -> Task | None:
-        """Return the next task, or `None` at the end and after an error."""
         try:
             return next(self._tasks, None) if self._error is None else None
         except Exception as error:
@@ -63,7 +75,6 @@ class _Source:
             return None
 
     def check(self) -> None:
-        """Raise the error of the reader, if there was one."""
         if self._error is not None:
             raise self._error
 
@@ -101,8 +112,8 @@ def _died(task: Task, got: str) -> RuntimeError:
 # -- processes of this machine -----------------------------------------------------------------------------------------
 
 
-def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> Generator[dict[str, Any], None, None]:
-    r"""Yield the record of each task, performed by a pool of spawned processes.
+def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> Records:
+    r"""Yield the record of each task, performed by a pool of spawned processes, or in this process.
 
     At most `workers + 1` tasks are in memory. If a worker dies, a new pool runs the unfinished tasks again, one at a
     time, until they are done. All workers are killed when the generator ends or is closed.
@@ -110,7 +121,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
     Args:
         writer (`Writer`): must be picklable.
         tasks (iterator of `Task`): read in the calling thread.
-        workers (`int`): number of processes.
+        workers (`int`): number of processes; 0 performs the tasks in this process, one after another.
 
     Returns:
         Generator of `dict`.
@@ -123,7 +134,10 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
         >>> list(run_in_processes(None, iter([]), workers=2))
         []
     """
-    source, pool = _Source(tasks), _Pool(pickle.dumps(writer), workers)
+    if workers == 0:
+        yield from map(writer.write, tasks)
+        return
+    source, pool = _Tasks(tasks), _Pool(pickle.dumps(writer), workers)
     running: dict[Future[dict[str, Any]], Task] = {}
     waiting: deque[Task] = deque()
     deaths: Counter[int] = Counter()  # for each shard, the pools that broke while its task was running
@@ -283,7 +297,7 @@ def run_on_ray(
     address: str | None = None,
     libraries: Mapping[str, str] | None = None,
     visible_within: float = 30.0,
-) -> Generator[dict[str, Any], None, None]:
+) -> Records:
     r"""Yield the record of each task, performed by Ray tasks.
 
     An existing Ray connection is used and stays open. Otherwise this function starts Ray on this machine, or connects
@@ -318,7 +332,7 @@ def run_on_ray(
         write = ray.remote(num_cpus=1, max_retries=_ATTEMPTS - 1)(_write_on_ray)
         shared = ray.put(pickle.dumps(writer))
         running: dict[Any, Task] = {}
-        source = _Source(tasks)
+        source = _Tasks(tasks)
         try:
             while True:
                 while len(running) < limit and (task := source.next()) is not None:

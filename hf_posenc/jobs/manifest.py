@@ -1,7 +1,7 @@
-"""The manifest of an output folder: settings, inputs and library versions, and the record of each shard.
+"""The manifest of an output folder: settings, inputs and library versions of a job, and the record of each shard.
 
-The footer of each shard holds the same record, so a lost or changed manifest can be rebuilt from the shards. The
-manifest has no timestamps and no number of processes, so equal corpora give equal manifests, even after interruptions.
+The footer of each shard holds its record and the settings. While a job runs, the records are read from there; at its
+end `manifest.json` lists them. It has no timestamps, so equal corpora give equal manifests, even after interruptions.
 """
 
 from __future__ import annotations
@@ -9,266 +9,246 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .._explain import explain, shorten
 from ..tokenization.serialized import RustOnlyTokenizer
-from .folder import MANIFEST, STATE, output_file, shard_name, shard_number, shards_in
-from .rejected import find_rejected
-from .shard_file import FORMAT_VERSION, OnRead, damage, read_record
-from .task import Cursor
+from .folder import MANIFEST, STATE, data_files, output_file, shard_name, shard_number
+from .shard_file import FORMAT_VERSION, damage, read_footer, read_sha256
 
 if TYPE_CHECKING:
     from .options import Job
 
+MOVE_AWAY = "; move it away"
 _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"
-_SECONDS = 1.0  # minimum time between two saves
 # The only setting that may change before a job is finished: users often set it after a bad row stopped a run.
 _BAD_ROWS = "on_bad_row"
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
+OnRead = Callable[[int], None]
 Inputs = list[dict[str, Any]]
-SameInputs = Callable[[Inputs, Sequence[Any] | None, Mapping[int, Mapping[str, Any]]], list[str]]
 
 
+@dataclass
 class Manifest:
-    r"""`manifest.json` of an output folder, in memory and on disk.
-
-    Attributes: `folder`, `config`, `tokenizer`, `inputs`, `libraries` (JSON values that describe the job), `finished`,
-    `totals` (sums over the shards) and `shards` (a record for each, by number).
+    r"""The description of an output folder.
 
     Args:
         folder (`Path`): the output folder.
-        content (mapping): its JSON.
-        problem (`str`, *optional*): the reason why the manifest on disk was unusable and this one was rebuilt.
+        config (`dict`): every setting that decides the bytes of the shards.
+        tokenizer (`dict`): its class, name, and a digest of its files.
+        inputs (`list` of `dict`): the fingerprint of each input.
+        libraries (`dict`): versions of the libraries that decide the bytes of the shards.
+        shards (`dict`): the record of each shard, by number.
+        finished (`bool`): True if the job is finished.
+        problem (`str`, *optional*): the reason why `manifest.json` is unusable and this was rebuilt from the shards.
+        others (`dict`): for each visible file in `data/` that is not a shard of this job, the reason.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     manifest = Manifest.open(Path(folder), config={"max_length": 8}, tokenizer={"digest": "1f"}, inputs=[])
-        ...     manifest.finish()
-        ...     print(Manifest.read(Path(folder)).totals["tokens"])
+        >>> manifest = Manifest(Path("out"), config={"max_length": 8}, tokenizer={}, inputs=[], libraries={})
+        >>> manifest.totals["tokens"]
         0
     """
 
-    def __init__(self, folder: Path, content: Mapping[str, Any], problem: str | None = None) -> None:
-        self.folder = folder
-        self.config: dict[str, Any] = content["config"]
-        self.tokenizer: dict[str, Any] = content["tokenizer"]
-        self.inputs: Inputs = content["inputs"]
-        self.libraries: dict[str, str] = content["libraries"]
-        self.finished: bool = content["finished"]
-        self.totals: dict[str, Any] = content["totals"]
-        self.shards: dict[int, dict[str, Any]] = {_number(record): record for record in content["shards"]}
-        self.problem = problem
-        self._other_libraries: list[str] = []
-        self._save_at = 0.0
-        self._on_disk: bytes | None = None  # the digest of the file that was read or saved last
+    folder: Path
+    config: dict[str, Any]
+    tokenizer: dict[str, Any]
+    inputs: Inputs
+    libraries: dict[str, str]
+    shards: dict[int, dict[str, Any]] = field(default_factory=dict)
+    finished: bool = False
+    problem: str | None = None
+    others: dict[str, str] = field(default_factory=dict)
+    _on_disk: bytes | None = field(default=None, repr=False, compare=False)  # the file that was read or saved last
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Sums over the shards, their number, and the length of the longest row."""
+        records = self.shards.values()
+        sums = {name: sum(record[name] for record in records) for name in _SUMS}
+        return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
+
+    @property
+    def started(self) -> bool:
+        """True if there is a shard, or the job is finished; before that, another job may use the folder."""
+        return self.finished or bool(self.shards) or any(shard_number(name) is not None for name in self.others)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings in the footer of each shard, without the tokenizer's name, so that equal jobs give equal shards."""
+        return {
+            "config": {name: value for name, value in self.config.items() if name != _BAD_ROWS},
+            "tokenizer": {name: value for name, value in self.tokenizer.items() if name != "name"},
+            "libraries": self.libraries,
+        }
 
     @classmethod
     def find(cls, folder: Path) -> Manifest | None:
-        r"""Read the manifest of a folder; rebuild it in memory from the shards if it is lost or was changed.
+        r"""Read the manifest of a folder, and the footers of its shards if the job is not finished.
 
         Args:
             folder (`Path`): the output folder.
 
         Returns:
-            `Manifest`, with `.problem` set if it was rebuilt; `None` if the folder holds no output.
+            `Manifest`, with `.problem` set if `manifest.json` is lost or was changed; `None` if the folder holds no
+            output. Without a finished `manifest.json` the records have no `sha256` until `check`.
 
         Raises:
             ValueError: if the manifest was written by something else or in another format, or if it is damaged and
                 there is no shard to rebuild it from.
         """
-        problem, text = f"{MANIFEST} is missing", b""
-        try:
-            text = (folder / MANIFEST).read_bytes()
-            content = json.loads(text)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except (ValueError, RecursionError) as error:
-            problem = f"{MANIFEST} is not JSON ({error})"
+        text, content, problem = _read(folder / MANIFEST)
+        if content is not None and content["finished"]:
+            found = _of(folder, content, finished=True)
+            found.shards = dict(enumerate(content["shards"]))
+            own = {shard_name(shard) for shard in found.shards}
+            found.others = {
+                name: f"is not in the manifest{MOVE_AWAY}" for name in data_files(folder) if name not in own
+            }
         else:
-            _refuse_other_writer(folder / MANIFEST, content)
-            if content.get("checksum") == _checksum(content):
-                found = cls(folder, content)
-                found._on_disk = _digest(text)
-                return found
-            problem = f"{MANIFEST} was changed after it was written"
-        rebuilt = _rebuilt(folder, problem)
-        if text:
-            if rebuilt is None:
-                raise ValueError(explain(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER))
-            rebuilt._on_disk = _digest(text)
-        return rebuilt
+            footers, others = _footers(folder)
+            if content is None and not footers:
+                if text is not None:
+                    raise ValueError(explain(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER))
+                return None
+            found = _of(folder, content or {**footers[min(footers)][1], "inputs": []}, problem=problem, others=others)
+            for shard, (record, settings) in footers.items():
+                if settings == found.settings:
+                    found.shards[shard] = record
+                else:
+                    found.others[shard_name(shard)] = f"is a shard of another job{MOVE_AWAY}"
+        found._on_disk = text
+        return found
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        r"""Read the manifest of a folder.
+        r"""Read the manifest of a folder, and all shards of a job that is not finished.
 
         Raises:
             ValueError: if there is none, or if it cannot be used.
         """
         found = cls.find(folder)
         if found is None:
-            raise ValueError(
-                explain(f"{folder} holds no {MANIFEST}", fix="a folder that hf-posenc encode wrote with --output")
-            )
+            raise ValueError(no_output(folder))
         if found.problem is not None:
             raise ValueError(
                 explain(f"{folder / MANIFEST} is damaged", got=found.problem, fix="the same hf-posenc encode again")
             )
+        if not found.finished:
+            found.check()
         return found
 
-    @classmethod
-    def open(
-        cls,
-        folder: Path,
-        earlier: Manifest | None = None,
-        *,
-        config: Mapping[str, Any],
-        tokenizer: Mapping[str, Any],
-        inputs: Inputs,
-        stamps: Sequence[Any] = (),
-        same_inputs: SameInputs | None = None,
-        libraries: Mapping[str, str] | None = None,
-    ) -> Manifest:
-        r"""Return the manifest of this job: the earlier one of the same job, otherwise a new one, saved at once.
+    def add(self, record: dict[str, Any]) -> None:
+        """Add the record of a finished shard."""
+        self.shards[cast(int, shard_number(record["file"]))] = record
+
+    def check(self, on_read: OnRead | None = None) -> dict[int, str]:
+        r"""Read every shard, and return the reason for each that is not as it was written.
+
+        The records of an unfinished job get their `sha256`.
 
         Args:
-            folder (`Path`): the output folder.
-            earlier (`Manifest`, *optional*): the result of `find`.
-            config (mapping of JSON values): every setting that decides the bytes of the shards.
-            tokenizer (mapping of JSON values): `digest` identifies it; the rest describes it.
-            inputs (`list` of `dict`): the fingerprint of each input.
-            stamps (sequence of JSON values): the timestamps of each input, saved in a file beside the manifest.
-            same_inputs (callable, *optional*): takes the earlier fingerprints, the earlier stamps (`None` if lost) and
-                the records of the finished shards; returns the differences in words.
-            libraries (mapping, *optional*): versions of the libraries that decide the bytes of the shards; by default
-                those of every job.
+            on_read (callable, *optional*): called with the number of bytes of each shard.
+        """
+        bad: dict[int, str] = {}
+        for shard, record in sorted(self.shards.items()):
+            path, reason = self.folder / shard_name(shard), None
+            if "sha256" in record:
+                reason = damage(path, record)
+            else:
+                try:
+                    record["sha256"] = read_sha256(path)
+                except ValueError:
+                    reason = "is damaged"
+            if reason is not None:
+                bad[shard] = reason
+            if on_read is not None:
+                on_read(record["bytes"])
+        return bad
+
+    def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
+        r"""Raise if this manifest is of another job than `now`; otherwise copy the values that may differ.
+
+        Args:
+            now (`Manifest`): the description of this run.
+            other_inputs (callable): returns the differences of the inputs in words; called if the settings are equal.
 
         Raises:
-            ValueError: if the earlier manifest is of another job, naming each difference with both values.
+            ValueError: naming each difference with both values.
         """
-        now = _plain(
-            {
-                "config": config,
-                "tokenizer": tokenizer,
-                "inputs": inputs,
-                "libraries": libraries or library_versions(),
-                "finished": False,
-                "totals": {},
-                "shards": [],
-            }
-        )
-        new = cls(folder, now)
-        if earlier is None or not earlier.started:
-            new._on_disk = None if earlier is None else earlier._on_disk
-            new._save_stamps(stamps)
-            new.save()
-            return new
-        earlier._check_same_job(new, same_inputs)
-        earlier._save_stamps(stamps)
-        return earlier
-
-    @property
-    def started(self) -> bool:
-        """True if there is a shard, or the job is finished; before that, another job may use the folder."""
-        return bool(self.finished or self.shards or shards_in(self.folder))
-
-    def _check_same_job(self, now: Manifest, same_inputs: SameInputs | None) -> None:
-        """Raise if this manifest is of another job than `now`; otherwise copy the values that may differ."""
-        rebuilt = self.problem is not None
-        before = self.config
-        if not self.finished:
-            before = {**before, _BAD_ROWS: now.config.get(_BAD_ROWS)}
-        if rebuilt:  # the footers of shards have no names of inputs and tokenizer
-            self.inputs, self.tokenizer = now.inputs, {**now.tokenizer, **self.tokenizer}
+        before = self.config if self.finished else {**self.config, _BAD_ROWS: now.config[_BAD_ROWS]}
         wrong = differences("", before, now.config)
-        wrong += _other_tokenizer(self.tokenizer, now.tokenizer)
-        if same_inputs is not None:
-            stamps = None if rebuilt else self._stamps(len(now.inputs))
-            wrong += same_inputs(self.inputs, stamps, self.shards)
-        if wrong:
+        old, new = self.tokenizer["digest"], now.tokenizer["digest"]
+        if old != new:
+            wrong.append(f"tokenizer: other files (digest {old} before, {new} now)")
+            wrong += differences("tokenizer.class", self.tokenizer["class"], now.tokenizer["class"])
+        if wrong := wrong or other_inputs():
             raise ValueError(
                 explain(f"{self.folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER)
             )
-        self._other_libraries = differences("", self.libraries, now.libraries)
-        if self.finished:
-            return
-        self._refuse_other_libraries()
-        self.config = now.config
-        earlier = [*self.inputs, *[{}] * len(now.inputs)]
-        pairs = zip(earlier, now.inputs, strict=False)  # inputs after the last finished shard may have changed
-        self.inputs = [old if _unnamed(old) == _unnamed(new) else new for old, new in pairs]
+        if not self.finished:
+            self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
-    def finished_shards(self, on_read: OnRead | None = None) -> dict[int, Cursor]:
-        r"""Read every shard again, and return the intact ones.
+    def check_same_libraries(self, now: Mapping[str, str]) -> None:
+        """Raise if the libraries have other versions now, which may write other bytes than the finished shards hold."""
+        if wrong := differences("", self.libraries, now):
+            raise ValueError(
+                explain(
+                    f"the shards that are missing in {self.folder} must be made by the versions that made the others",
+                    got="; ".join(wrong),
+                    fix=f"install those, or {_OTHER}",
+                )
+            )
 
-        The records of the others are kept until their replacements are added.
+    def stamps(self) -> Sequence[Any] | None:
+        """Return the timestamps of the inputs that the last run saved; `None` if they are lost."""
+        try:
+            stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
 
-        Args:
-            on_read (callable, *optional*): called with the number of bytes of each block.
-
-        Returns:
-            `dict` from the number of each finished shard to the offset of its end in the input.
-
-        Raises:
-            ValueError: if shards have to be made again and the installed libraries have other versions.
-        """
-        rejected = find_rejected(self.folder, self.shards)
-        finished = {
-            shard: Cursor(*record["ends"])
-            for shard, record in sorted(self.shards.items())
-            if record[_BAD_ROWS] in (None, self.config.get(_BAD_ROWS))
-            and shard not in rejected.bad
-            and damage(self.folder / shard_name(shard), record, on_read) is None
-        }
-        complete = self.finished and list(finished) == list(range(len(self.shards)))
-        if not complete:
-            self._refuse_other_libraries()
-        self.finished = complete and rejected.joined  # joining them again depends on no library
-        return finished
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Add the record of a finished shard, and save unless the last save was recent. Unsaved shards are remade."""
-        self.shards[_number(record)] = _plain(record)
-        if time.monotonic() >= self._save_at:
-            self.save()
+    def save_stamps(self, stamps: Sequence[Any]) -> None:
+        """Save the timestamps of the inputs in a file beside the manifest, unless it holds them."""
+        text, path = json.dumps({"stamps": stamps}), self.folder / STATE
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+            with output_file(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
 
     def save(self) -> None:
-        r"""Save the manifest.
+        r"""Save the manifest, unless the file holds it.
 
         Raises:
             OSError: if the file on disk is not the one that was read or saved last, because another run uses the
                 folder; if it cannot be written.
         """
-        began = time.monotonic()
-        self._check_on_disk()
-        text = self.text().encode("utf-8", "surrogatepass")  # file names may hold any bytes
-        self._on_disk = None  # the old or the new file, if the next step is interrupted
-        with output_file(self.folder / MANIFEST) as temporary:
-            temporary.write_bytes(text)
-        self._on_disk = _digest(text)
-        # The manifest of 100,000 shards is large: space out the saves so that they take at most 1/20 of the run time.
-        now = time.monotonic()
-        self._save_at = now + max(_SECONDS, 20 * (now - began))
+        path, text = self.folder / MANIFEST, self.text().encode("utf-8", "surrogatepass")  # file names hold any bytes
+        on_disk = path.read_bytes() if path.exists() else None
+        if self._on_disk is not None and on_disk != self._on_disk and self.folder.is_dir():
+            raise OSError(
+                explain(
+                    f"{path} was changed by something else while this run used it",
+                    got="no such file" if on_disk is None else "another content",
+                    fix="let no other run use the folder, and run the same command again",
+                )
+            )
+        if on_disk != text:
+            with output_file(path) as temporary:
+                temporary.write_bytes(text)
+        self._on_disk = text
 
     def finish(self) -> None:
-        """Compute the totals over all shards, mark the job as finished, and save the manifest."""
-        records = self.shards.values()
-        sums = {name: sum(record[name] for record in records) for name in _SUMS}
-        longest = max((record["longest"] for record in records), default=0)
-        self.totals = {**sums, "shards": len(records), "longest": longest}
+        """Mark the job as finished, and save the manifest with the record of each shard."""
         self.finished = True
         self.save()
 
     def text(self) -> str:
-        """Return the JSON, with one line per shard. Equal content gives equal text."""
+        """Return the JSON; that of a finished job has one line per shard. Equal content gives equal text."""
         content: dict[str, Any] = {
             "written_by": _WRITER,
             "format_version": FORMAT_VERSION,
@@ -277,101 +257,78 @@ class Manifest:
             "tokenizer": self.tokenizer,
             "inputs": self.inputs,
             "libraries": self.libraries,
-            "totals": self.totals,
+            "totals": self.totals if self.finished else {},
         }
-        # Sorted shards with sorted keys after "file", so that the text does not depend on the order of `add` calls.
+        # Sorted shards with sorted keys after "file", so that the text does not depend on the order of the records.
         shards = [
-            {"file": shard_name(shard), **dict(sorted(self.shards[shard].items()))} for shard in sorted(self.shards)
+            {"file": record["file"], **dict(sorted(record.items()))}
+            for _, record in sorted(self.shards.items() if self.finished else ())
         ]
         content["checksum"] = _checksum({**content, "shards": shards})
         lines = [f"  {_json(key)}: {_json(value, indent=2)}," for key, value in content.items()]
         listed = "[\n" + ",\n".join(f"    {_json(record)}" for record in shards) + "\n  ]" if shards else "[]"
         return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
 
-    def _check_on_disk(self) -> None:
-        path = self.folder / MANIFEST
-        if self._on_disk is None or not self.folder.is_dir():
-            return
-        try:
-            got = None if _digest(path.read_bytes()) == self._on_disk else "another content"
-        except FileNotFoundError:
-            got = "no such file"
-        if got is not None:
-            raise OSError(
-                explain(
-                    f"{path} was changed by something else while this run used it",
-                    got=got,
-                    fix="let no other run use the folder, and run the same command again",
-                )
+
+def no_output(folder: Path) -> str:
+    """Return the message for a folder without a manifest and shards."""
+    return explain(f"{folder} holds no {MANIFEST}", fix="a folder that hf-posenc encode wrote with --output")
+
+
+def _of(folder: Path, content: Mapping[str, Any], **values: Any) -> Manifest:
+    named = {name: content[name] for name in ("config", "tokenizer", "inputs", "libraries")}
+    return Manifest(folder, **named, **values)
+
+
+def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
+    """Return the text of the manifest, its content if it is as it was written, and otherwise the reason."""
+    try:
+        text = path.read_bytes()
+        content = json.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None, f"{MANIFEST} is missing"
+    except (ValueError, RecursionError) as error:
+        return text, None, f"{MANIFEST} is not JSON ({error})"
+    if not isinstance(content, dict) or content.get("written_by") != _WRITER:
+        raise ValueError(
+            explain(f"{path} was not written by {_WRITER}", got=shorten(content), fix="another --output folder")
+        )
+    if (version := content.get("format_version")) != FORMAT_VERSION:
+        raise ValueError(
+            explain(
+                f"{path} must have format version {FORMAT_VERSION}",
+                got=shorten(version),
+                fix=f"the version of {_WRITER} that wrote it, or {_OTHER}",
             )
+        )
+    if content.get("checksum") != _checksum(content):
+        return text, None, f"{MANIFEST} was changed after it was written"
+    return text, content, None
 
-    def _stamps(self, number: int) -> list[Any] | None:
-        """Return the timestamps saved by the last run; `None` if they are lost or for another number of inputs."""
+
+def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
+    """Return the footer of each shard in `data/`, and for each other visible file the reason why it is not a shard."""
+    footers, others = {}, {}
+    for name in sorted(data_files(folder)):
+        shard = shard_number(name)
         try:
-            stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return stamps if isinstance(stamps, list) and len(stamps) == number else None
-
-    def _save_stamps(self, stamps: Sequence[Any]) -> None:
-        text = json.dumps({"stamps": stamps})
-        path = self.folder / STATE
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
-            with output_file(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-
-    def _refuse_other_libraries(self) -> None:
-        if self._other_libraries:
-            raise ValueError(
-                explain(
-                    f"the shards that are missing in {self.folder} must be made by the versions that made the others",
-                    got="; ".join(self._other_libraries),
-                    fix=f"install those, or {_OTHER}",
-                )
-            )
-
-
-def _rebuilt(folder: Path, problem: str) -> Manifest | None:
-    """Rebuild a manifest from the footers of the shards; return `None` if no shard is intact."""
-    records: list[dict[str, Any]] = []
-    settings: dict[str, Any] | None = None
-    for shard, path in shards_in(folder).items():
-        try:
-            record, its_settings = read_record(path)
+            record, settings = read_footer(folder / name)
         except ValueError:
-            continue  # it is made again
-        settings = settings or its_settings
-        if record["file"] == shard_name(shard) and its_settings == settings:
-            records.append(record)
-    if settings is None:
-        return None
-    content = {**settings, "inputs": [], "finished": False, "totals": {}, "shards": records}
-    return Manifest(folder, content, problem)
+            others[name] = f"is not a shard{MOVE_AWAY}" if shard is None else "is damaged"
+            continue
+        if shard is None or record["file"] != name:
+            others[name] = f"is a copy of {record['file']}{MOVE_AWAY}"
+        else:
+            footers[shard] = record, settings
+    return footers, others
 
 
-def job_settings(
-    config: Mapping[str, Any], tokenizer: Mapping[str, Any], libraries: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the settings for the footers, without the tokenizer's name, so that equal jobs give equal shards."""
-    return {
-        "config": {name: value for name, value in config.items() if name != _BAD_ROWS},
-        "tokenizer": {name: value for name, value in tokenizer.items() if name != "name"},
-        "libraries": dict(libraries),
-    }
-
-
-def job_libraries(job: Job) -> tuple[str, ...]:
-    """Return the names of the libraries whose version may change the bytes of the shards."""
-    needs_transformers = job.tokenizer is not None and not isinstance(job.tokenizer.content, RustOnlyTokenizer)
-    return (*_LIBRARIES, "transformers") if needs_transformers else _LIBRARIES
-
-
-def library_versions(names: Iterable[str] = _LIBRARIES) -> dict[str, str]:
+def library_versions(names: Iterable[str]) -> dict[str, str]:
     r"""Return the installed version of each library, `"unknown"` for a checkout and for one that is not installed.
 
     Example:
-        >>> list(library_versions()), library_versions(["no-such-distribution"])
-        (['hf-posenc', 'tokenizers', 'numpy', 'pyarrow'], {'no-such-distribution': 'unknown'})
+        >>> library_versions(["no-such-distribution"])
+        {'no-such-distribution': 'unknown'}
     """
     versions = {}
     for name in names:
@@ -380,6 +337,12 @@ def library_versions(names: Iterable[str] = _LIBRARIES) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "unknown"
     return versions
+
+
+def job_libraries(job: Job) -> dict[str, str]:
+    """Return the versions of the libraries that may change the bytes of the shards."""
+    only_rust = isinstance(job.tokenizer.content, RustOnlyTokenizer)
+    return library_versions(_LIBRARIES if only_rust else (*_LIBRARIES, "transformers"))
 
 
 def differences(prefix: str, before: Any, now: Any) -> list[str]:
@@ -409,57 +372,11 @@ def differences(prefix: str, before: Any, now: Any) -> list[str]:
     return wrong
 
 
-def _other_tokenizer(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the differences of two tokenizers; the digest decides, because a folder may have been moved."""
-    old, new = before.get("digest"), now.get("digest")
-    if old is not None and old == new:
-        return []
-    files = [] if old is None and new is None else [f"tokenizer: other files (digest {old} before, {new} now)"]
-    rest = [{key: value for key, value in one.items() if key != "digest"} for one in (before, now)]
-    return files + differences("tokenizer", *rest)
-
-
-def _refuse_other_writer(path: Path, content: Any) -> None:
-    if not isinstance(content, dict) or content.get("written_by") != _WRITER:
-        raise ValueError(
-            explain(f"{path} was not written by {_WRITER}", got=shorten(content), fix="another --output folder")
-        )
-    version = content.get("format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            explain(
-                f"{path} must have format version {FORMAT_VERSION}",
-                got=shorten(version),
-                fix=f"the version of {_WRITER} that wrote it, or {_OTHER}",
-            )
-        )
-
-
-def _number(record: Mapping[str, Any]) -> int:
-    number = shard_number(record["file"])
-    if number is None:
-        raise ValueError(explain("a record must name its shard", got=shorten(record["file"]), fix=shard_name(0)))
-    return number
-
-
-def _unnamed(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fingerprint.items() if key != "name"}
-
-
 def _checksum(content: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(rest).encode()).hexdigest()
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()
-
-
 def _json(value: Any, indent: int | None = None) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return text.replace("\n", "\n  ")  # inside strings, line breaks are written as \\n
-
-
-def _plain(value: Any) -> Any:
-    """Return a copy of a value as JSON would give it back, with lists for tuples."""
-    return json.loads(json.dumps(value))

@@ -104,7 +104,12 @@ class Options:
         example=64 << 20,
     )
     workers: int | None = _option(
-        None, "Number of processes; by default one for each core.", panel=_RUN, recorded=False, example=2
+        None,
+        "Number of processes; by default one for each core. 0 works in the process that calls.",
+        panel=_RUN,
+        recorded=False,
+        example=2,
+        minimum=0,
     )
     engine: Literal["local", "ray"] = _option("local", "Processes of this machine, or Ray.", panel=_RUN, recorded=False)
     address: str | None = _option(
@@ -131,6 +136,14 @@ class Options:
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.engine == "ray" and self.workers == 0:
+            raise ValueError(
+                explain(
+                    "Ray performs tasks in processes of its own",
+                    got='engine="ray", workers=0',
+                    fix='workers=None, or engine="local"',
+                )
+            )
         if self.stride and self.too_long != "split":
             raise ValueError(
                 explain(
@@ -276,10 +289,6 @@ def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
             )
     if collate.labels == "masked_lm":
         raise ValueError(_masked_labels())
-    from ..collator.fit import numbering
-    from ..sinusoid import resolve_convention
-
-    first, _ = numbering(collate.model, resolve_convention(collate.convention), embeds=collate.embedding is not None)
     truncates = collate.truncation not in (False, "do_not_truncate")
     splits = truncates and collate.return_overflowing_tokens
     settings = {
@@ -290,7 +299,7 @@ def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
         "add_special_tokens": collate.add_special_tokens,
         "pack": collate.max_length if collate.packing else None,
     }
-    return settings, first
+    return settings, collate.first_position
 
 
 def _masked_labels() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ from .folder import REJECTED, output_file, rejected_in, rejected_name, shard_nam
 from .task import Rejected
 
 _BLOCK = 1 << 20
+_LINE = re.compile(rb'\{"shard": (\d+), .*\}\n')
 
 
 class _Lines(NamedTuple):
@@ -22,7 +24,6 @@ class _Lines(NamedTuple):
     path: Path
     start: int
     stop: int
-    number: int
     sha256: str
 
 
@@ -64,25 +65,21 @@ def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Reje
         folder (`Path`): the output folder.
         shards (mapping from number to record): records with `rejected`, a count, and `rejected_sha256`.
     """
-    expected = {shard: shards[shard] for shard in sorted(shards) if shards[shard]["rejected"]}
-    if not expected:
-        return RejectedFiles({}, {}, joined=True)
-    path = folder / REJECTED
-    joined, parts = _lines_by_shard(path), rejected_in(folder)
-    good, bad, offset = {}, {}, 0
-    for shard, record in expected.items():
-        part = _lines_by_shard(parts[shard]) if shard in parts else {}
-        found = [lines[shard] for lines in (joined, part) if shard in lines]
-        right = next((lines for lines in found if lines.sha256 == record["rejected_sha256"]), None)
-        if right is not None:
-            good[shard] = right
-            offset = right.stop if right[:2] == (path, offset) else -1
+    path, parts = folder / REJECTED, rejected_in(folder)
+    joined = _lines_by_shard(path)
+    good, bad, end = {}, {}, 0
+    for shard, record in sorted(shards.items()):
+        if not record["rejected"]:
+            continue
+        found = [joined, _lines_by_shard(parts[shard]) if shard in parts else {}]
+        right = [one[shard] for one in found if shard in one and one[shard].sha256 == record["rejected_sha256"]]
+        if right:
+            good[shard] = right[0]
+            end = right[0].stop if right[0][:2] == (path, end) else -1
         else:
-            number = found[-1].number if found else 0
-            bad[shard] = f"holds {number:,} documents of {shard_name(shard)}, expected {record['rejected']:,}"
-            if number == record["rejected"]:
-                bad[shard] = f"holds other documents of {shard_name(shard)} than were written"
-    return RejectedFiles(good, bad, joined=not bad and path.is_file() and offset == path.stat().st_size)
+            bad[shard] = f"holds other documents of {shard_name(shard)} than the {record['rejected']:,} rejected ones"
+    size = path.stat().st_size if path.is_file() else 0
+    return RejectedFiles(good, bad, joined=not bad and (not good or end == size))
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None:
@@ -106,40 +103,33 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
                 fix="run the same command again: that shard is made again",
             )
         )
-    if found.good and not found.joined:
+    if not found.joined:
         with output_file(folder / REJECTED) as temporary, temporary.open("wb") as joined:
-            for path, start, stop, _, _ in found.good.values():
-                with path.open("rb") as file:
-                    file.seek(start)
-                    while data := file.read(min(stop - file.tell(), _BLOCK)):
+            for lines in found.good.values():
+                with lines.path.open("rb") as file:
+                    file.seek(lines.start)
+                    while data := file.read(min(lines.stop - file.tell(), _BLOCK)):
                         joined.write(data)
     for path in rejected_in(folder).values():
         path.unlink(missing_ok=True)
 
 
 def _lines_by_shard(path: Path) -> dict[int, _Lines]:
-    """Return the lines of each shard in a file, without lines that cannot be parsed."""
+    """Return the lines of each shard in a file, without lines that belong to no shard."""
     found: dict[int, _Lines] = {}
-    offset = 0
-    try:
-        file = path.open("rb")
-    except (FileNotFoundError, IsADirectoryError):
-        return found
-    with file:
-        for shard, lines in groupby(file, _shard_of):
-            start, number, sha256 = offset, 0, hashlib.sha256()
-            for line in lines:
-                offset += len(line)
-                number += 1
-                sha256.update(line)
-            if shard is not None and shard not in found:
-                found[shard] = _Lines(path, start, offset, number, sha256.hexdigest())
+    if path.is_file():
+        with path.open("rb") as file:
+            stop = 0
+            for shard, lines in groupby(file, _shard_of):
+                start, sha256 = stop, hashlib.sha256()
+                for line in lines:
+                    stop += len(line)
+                    sha256.update(line)
+                if shard is not None and shard not in found:
+                    found[shard] = _Lines(path, start, stop, sha256.hexdigest())
     return found
 
 
 def _shard_of(line: bytes) -> int | None:
-    try:
-        shard = json.loads(line)["shard"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return shard if isinstance(shard, int) and line.endswith(b"\n") else None
+    match = _LINE.fullmatch(line)
+    return int(match[1]) if match else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +21,6 @@ from .._explain import explain
 FORMAT_VERSION = 2  # of shards and manifest
 _RECORD, _DIGEST = b"hf_posenc", b"hf_posenc_sha256"  # keys in the footer
 _BLOCK = 1 << 20
-
-OnRead = Callable[[int], None]
 
 
 class ShardFile:
@@ -40,8 +38,8 @@ class ShardFile:
         ...     with ShardFile(path, table.schema, use_dictionary=[]) as shard:
         ...         shard.write(table)
         ...         written = shard.finish({"rows": 2}, settings={})
-        ...     record, settings = read_record(path)
-        ...     record == written, record["rows"]
+        ...     record, settings = read_footer(path)
+        ...     written == {**record, "sha256": read_sha256(path)}, record["rows"]
         (True, 2)
     """
 
@@ -114,47 +112,50 @@ class _HashedFile:
         self._file.close()
 
 
-def read_record(path: Path, on_read: OnRead | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    r"""Read a whole shard, and return its record if the file is intact.
+def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    r"""Return the record in a shard's footer, and the settings of its job, without reading the rows.
 
     Args:
         path (`Path`): the shard.
-        on_read (callable, *optional*): called with the number of bytes of each block.
 
     Returns:
-        `tuple` of two `dict`: the record, as `ShardFile.finish` returned it, and the settings of the job.
-
-    Raises:
-        ValueError: if the file is not a shard of this format, or was changed.
-    """
-    content, digest = read_footer(path)
-    sha256, data = hashlib.sha256(), b""
-    left = size = content["size"]
-    with path.open("rb") as file:
-        while left > 0 and (data := file.read(min(left, _BLOCK))):
-            sha256.update(data)
-            left -= len(data)
-            if on_read is not None:
-                on_read(len(data))
-        written = sha256.copy()
-        written.update(json.dumps(content).encode())
-        footer = file.read()
-    sha256.update(footer)
-    if left or written.hexdigest() != digest:
-        raise ValueError(explain(f"{path} must be as it was written", got="another checksum"))
-    record = {**content["record"], "bytes": size + len(footer), "sha256": sha256.hexdigest()}
-    return record, content["settings"]
-
-
-def read_footer(path: Path) -> tuple[dict[str, Any], str]:
-    r"""Return the content of a shard's footer and its checksum, without reading the rows.
+        `tuple` of two `dict`: the record that `ShardFile.finish` returned, apart from `sha256`; and the settings.
 
     Raises:
         ValueError: if the file is not a shard of this format.
     """
+    content, _ = _footer(path)
+    return {**content["record"], "bytes": path.stat().st_size}, content["settings"]
+
+
+def read_sha256(path: Path) -> str:
+    r"""Read a whole shard, and return its SHA-256, as `sha256sum` prints it.
+
+    Args:
+        path (`Path`): the shard.
+
+    Raises:
+        ValueError: if the file is not a shard of this format, or was changed after it was written.
+    """
+    content, checksum = _footer(path)
+    sha256, left = hashlib.sha256(), content["size"]
+    with path.open("rb") as file:
+        while left > 0 and (data := file.read(min(left, _BLOCK))):
+            sha256.update(data)
+            left -= len(data)
+        written = sha256.copy()
+        written.update(json.dumps(content).encode())
+        sha256.update(file.read())
+    if left or written.hexdigest() != checksum:
+        raise ValueError(explain(f"{path} must be as it was written", got="another checksum"))
+    return sha256.hexdigest()
+
+
+def _footer(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the JSON in the footer of a shard, and the checksum of the file up to the end of that JSON."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
-        content, digest = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
+        content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None and path.is_file():
             raise  # a file without read permission is not a damaged file
@@ -162,50 +163,24 @@ def read_footer(path: Path) -> tuple[dict[str, Any], str]:
     if content.get("format_version") != FORMAT_VERSION:
         got = content.get("format_version")
         raise ValueError(explain(f"{path} must have format version {FORMAT_VERSION}", got=got))
-    return content, digest
+    return content, checksum
 
 
 def is_shard(path: Path) -> bool:
     """Return True if the footer says that hf-posenc wrote this file in this format."""
     try:
-        read_footer(path)
+        _footer(path)
     except ValueError:
         return False
     return True
 
 
-def sha256_of(path: Path, on_read: OnRead | None = None) -> str:
-    r"""Return the SHA-256 of a file, as `sha256sum` prints it.
+def damage(path: Path, record: Mapping[str, Any]) -> str | None:
+    r"""Describe the difference between a shard and its record; return `None` if there is none.
 
     Args:
-        path (`Path`): the file.
-        on_read (callable, *optional*): called with the number of bytes of each block.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     sha256_of(Path(file.name))[:16]
-        'e3b0c44298fc1c14'
-    """
-    sha256 = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(_BLOCK):
-            sha256.update(data)
-            if on_read is not None:
-                on_read(len(data))
-    return sha256.hexdigest()
-
-
-def damage(path: Path, record: Mapping[str, Any], on_read: OnRead | None = None) -> str | None:
-    r"""Compare a file with the size and the SHA-256 in a record.
-
-    Args:
-        path (`Path`): the file.
-        record (mapping): `bytes` and `sha256`.
-        on_read (callable, *optional*): see `sha256_of`.
-
-    Returns:
-        `str`: the difference; `None` if there is none.
+        path (`Path`): the shard.
+        record (mapping): its `bytes` and `sha256`.
 
     Raises:
         OSError: if the file exists and may not be read.
@@ -213,11 +188,11 @@ def damage(path: Path, record: Mapping[str, Any], on_read: OnRead | None = None)
     try:
         if path.is_dir():
             return "is a folder, expected a file"
-        size = path.stat().st_size
-        if size != record["bytes"]:
+        if (size := path.stat().st_size) != record["bytes"]:
             return f"has {size:,} bytes, expected {record['bytes']:,}"
-        if sha256_of(path, on_read) != record["sha256"]:
-            return "has another checksum than the one in the manifest"
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
+                return "has another checksum than the one in the manifest"
     except FileNotFoundError:
         return "is missing"
     return None

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .._explain import counted, explain
-from .folder import MANIFEST, REJECTED, other_files, shard_name, shard_number
-from .manifest import Manifest
+from .._explain import counted
+from .folder import MANIFEST, REJECTED, shard_name
+from .manifest import MOVE_AWAY, Manifest, OnRead, no_output
 from .rejected import find_rejected
 from .schema import columns_with_types
-from .shard_file import OnRead, damage, read_footer, read_record
 from .sources import open_sources
 
-_MOVE_AWAY = "; move it away"
 _OTHER_INPUT = "; encode it to another folder"
 
 
@@ -76,7 +74,7 @@ class Verification:
             shards = counted(self.shards, "shard") + ("" if self.finished else " so far")
             first = f"{shards}, {self.rows:,} rows, {self.tokens:,} tokens, all as they were written"
         lines = [f"{self.folder}: {first}", *(f"  {one}" for one in self.bad)]
-        if any(not one.reason.endswith((_MOVE_AWAY, _OTHER_INPUT)) for one in self.bad):
+        if any(not one.reason.endswith((MOVE_AWAY, _OTHER_INPUT)) for one in self.bad):
             lines.append("The same hf-posenc encode again repairs the folder, and makes only the bad shards again.")
         elif not self.finished:
             lines.append("The job is not finished: the same hf-posenc encode again continues it.")
@@ -96,7 +94,7 @@ def verify(
 
     Args:
         folder (`str` or `Path`): the folder given to `encode` as `output`.
-        on_read (callable, *optional*): called with the number of bytes of each block.
+        on_read (callable, *optional*): called with the number of bytes of each shard.
         inputs (*optional*): the inputs given to `encode`: they are read again as well, and compared with the digest of
             the text that each shard was made from.
         format, dataset_config, dataset_split (`str`, *optional*): as given to `encode` with these inputs.
@@ -109,96 +107,64 @@ def verify(
         OSError: if a file exists and may not be read.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Manifest.open(Path(folder), config={}, tokenizer={}, inputs=[]).finish()
-        ...     Path(folder, "data").mkdir()
-        ...     Path(folder, "data", "shard-7.parquet").touch()
-        ...     verify(folder).bad
-        (BadFile(file='data/shard-7.parquet', reason='is not in the manifest; move it away'),)
+        >>> verify("no such folder")
+        Traceback (most recent call last):
+        ValueError: no such folder holds no manifest.json
+          fix: a folder that hf-posenc encode wrote with --output
     """
     folder = Path(folder).expanduser()
     manifest = Manifest.find(folder)
     if manifest is None:
-        raise ValueError(
-            explain(f"{folder} holds no {MANIFEST}", fix="a folder that hf-posenc encode wrote with --output")
-        )
-    other_inputs = []
+        raise ValueError(no_output(folder))
+    bad = [BadFile(file, reason) for file, reason in _bad_files(manifest, on_read)]
     if inputs is not None:
-        config = manifest.config
-        columns = columns_with_types(config["columns"])  # the further columns follow the length
-        sources = open_sources(
-            inputs if isinstance(inputs, list | tuple) else [inputs],
-            format=format,
-            text_column=config["text_column"],
-            text_pair_column=config["text_pair_column"],
-            columns=columns[list(config["columns"]).index("length") + 1 :],
-            split=config["split"],
-            dataset_config=dataset_config,
-            dataset_split=dataset_split,
-        )
-        before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
-        differences = sources.differences(before, None, manifest.shards, config["shard_bytes"])
-        other_inputs = [BadFile("inputs", f"{difference}{_OTHER_INPUT}") for difference in differences]
-    records = manifest.shards.values()
+        options = {"format": format, "dataset_config": dataset_config, "dataset_split": dataset_split}
+        found = _other_inputs(manifest, inputs, **options)
+        bad += [BadFile("inputs", f"{difference}{_OTHER_INPUT}") for difference in found]
     return Verification(
         folder,
-        shards=len(records),
-        bad=(*_bad_manifest(manifest), *_bad_shards(manifest, on_read), *_bad_rejected(manifest), *other_inputs),
+        shards=len(manifest.shards),
+        bad=tuple(bad),
         finished=manifest.finished,
-        rows=sum(record["rows"] for record in records),
-        tokens=sum(record["tokens"] for record in records),
+        rows=manifest.totals["rows"],
+        tokens=manifest.totals["tokens"],
     )
 
 
-def _bad_manifest(manifest: Manifest) -> Iterator[BadFile]:
+def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str, str]]:
     if manifest.problem is not None:
-        yield BadFile(MANIFEST, manifest.problem.removeprefix(f"{MANIFEST} "))
+        yield MANIFEST, manifest.problem.removeprefix(f"{MANIFEST} ")
+    bad = {shard_name(shard): reason for shard, reason in manifest.check(on_read).items()}
+    yield from sorted({**manifest.others, **bad}.items())
+    yield from _bad_rejected(manifest)
 
 
-def _bad_shards(manifest: Manifest, on_read: OnRead | None) -> Iterator[BadFile]:
-    for shard, record in sorted(manifest.shards.items()):
-        reason = damage(manifest.folder / shard_name(shard), record, on_read)
-        if reason is not None and (
-            manifest.finished or not _is_replacement(manifest.folder / shard_name(shard), shard)
-        ):
-            yield BadFile(shard_name(shard), reason)
-    for name in other_files(manifest.folder, set(manifest.shards)):
-        if manifest.problem is not None and shard_number(name) is not None:
-            yield BadFile(name, "is damaged, or of another job")
-        elif manifest.finished or not _is_unlisted(manifest.folder / name, name):
-            yield BadFile(name, f"is not in the manifest{_MOVE_AWAY}")
-
-
-def _is_replacement(path: Path, shard: int) -> bool:
-    """Return True for a shard that an interrupted run made again before it could update the manifest."""
-    try:
-        record, _ = read_record(path)
-    except (ValueError, IsADirectoryError):
-        return False
-    return bool(record["file"] == shard_name(shard))
-
-
-def _is_unlisted(path: Path, name: str) -> bool:
-    """Return True for a shard of an unfinished job that is not in the manifest yet; False for a copy."""
-    try:
-        content, _ = read_footer(path)
-    except (ValueError, IsADirectoryError):
-        return False
-    return bool(content["record"]["file"] == name)
-
-
-def _bad_rejected(manifest: Manifest) -> Iterator[BadFile]:
-    path = manifest.folder / REJECTED
-    if not any(record["rejected"] for record in manifest.shards.values()):
-        if manifest.finished and path.exists():
-            yield BadFile(REJECTED, f"exists, although no document was rejected{_MOVE_AWAY}")
-        return
-    if manifest.finished and not path.exists():
-        yield BadFile(REJECTED, "is missing")
-        return
+def _bad_rejected(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    exists = (manifest.folder / REJECTED).exists()
     found = find_rejected(manifest.folder, manifest.shards)
-    for reason in found.bad.values():
-        yield BadFile(REJECTED, reason)
-    if manifest.finished and not found.bad and not found.joined:
-        yield BadFile(REJECTED, "holds other lines as well, or its lines are in another order")
+    for reason in found.bad.values() if exists or not manifest.finished else ():
+        yield REJECTED, reason
+    if not manifest.finished:
+        return
+    if exists and not (found.good or found.bad):
+        yield REJECTED, f"exists, although no document was rejected{MOVE_AWAY}"
+    elif not exists and (found.good or found.bad):
+        yield REJECTED, "is missing"
+    elif not found.bad and not found.joined:
+        yield REJECTED, "holds other lines as well, or its lines are in another order"
+
+
+def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
+    """Describe the differences between the inputs and those from which the shards were made."""
+    config = manifest.config
+    columns = columns_with_types(config["columns"])  # the further columns follow the length
+    sources = open_sources(
+        inputs if isinstance(inputs, list | tuple) else [inputs],
+        text_column=config["text_column"],
+        text_pair_column=config["text_pair_column"],
+        columns=columns[list(config["columns"]).index("length") + 1 :],
+        split=config["split"],
+        **options,
+    )
+    before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
+    return sources.differences(before, None, manifest.shards, config["shard_bytes"])
