@@ -156,7 +156,9 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize(("loss", "finished"), [*((loss, True) for loss in LOSSES), ("lost", False), ("settings", False)])
+@pytest.mark.parametrize(
+    ("loss", "finished"), [*((loss, True) for loss in LOSSES), ("lost", False), ("settings", False)]
+)
 def test_a_lost_or_changed_manifest_is_rebuilt_from_the_shards(
     corpus: Path, tmp_path: Path, loss: str, finished: bool
 ) -> None:
