@@ -6,11 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from hf_posenc.ragged import Ragged
-from hf_posenc.rows import IGNORED, Limits, TokenRows, ignore_document_starts, pack_rows, window_offsets
+from hf_posenc.rows import IGNORED, Encoder, Limits, TokenRows, ignore_document_starts, pack_rows, window_offsets
 
 SIDES = ["left", "right"]
 DOCUMENTS = st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=20)
@@ -116,6 +118,87 @@ def test_labels_at_the_start_of_rows_and_documents_are_ignored() -> None:
     documents = Ragged.from_rows([[0, 0, 1, 1], [0]])
     assert lists(ignore_document_starts(labels, documents)) == [[IGNORED, 6, IGNORED, 8], [IGNORED]]
     assert labels.values.tolist() == [5, 6, 7, 8, 9]
+
+
+# --------------------------------------------------------------------------------------------------------- theirs/ours
+
+_SPECIAL = [("[CLS]", 1), ("[SEP]", 2)]
+POST_PROCESSORS = {
+    "none": None,
+    "byte level": processors.ByteLevel(),
+    "bert": processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1)),
+    "roberta": processors.RobertaProcessing(("[SEP]", 2), ("[CLS]", 1)),
+    "template": processors.TemplateProcessing(
+        single="[CLS] $A:3 [SEP]:4", pair="[CLS] $B:5 [SEP] $A [SEP]:6", special_tokens=_SPECIAL
+    ),
+    "suffix": processors.TemplateProcessing(single="$A [SEP]", pair="$A [SEP] $B:1", special_tokens=_SPECIAL),
+    "sequence": processors.Sequence(
+        [processors.ByteLevel(), processors.TemplateProcessing("[CLS] $A", "[CLS] $A [CLS]:1 $B:1", _SPECIAL)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POST_PROCESSORS)
+@settings(max_examples=100, deadline=None)
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), min_size=1, max_size=4),
+    max_length=st.integers(1, 16),
+    stride=st.one_of(st.none(), st.integers(0, 5)),
+    truncation=st.sampled_from(["longest_first", "only_first", "only_second"]),
+    side=st.sampled_from(SIDES),
+    pair=st.booleans(),
+    add=st.booleans(),
+)
+def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
+    name: str,
+    counts: list[tuple[int, int]],
+    max_length: int,
+    stride: int | None,
+    truncation: str,
+    side: str,
+    pair: bool,
+    add: bool,
+) -> None:
+    words = {word: number for number, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(30))])}
+    raw = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if POST_PROCESSORS[name] is not None:
+        raw.post_processor = POST_PROCESSORS[name]
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=raw, model_input_names=["input_ids", "token_type_ids"], truncation_side=side
+    )
+    first = [" ".join(f"w{n}" for n in range(a)) for a, _ in counts]
+    second = [" ".join(f"w{n}" for n in range(15, 15 + b)) for _, b in counts] if pair else None
+    limits = Limits(max_length, truncation, overflow=stride is not None, stride=stride or 0)
+    try:
+        raw.enable_truncation(max_length, stride=stride or 0, strategy=truncation, direction=side)
+    except ValueError:  # it counts the special tokens even if none are added
+        assume(False)
+    ids, types, sample = [], [], []
+    try:
+        limits.check_special_tokens(raw.num_special_tokens_to_add(pair) if add else 0)
+        for index, texts in enumerate(zip(first, strict=True) if second is None else zip(first, second, strict=True)):
+            encoding = raw.encode(*texts, add_special_tokens=add)
+            for each in [encoding, *(encoding.overflowing if stride is not None else [])]:
+                ids.append(each.ids)
+                types.append(each.type_ids)
+                sample.append(index)
+        # A text truncated to nothing would come back whole, as an overflowing row.
+        assume(max(map(len, ids)) <= max_length)
+    except BaseException as error:
+        if not isinstance(error, ValueError) and type(error).__name__ not in ("Exception", "PanicException"):
+            raise
+        with pytest.raises(ValueError, match=r"max_length must leave room|cannot be truncated"):
+            Encoder(wrapped, limits, add_special_tokens=add).encode(first, second)
+        return
+    got = Encoder(wrapped, limits, add_special_tokens=add).encode(first, second)
+    assert lists(got.ids) == ids
+    assert got.token_type_ids is not None
+    if add or stride is None:  # without special tokens, Rust sets the types of the first windows only
+        assert lists(got.token_type_ids) == types
+    assert got.sample.tolist() == sample
+    whole = Encoder(wrapped, add_special_tokens=add).encode(first, second).ids.lengths
+    assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
 
 
 # ------------------------------------------------------------------------------------------------------------- refusal

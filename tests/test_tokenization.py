@@ -586,7 +586,7 @@ def test_lone_surrogates_are_refused_with_their_row(name: str, text: str, reques
 @pytest.mark.parametrize("text", ["a b c", "a b c " * 5_000])
 def test_a_truncation_that_cannot_be_done_is_refused_in_our_words(wordpiece, text: str) -> None:
     collate = DataCollatorWithPositionalEncoding(wordpiece, truncation="only_second", max_length=4)
-    with pytest.raises(ValueError, match=r"(?s)the tokenizer raised an error for this batch.*only_second"):
+    with pytest.raises(ValueError, match=r"(?s)row 0 cannot be truncated to 4 tokens.*only_second.*no second"):
         collate([text])
 
 
@@ -613,7 +613,7 @@ def test_a_stride_that_one_text_of_a_pair_leaves_no_room_for_is_refused(wordpiec
             stride=5,
         )
     except BaseException:
-        with pytest.raises(ValueError, match=r"stride|the tokenizer raised an error for this batch"):
+        with pytest.raises(ValueError, match=r"stride"):
             collate([(first, second)])
     else:
         assert_same(dict(collate.replace(return_tensors="np")([(first, second)])), want, wordpiece)

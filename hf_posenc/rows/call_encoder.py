@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._explain import explain, shorten
+from ..tokenization.rust import ragged_ids
 from .limits import Limits, window_offsets
-from .token_rows import TokenRows, ragged_ids
+from .token_rows import TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

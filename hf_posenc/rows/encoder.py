@@ -1,33 +1,26 @@
 """`Encoder`: converts texts to rows of token ids, the same ids as `tokenizer(...)`.
 
-For a fast tokenizer it calls a private clone of the Rust part directly. For all others see `call_encoder`.
+For a fast tokenizer a backend of `tokenization` returns the ids, and a `Template` makes the rows. For all others see
+`call_encoder`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from .._explain import explain
 from ..ragged import Ragged
-from ..tokenization.loading import rust_from
 from ..tokenization.long_text import characters_read_whole, sufficient_prefix
+from ..tokenization.rust import Template, TokenizersBackend, post_processor
 from ..tokenization.serialized import RustOnlyTokenizer, calls_only_rust
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .limits import Limits
-from .token_rows import TokenRows, ragged_ids
+from .template import make_rows
+from .token_rows import TokenRows
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding
-    from tokenizers import Tokenizer as RustTokenizer
     from transformers import PreTrainedTokenizerBase
-
-# A forked child inherits Rust's thread pool without its threads, and a batch call would wait for them forever.
-_IMPORTED_IN = os.getpid()
 
 
 class Encoder:
@@ -77,15 +70,25 @@ class Encoder:
                 )
             )
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self._special = [self._number_of_special_tokens(pair, add_special_tokens) for pair in (False, True)]
-        self._options = {"add_special_tokens": add_special_tokens, "is_pretokenized": is_split_into_words}
-        self._rust: RustTokenizer | None = None
+        self._backend: TokenizersBackend | None = None
         if calls_only_rust(tokenizer):
-            self._rust = _rust_clone(tokenizer, self.limits)
-            # A template sets the types of a single text, so that one token shows them.
-            probe = self._rust.encode("a", add_special_tokens=add_special_tokens)
-            self._single_types_are_zero = not any(probe.type_ids) and 0 in probe.sequence_ids
+            text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
+            self._backend = TokenizersBackend(
+                text,
+                split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
+                is_split_into_words=is_split_into_words,
+            )
+            processor = post_processor(self._backend.rust)
+            self._templates = [
+                Template.of(processor, pair=pair, add_special_tokens=add_special_tokens) for pair in (False, True)
+            ]
+            self._special = [template.special for template in self._templates]
         else:
+            assert not isinstance(tokenizer, RustOnlyTokenizer)
+            self._special = [
+                int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
+                for pair in (False, True)
+            ]
             self._calls = CallEncoder(
                 tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
             )
@@ -101,85 +104,49 @@ class Encoder:
             `TokenRows` with the ids of `tokenizer(texts, pairs, ...)`.
 
         Raises:
-            ValueError: if a text contains a lone surrogate, or rows have no room for the special tokens.
+            ValueError: if a text contains a lone surrogate, rows have no room for the special tokens, or a pair cannot
+                be truncated as `limits` demand.
         """
         self.limits.check_special_tokens(self._special[pairs is not None])
-        if self._rust is not None:
-            return self._encode_with_rust(self._rust, texts, pairs)
-        return self._calls.encode(texts, pairs)
+        if self._backend is None:
+            return self._calls.encode(texts, pairs)
+        template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
+        given = [texts] if pairs is None else [texts, pairs]
+        columns = [self._columns(self._backend, each, shorten=pairs is None) for each in given]
+        return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
-    def _number_of_special_tokens(self, pair: bool, add_special_tokens: bool) -> int:
-        return int(self.tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
-
-    def _encode_with_rust(self, rust: RustTokenizer, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        limits, limit = self.limits, self.limits.max_length
-        inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        zero_types = pairs is None and self._single_types_are_zero
-        # The fast call returns neither word ids nor the token types of overflowing rows.
-        fast = not self.word_ids and not (limits.overflow and self._has_types and not zero_types)
-        encodings = self._call_rust(rust, inputs, fast=fast)
-        truncated = 0
-        sample = np.arange(len(encodings), dtype=np.int64)
-        if limit is not None and limits.truncates:
-            # Check full rows only, because reading `overflowing` is slow.
-            rest = {i: e.overflowing for i, e in enumerate(encodings) if len(e) >= limit and e.overflowing}
-            if rest and limits.overflow:
-                groups = [[e, *rest.get(i, [])] for i, e in enumerate(encodings)]
-                sample = np.repeat(sample, [len(group) for group in groups])
-                encodings = list(chain.from_iterable(groups))
-            else:
-                truncated = len(rest)
-        ids = ragged_ids([e.ids for e in encodings])
-        columns = {"input_ids": ids}
-        if self._has_types:
-            zeros = Ragged(np.zeros(len(ids.values), dtype=np.int64), ids.lengths) if zero_types else None
-            columns["token_type_ids"] = zeros or ragged_ids([e.type_ids for e in encodings])
-        if self.word_ids:
-            columns["word_ids"] = ragged_ids([[-1 if word is None else word for word in e.word_ids] for e in encodings])
-        return TokenRows(columns, sample, truncated)
-
-    def _call_rust(self, rust: RustTokenizer, inputs: list[Any], *, fast: bool) -> list[Encoding]:
-        call = rust.encode_batch_fast if fast else rust.encode_batch
-        limits = self.limits
+    def _columns(self, backend: TokenizersBackend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
+        """Return the ids of each text, and its word ids if there is such a column."""
         try:
-            if limits.max_length is not None and limits.truncates and not limits.overflow:
-                longest = characters_read_whole(limits.max_length)
-                for index, text in enumerate(inputs):
-                    if type(text) is str and len(text) > longest:
-                        side = self.tokenizer.truncation_side
-                        inputs[index] = sufficient_prefix(text, limits.max_length, rust, side)
-            if os.getpid() != _IMPORTED_IN:
-                return [call([text], **self._options)[0] for text in inputs]
-            return list(call(inputs, **self._options))
+            if shorten:
+                texts = self._prefixes(backend, texts)
+            if self.word_ids:
+                return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
+            return {"input_ids": backend.encode(texts)}
         except BaseException as error:
             # Rust raises TypeError for an invalid text, a bare Exception for most other errors, and for a panic
             # something that is not an Exception.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            for index, text in enumerate(inputs):
+            for index, text in enumerate(texts):
                 check_surrogates(index, text)
             raise ValueError(
                 explain(
                     "the tokenizer raised an error for this batch",
                     got=str(error),
-                    fix=f"another truncation than {limits.truncation!r}, if it does not fit these texts",
+                    fix="pass texts as str, or lists of words with is_split_into_words=True",
                 )
             ) from error
 
-
-def _rust_clone(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer, limits: Limits) -> RustTokenizer:
-    """Return a copy of the Rust part of a tokenizer that truncates to `limits`."""
-    json = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
-    clone = rust_from(json)
-    clone.no_padding()
-    clone.no_truncation()
-    # This setting is not in the JSON.
-    clone.encode_special_tokens = bool(getattr(tokenizer, "split_special_tokens", False))
-    if limits.max_length is not None and limits.truncates:
-        clone.enable_truncation(
-            limits.max_length,
-            stride=limits.stride if limits.overflow else 0,
-            strategy=limits.truncation,
-            direction=tokenizer.truncation_side,
-        )
-    return clone
+    def _prefixes(self, backend: TokenizersBackend, texts: Sequence[Any]) -> Sequence[Any]:
+        """Return the texts, with a prefix in place of each very long text of which only the first tokens are needed."""
+        limits = self.limits
+        if limits.max_length is None or not limits.truncates or limits.overflow:
+            return texts
+        longest, side = characters_read_whole(limits.max_length), self.tokenizer.truncation_side
+        return [
+            sufficient_prefix(text, limits.max_length, backend.rust, side)
+            if type(text) is str and len(text) > longest
+            else text
+            for text in texts
+        ]

@@ -5,10 +5,8 @@ NumPy only, so that a forked worker can use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,9 +143,3 @@ class TokenRows:
         order, lengths, row = order_by_document(documents.values, documents.lengths)
         columns = {name: Ragged(column.values[order], lengths) for name, column in columns.items()}
         return replace(self, columns=columns, sample=self.sample[row])
-
-
-def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Return lists of Python integers as `Ragged`."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._explain import explain, shorten
+from .rust import copy_scores, remove_state, rust_from
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -83,7 +84,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
             )
         )
     if mine.is_fast:
-        _without_state(mine)
+        remove_state(mine.backend_tokenizer)
     # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; texts need the first.
     if hasattr(mine, "_switch_to_input_mode"):
         mine._switch_to_input_mode()
@@ -127,7 +128,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         ['tokenizer.json', 'tokenizer_config.json']
     """
     if tokenizer.is_fast:  # a call may have set padding and truncation
-        _without_state(tokenizer)
+        remove_state(tokenizer.backend_tokenizer)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -237,46 +238,14 @@ class _Folder:
         return self
 
 
-def rust_from(text: str) -> Tokenizer:
-    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with exactly the numbers in the file.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models
-        >>> text = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.33e-5 / 7)], 0, False)).to_str()
-        >>> rust_from(text).to_str() == text
-        True
-    """
-    from tokenizers import Tokenizer
-
-    rust = Tokenizer.from_str(text)
-    _copy_scores(text, rust)
-    return rust
-
-
-def _copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set the scores of a Unigram model from its JSON: Rust's parser rounds one in ten differently."""
-    from tokenizers import models
-
-    if isinstance(rust.model, models.Unigram):
-        model = json.loads(text)["model"]
-        model["vocab"] = [tuple(entry) for entry in model["vocab"]]
-        rust.model = models.Unigram(**{name: value for name, value in model.items() if name != "type"})
-
-
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
     """Return `loaded` with the Rust part that `content`, a `tokenizer.json`, describes."""
     if loaded.is_fast and content is not None:
-        _without_state(loaded)
+        remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():
             loaded._tokenizer = rust_from(content.decode())
-            _without_state(loaded)
+            remove_state(loaded.backend_tokenizer)
     return loaded
-
-
-def _without_state(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Remove padding and truncation from the Rust part, set in its file or by a call."""
-    tokenizer.backend_tokenizer.no_padding()
-    tokenizer.backend_tokenizer.no_truncation()
 
 
 def _load(name: str | Path) -> PreTrainedTokenizerBase:
@@ -305,7 +274,7 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     try:
         mine = copy.deepcopy(tokenizer)
         if mine.is_fast:
-            _copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
+            copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
         return mine
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise ValueError(
@@ -329,7 +298,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
         roles["pad_token"] = raw.padding["pad_token"]
     try:
         mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
-        _copy_scores(raw.to_str(), mine.backend_tokenizer)
+        copy_scores(raw.to_str(), mine.backend_tokenizer)
         return mine
     except Exception as error:
         raise ValueError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .loading import from_files, to_files
+from .rust import has_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,6 +26,7 @@ def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> b
         bool(tokenizer.is_fast)
         and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
         and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+        and has_template(tokenizer.backend_tokenizer)
     )
 
 
@@ -36,20 +38,14 @@ class RustOnlyTokenizer:
         json (`str`): the Rust part, as in `tokenizer.json`, without padding and truncation.
         model_input_names (`tuple` of `str`), truncation_side (`str`), split_special_tokens (`bool`): as in
             transformers.
-        special (`tuple` of two `int`): number of special tokens added to a text, and to a pair.
     """
 
     json: str
     model_input_names: tuple[str, ...]
     truncation_side: str
     split_special_tokens: bool
-    special: tuple[int, int]
 
     is_fast = True
-
-    def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Return the number of special tokens added to a text, or to a pair."""
-        return self.special[pair]
 
 
 @dataclass(frozen=True)
@@ -86,10 +82,6 @@ class SerializedTokenizer:
             model_input_names=tuple(tokenizer.model_input_names),
             truncation_side=str(tokenizer.truncation_side),
             split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
-            special=(
-                int(tokenizer.num_special_tokens_to_add(pair=False)),
-                int(tokenizer.num_special_tokens_to_add(pair=True)),
-            ),
         )
         return cls(rust_only, digest.hexdigest())
 

@@ -1,0 +1,159 @@
+"""Rows of tokens from token ids: truncation or overflowing rows, special tokens and token types.
+
+Computed in NumPy for the whole batch, with the results of the post-processor and the truncation of `tokenizers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._explain import explain
+from ..ragged import Ragged
+from ..tokenization.rust import Template
+from .limits import Limits
+from .token_rows import TokenRows
+
+Lengths = NDArray[np.int64]
+
+
+def make_rows(
+    texts: Sequence[Mapping[str, Ragged]], template: Template, limits: Limits, *, side: str, types: bool
+) -> TokenRows:
+    r"""Return truncated rows with special tokens.
+
+    Args:
+        texts (one or two mappings from `str` to `Ragged`): `input_ids` of the texts, and of the second texts of pairs;
+            and further columns, which are -1 at special tokens.
+        template (`Template`): order of texts and special tokens in a row.
+        limits (`Limits`): limit on the tokens of a row.
+        side (`"left"` or `"right"`): truncation side.
+        types (`bool`): add the column `token_type_ids`.
+
+    Returns:
+        `TokenRows` in the order of `tokenizers`.
+
+    Raises:
+        ValueError: if a row cannot be truncated to the limit.
+
+    Example:
+        >>> ids = Ragged.from_rows([[7, 8, 9], [5]])
+        >>> bert = Template(((101, 0), (Template.FIRST, 0), (102, 0)))
+        >>> make_rows([{"input_ids": ids}], bert, Limits(4), side="right", types=False).ids.pad(0)
+        array([[101,   7,   8, 102],
+               [101,   5, 102,   0]])
+    """
+    ids = [text["input_ids"] for text in texts]
+    starts, lengths, sample, truncated = _truncate([each.lengths for each in ids], limits, template.special, side)
+    # One array of all values: the texts, the second texts, the special tokens. A row is a list of parts of it.
+    special = np.array([token for token, _ in template.pieces if token >= 0], dtype=np.int64)
+    begin = np.empty((len(sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
+    length = np.ones_like(begin)
+    next_special = sum(len(each.values) for each in ids)
+    for column, (token, _) in enumerate(template.pieces):
+        if token >= 0:
+            begin[:, column] = next_special
+            next_special += 1
+        else:
+            text = Template.FIRST - token
+            begin[:, column] = starts[text] + ids[text].offsets[sample] + (len(ids[0].values) if text else 0)
+            length[:, column] = lengths[text]
+    parts = length.ravel()
+    counters = Ragged(np.zeros(parts.sum(), dtype=np.int8), parts).counters().values
+    index = counters + np.repeat(begin.ravel(), parts)
+    row_lengths = length.sum(axis=1)
+    columns = {}
+    for name in texts[0]:
+        fill = special if name == "input_ids" else np.full_like(special, -1)
+        columns[name] = Ragged(np.concatenate([*(text[name].values for text in texts), fill])[index], row_lengths)
+    if types:
+        kinds = np.array([kind for _, kind in template.pieces], dtype=np.int64)
+        values = np.repeat(np.tile(kinds, len(sample)), parts) if kinds.any() else np.zeros(len(index), dtype=np.int64)
+        columns["token_type_ids"] = Ragged(values, row_lengths)
+    return TokenRows(columns, sample, truncated)
+
+
+def _truncate(
+    lengths: list[Lengths], limits: Limits, special: int, side: str
+) -> tuple[list[Lengths], list[Lengths], Lengths, int]:
+    r"""Return the part of each text in each row.
+
+    Returns:
+        For the texts, and for the second texts, the first token in every row and the number of tokens; the index of the
+        text of every row; and the number of texts that lost tokens.
+    """
+    sample = np.arange(len(lengths[0]))
+    whole = [np.zeros_like(each) for each in lengths], lengths, sample, 0
+    if limits.max_length is None or not limits.truncates:
+        return whole
+    too_long = np.sum(lengths, axis=0) > limits.max_length - special
+    if not np.any(too_long):
+        return whole
+    kept = _kept(lengths, too_long, limits, special)
+    if not limits.overflow:
+        lost = [
+            each - part if side == "left" else np.zeros_like(each) for each, part in zip(lengths, kept, strict=True)
+        ]
+        return lost, kept, sample, int(np.count_nonzero(too_long))
+    # A text gives windows of `kept` tokens, and consecutive windows share `stride` tokens.
+    steps = [np.maximum(part - limits.stride, 1) for part in kept]
+    counts = [1 - (part - each) // step for each, part, step in zip(lengths, kept, steps, strict=True)]
+    sample, windows = _windows_of_rows(counts)
+    starts, sizes = [], []
+    for each, part, step, window in zip(lengths, kept, steps, windows, strict=False):
+        passed, stop = window * step[sample], each[sample]  # tokens before this window, on the side that is kept
+        size = np.minimum(part[sample], stop - passed)
+        starts.append(stop - passed - size if side == "left" else passed)
+        sizes.append(size)
+    return starts, sizes, sample, 0
+
+
+def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
+    """Return the index of the text of every row, and the number of the window of each text, from those of each text.
+
+    The order for pairs is that of `tokenizers`: first the first windows; then each further window of the first text
+    with every window of the second; then the first window with each further one.
+    """
+    second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
+    rows = counts[0] * second
+    sample = np.repeat(np.arange(len(rows)), rows)
+    rows, second = rows[sample], second[sample]
+    row = np.arange(len(sample)) - np.searchsorted(sample, sample)
+    cell = np.where(row == 0, 0, row + second - 1)
+    cell = np.where(cell < rows, cell, cell - rows + 1)
+    return sample, [cell // second, cell % second]
+
+
+def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
+    """Return the number of tokens to which each text is truncated."""
+    assert limits.max_length is not None
+    limit = limits.max_length - special
+    first, second = lengths[0], lengths[-1]
+    if limits.truncation == "longest_first" and len(lengths) == 2:
+        short, long = np.minimum(first, second), np.maximum(first, second)
+        long = np.where(short > limit, short, np.maximum(short, limit - short))
+        halved = short + long > limit
+        short, long = np.where(halved, limit // 2, short), np.where(halved, limit - limit // 2, long)
+        kept = [np.where(first <= second, short, long), np.where(first <= second, long, short)]
+    elif limits.truncation == "only_second":
+        kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # refused below
+    else:
+        kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
+    kept = [np.where(too_long, part, each) for part, each in zip(kept, lengths, strict=True)]
+    smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
+    refused = [(part < each) & (part < smallest) for part, each in zip(kept, lengths, strict=True)]
+    if np.any(refused):
+        row = int(np.flatnonzero(np.any(refused, axis=0))[0])
+        counts = " and ".join(str(int(each[row])) for each in lengths)
+        stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
+        raise ValueError(
+            explain(
+                f"row {row} cannot be truncated to {limits.max_length} tokens with "
+                f"truncation={limits.truncation!r}{stride}",
+                got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
+                fix='truncation="longest_first", or a larger max_length',
+            )
+        )
+    return kept

@@ -1,0 +1,173 @@
+"""Calls of the `tokenizers` library, in Rust: token ids of texts, templates of rows, and clones of its tokenizers.
+
+Whatever differs between the versions of that library when texts are encoded is in this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..ragged import Ragged
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+# A forked child inherits Rust's thread pool without its threads, and a batch call would wait for them forever.
+_IMPORTED_IN = os.getpid()
+
+
+class TokenizersBackend:
+    r"""Token ids from a clone of a `tokenizers.Tokenizer`, without special tokens, truncation and padding.
+
+    Args:
+        json (`str`): the content of a `tokenizer.json`.
+        split_special_tokens (`bool`, *optional*): split special tokens that are spelled out in a text.
+        is_split_into_words (`bool`, *optional*): texts are lists of words.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1, "ride": 2}, unk_token="<unk>"))
+        >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> TokenizersBackend(raw.to_str()).encode(["I ride", "ride"]).pad(0)
+        array([[1, 2],
+               [2, 0]])
+    """
+
+    name = "tokenizers"
+
+    def __init__(self, json: str, *, split_special_tokens: bool = False, is_split_into_words: bool = False) -> None:
+        self.rust = rust_from(json)
+        remove_state(self.rust)
+        self.rust.encode_special_tokens = split_special_tokens  # this setting is not in the JSON
+        self._is_split_into_words = is_split_into_words
+
+    def encode(self, texts: Sequence[Any]) -> Ragged:
+        """Return the token ids of each text, int64."""
+        return ragged_ids([each.ids for each in self._encodings(texts, "encode_batch_fast")])
+
+    def encode_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
+        """Return the token ids of each text, and for each token the index of its word."""
+        encodings = self._encodings(texts, "encode_batch")  # the fast call returns no words
+        words = [[-1 if word is None else word for word in each.word_ids] for each in encodings]
+        return ragged_ids([each.ids for each in encodings]), ragged_ids(words)
+
+    def _encodings(self, texts: Sequence[Any], method: str) -> list[Encoding]:
+        call = getattr(self.rust, method)
+        options = {"is_pretokenized": self._is_split_into_words, "add_special_tokens": False}
+        if os.getpid() != _IMPORTED_IN:
+            return [call([text], **options)[0] for text in texts]
+        return list(call(list(texts), **options))
+
+
+@dataclass(frozen=True)
+class Template:
+    r"""Order of texts and special tokens in a row, from the post-processor of a tokenizer.
+
+    Args:
+        pieces (`tuple` of pairs of `int`): the id of a special token, `FIRST` for the text, or `SECOND` for the second
+            text of a pair; and the token type.
+
+    Example:
+        >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
+        >>> Template.of(bert, pair=True).pieces
+        ((101, 0), (-1, 0), (102, 0), (-2, 1), (102, 1))
+    """
+
+    pieces: tuple[tuple[int, int], ...]
+
+    FIRST: ClassVar = -1
+    SECOND: ClassVar = -2
+
+    @classmethod
+    def of(cls, processor: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
+        """Return the template of a post-processor, given as in `tokenizer.json`."""
+        pieces: list[tuple[int, int]] = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
+        for step in _steps(processor):
+            if step["type"] == "TemplateProcessing":
+                pieces = []
+                for ((kind, each),) in map(dict.items, step["pair" if pair else "single"]):
+                    text = [cls.FIRST if each["id"] == "A" else cls.SECOND]
+                    tokens = step["special_tokens"][each["id"]]["ids"] if kind == "SpecialToken" else text
+                    pieces += [(token, each["type_id"]) for token in tokens]
+                continue
+            start, end = step["cls"][1], step["sep"][1]
+            pieces = [(start, 0), (cls.FIRST, 0), (end, 0)]
+            if pair and step["type"] == "BertProcessing":
+                pieces += [(cls.SECOND, 1), (end, 1)]
+            elif pair:
+                pieces += [(end, 0), (cls.SECOND, 0), (end, 0)]
+        return cls(tuple(piece for piece in pieces if piece[0] < 0 or add_special_tokens))
+
+    @property
+    def special(self) -> int:
+        """Number of special tokens in a row."""
+        return sum(token >= 0 for token, _ in self.pieces)
+
+
+def has_template(rust: Tokenizer) -> bool:
+    """Return True if the post-processor of a tokenizer can be read by `Template.of`."""
+    steps = _steps(post_processor(rust))
+    known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
+    return not steps or (len(steps) == 1 and steps[0]["type"] in known)
+
+
+def post_processor(rust: Tokenizer) -> dict[str, Any] | None:
+    """Return the post-processor of a tokenizer, as in `tokenizer.json`."""
+    if rust.post_processor is None:
+        return None
+    read: dict[str, Any] = json.loads(rust.post_processor.__getstate__())
+    return read
+
+
+def _steps(processor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the steps of a post-processor that add special tokens or set token types."""
+    if processor is None or processor["type"] == "ByteLevel":
+        return []
+    if processor["type"] == "Sequence":
+        return [step for part in processor["processors"] for step in _steps(part)]
+    return [processor]
+
+
+def rust_from(text: str) -> Tokenizer:
+    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with exactly the numbers in the file.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> text = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -3.33e-5 / 7)], 0, False)).to_str()
+        >>> rust_from(text).to_str() == text
+        True
+    """
+    from tokenizers import Tokenizer
+
+    rust = Tokenizer.from_str(text)
+    copy_scores(text, rust)
+    return rust
+
+
+def copy_scores(text: str, rust: Tokenizer) -> None:
+    """Set the scores of a Unigram model from its JSON: Rust's parser rounds one in ten differently."""
+    from tokenizers import models
+
+    if isinstance(rust.model, models.Unigram):
+        model = json.loads(text)["model"]
+        model["vocab"] = [tuple(entry) for entry in model["vocab"]]
+        rust.model = models.Unigram(**{name: value for name, value in model.items() if name != "type"})
+
+
+def remove_state(rust: Tokenizer) -> None:
+    """Remove padding and truncation, which a file or a call may have set."""
+    rust.no_padding()
+    rust.no_truncation()
+
+
+def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
+    """Return lists of Python integers as `Ragged`."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
