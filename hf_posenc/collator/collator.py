@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from .._explain import explain, shorten
-from ..batch import Batch
+from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, to_files
 from . import save
 from .columns import features_of, first_rows, is_mapped, joins_columns, removable, to_columns, to_mapping, to_table
 from .config import Config
-from .decoding import ids_of, texts_of, tokens_of
 from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, padding_changes_outputs
 from .inputs import empty_batch, is_columns, is_table, read
@@ -160,7 +159,7 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     def __post_init__(self) -> None:
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
-        config = Config.of(Settings(**given))
+        config = Config(Settings(**given))
         vars(self).update(config.in_force, _config=config, _warnings=Warnings())
 
     @property
@@ -304,7 +303,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             B lists of T `str`. -100, which is not an id, is returned as `"-100"`.
         """
-        return [tokens_of(self.tokenizer, row) for row in ids_of(batch)]
+        return [self._tokens_of(row) for row in _rows_of_ids(batch)]
 
     def decode(self, batch: Any, *, skip_special_tokens: bool = True) -> list[str]:
         r"""Return the text of every row.
@@ -318,7 +317,18 @@ class DataCollatorWithPositionalEncoding(Settings):
             B `str`, without -100 and without padding. Padding is read from the mask, because the padding id may also be
             the id of a real token.
         """
-        return texts_of(self.tokenizer, batch, skip_special_tokens=skip_special_tokens)
+        ids = _rows_of_ids(batch)
+        real = real_tokens(batch) if isinstance(batch, Mapping) else None
+        keep = [[True] * len(row) for row in ids] if real is None else real.tolist()
+        return [
+            str(
+                self.tokenizer.decode(
+                    [token for token, is_real in zip(row, kept, strict=True) if is_real and token >= 0],
+                    skip_special_tokens=skip_special_tokens,
+                )
+            )
+            for row, kept in zip(ids, keep, strict=True)
+        ]
 
     def features(self, rows: Any, *, remove_columns: str | Sequence[str] = ()) -> Features:
         r"""Return the `datasets.Features` of `columns(rows)`, for `dataset.map(collate, features=...)`.
@@ -382,7 +392,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             `list` of the written paths.
         """
         return save.save(
-            save_directory, self.tokenizer, (*self._state[:-1], self._config.embedder.state(numbers=False))
+            save_directory, self.tokenizer, (*self._state[:-1], self._config.embedder.state(weights=False))
         )
 
     @classmethod
@@ -435,7 +445,7 @@ class DataCollatorWithPositionalEncoding(Settings):
     @property
     def _state(self) -> save.State:
         """Values for pickling, fingerprints and comparison. Not cached, because the table's weights may change."""
-        table = self._config.embedder.state(numbers=self.store_embeddings)
+        table = self._config.embedder.state(weights=self.store_embeddings)
         return save.state(type(self), self.tokenizer, self._files, self._config.saved, table)
 
     @cached_property
@@ -505,7 +515,32 @@ class DataCollatorWithPositionalEncoding(Settings):
         return fit_batch(batch, model)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
-        return tokens_of(self.tokenizer, list(ids))
+        tokens = self.tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])
+        return [str(token) if number >= 0 else str(number) for token, number in zip(tokens, ids, strict=True)]
+
+
+def _rows_of_ids(given: Any) -> list[list[int]]:
+    """Return the ids of a batch, a tensor, an array or lists, one list per row; raise if there are none."""
+    if isinstance(given, Mapping):
+        if "input_ids" not in given:
+            raise ValueError(
+                explain(
+                    "a batch of embeddings alone holds no tokens to read",
+                    got=f"keys {list(given)}",
+                    fix="collate.replace(embedding=None, model=None)(rows)",
+                )
+            )
+        given = given["input_ids"]
+    rows = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise ValueError(
+            explain(
+                "ids to be read come as rows, (batch, length)",
+                got=shorten(given),
+                fix="a batch, batch['labels'], model.generate(...), or one row as [row]",
+            )
+        )
+    return rows
 
 
 def _shown(value: Any) -> str:

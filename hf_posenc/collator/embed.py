@@ -6,7 +6,7 @@ and settings, never as code.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,29 +25,38 @@ from ..sinusoid import (
     resolve_convention,
 )
 from ..tokenization.loading import number_of_ids
-from .settings import MissingTable, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-
-Packed = tuple[bytes, tuple[int, ...], str]
+    from .settings import Settings
 
 # Settings of a collator that a given `PositionalEmbedding` overrides.
 EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 
 
+@dataclass(frozen=True)
+class MissingTable:
+    """Shape and digest of a table that was not pickled or saved with its collator."""
+
+    num_embeddings: int
+    d_model: int
+    digest: str
+    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
+    max_length: int | None = None  # number of positions of that encoding
+
+    def message(self) -> str:
+        """Return the error message for embeddings without their table."""
+        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
+        return explain(
+            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
+            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
+            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
+        )
+
+
 class Embedder:
-    r"""Embedding of a collator: checked at construction, made into a `PositionalEmbedding` on first use.
-
-    Args:
-        settings (`Settings`): its `embedding`, `device`, `seed` and `EMBEDDING_SETTINGS` are read.
-        tokenizer (`PreTrainedTokenizerBase`): its number of ids is read.
-
-    Raises:
-        ValueError: if the table has fewer rows than the tokenizer has ids, or two settings disagree.
-        TypeError: if `embedding` is not a table; for a model the message has two fixes.
-    """
+    """Embedding of a collator: checked at construction, made into a `PositionalEmbedding` on first use."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings
@@ -57,10 +66,9 @@ class Embedder:
         self.rows: int | None = None
         if given is None or self.missing is not None:
             return
-        if isinstance(given, int):
-            as_integer(given, "embedding", minimum=1, example=512)
         needed = number_of_ids(tokenizer)
         if isinstance(given, int):
+            as_integer(given, "embedding", minimum=1, example=512)
             if settings.dropout:
                 raise ValueError(
                     explain(
@@ -145,7 +153,7 @@ class Embedder:
         encoding = self.module.encoding
         own = {name: getattr(encoding, name) for name in EMBEDDING_SETTINGS if hasattr(encoding, name)}
         own["zero_padding"] = self.module.zero_padding
-        defaults = {field.name: field.default for field in dataclasses.fields(self._given)}
+        defaults = {field.name: field.default for field in fields(self._given)}
         for name, value in given.items():
             theirs = own.get(name, f"encoding={kind_of(encoding)}")
             ours = resolve_convention(value) if name == "convention" else value
@@ -159,22 +167,21 @@ class Embedder:
                 )
         return given | own
 
-    def state(self, *, numbers: bool) -> Any:
-        """Return plain values that identify the table; with `numbers` they include all of its weights."""
+    def state(self, *, weights: bool) -> Any:
+        """Return plain values that identify the embedding, or with `weights` make an equal one; see `from_state`."""
         given = self._given.embedding
         if given is None or isinstance(given, int):
             return given
         if isinstance(given, MissingTable):
             own = () if given.encoding is None else (given.encoding, given.max_length)
             return "left behind", given.num_embeddings, given.d_model, given.digest, *own
-        module, encoding = self.module, own_encoding(given)
-        table = module.embedding
-        if numbers:
-            return ("table", *packed(table)) if encoding is None else ("embedding", *packed_with(module))
-        left = "left behind", table.num_embeddings, table.embedding_dim
-        if encoding is None:
-            return *left, digest(table)
-        return *left, digest_with(table, encoding), kind_of(encoding), encoding.max_length
+        table, encoding = self.module.embedding, own_encoding(given)
+        if weights:
+            if encoding is None:
+                return "table", *_weights_of(table)
+            return "embedding", _weights_of(table), *_plain_encoding(encoding), self.module.zero_padding
+        left = "left behind", table.num_embeddings, table.embedding_dim, digest(table, encoding)
+        return left if encoding is None else (*left, kind_of(encoding), encoding.max_length)
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -201,24 +208,23 @@ class Embedder:
 
 
 def from_state(state: Any) -> Any:
-    """Return the `embedding=` argument for a result of `Embedder.state`."""
+    """Return the `embedding=` argument for a result of `Embedder.state`: a frozen table on the CPU, if it has one."""
     if state is None or isinstance(state, int):
         return state
-    kind, *values = state
-    made: dict[str, Any] = {"table": unpacked, "embedding": unpacked_with}
-    return made.get(kind, MissingTable)(*values)
+    form, *values = state
+    if form == "left behind":
+        return MissingTable(*values)
+    if form == "table":
+        return _frozen(_tensor(*values))
+    weights, kind, settings, own_weights, zero_padding = values
+    table = _frozen(_tensor(*weights))
+    encoding = positional_encoding(kind, table.embedding_dim, **dict(settings))
+    encoding.load_state_dict({name: _tensor(*values) for name, values in own_weights}, assign=True)
+    return PositionalEmbedding(table, encoding=encoding.requires_grad_(False), zero_padding=zero_padding)
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    r"""Raise if a plain table or a width replaces an embedding with other positions than sinusoids.
-
-    Args:
-        old: the `embedding=` of a collator, or a `MissingTable`.
-        new: its replacement.
-
-    Raises:
-        ValueError: the message has the argument that keeps the positions.
-    """
+    """Raise if `new`, a plain table or a width, replaces an `embedding=` with other positions than sinusoids."""
     encoding = own_encoding(old)
     kind = old.encoding if isinstance(old, MissingTable) else None if encoding is None else kind_of(encoding)
     if kind is not None and isinstance(new, int | nn.Embedding):
@@ -243,57 +249,12 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embedding:
-    r"""Return a frozen table of normally distributed random numbers, the same on every machine.
-
-    Args:
-        width (`int`): width D of the rows.
-        rows (`int`): number of rows, one per id.
-        seed (`int`): seed of the random numbers.
-        device (`torch.device` or `str`, *optional*): device of the table.
-
-    Returns:
-        `nn.Embedding` of float32, without gradient.
-    """
+    """Return a frozen float32 table of normally distributed random numbers, the same on every machine."""
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
-    return frozen(torch.from_numpy(values).to(device or "cpu"))
+    return _frozen(torch.from_numpy(values).to(device or "cpu"))
 
 
 # ------------------------------------------------------------------------- tables and encodings as plain values
-
-
-def digest(table: nn.Embedding) -> str:
-    r"""Return a fingerprint of a table's weights, shape and dtype.
-
-    Example:
-        >>> one, other = nn.Embedding.from_pretrained(torch.eye(2)), nn.Embedding.from_pretrained(torch.zeros(2, 2))
-        >>> digest(one) == digest(other)
-        False
-    """
-    import xxhash
-
-    hashed = xxhash.xxh3_128(_bytes(table.weight).data)
-    hashed.update(
-        f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {table.max_norm}".encode()
-    )
-    return str(hashed.hexdigest())
-
-
-def digest_with(table: nn.Embedding, encoding: PositionalEncoding) -> str:
-    r"""Return a fingerprint of a table and of an encoding: its class, settings and weights.
-
-    Example:
-        >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
-        >>> before = digest_with(table, learned)
-        >>> nn.init.zeros_(learned.weight).shape, digest_with(table, learned) == before
-        (torch.Size([512, 2]), False)
-    """
-    import xxhash
-
-    hashed = xxhash.xxh3_128(f"{digest(table)} {type(encoding).__qualname__} {sorted(_settings(encoding))!r}".encode())
-    for name, values in encoding.state_dict().items():
-        hashed.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
-        hashed.update(_bytes(values).data)
-    return str(hashed.hexdigest())
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
@@ -323,12 +284,32 @@ def kind_of(encoding: PositionalEncoding) -> str:
     return known[0] if known else f"{type(encoding).__name__}(...)"
 
 
-def packed(table: nn.Embedding) -> Packed:
-    r"""Return a table as plain values for pickling; `unpacked` is the inverse.
+def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
+    r"""Return a fingerprint of a table, and of an encoding that the settings of a collator cannot describe.
 
-    Raises:
-        ValueError: for a subclass of `nn.Embedding`, or a table with `max_norm`.
+    Example:
+        >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
+        >>> before = digest(table, learned)
+        >>> nn.init.zeros_(learned.weight).shape, digest(table, learned) == before
+        (torch.Size([512, 2]), False)
     """
+    import xxhash
+
+    hashed = xxhash.xxh3_128(_bytes(table.weight).data)
+    hashed.update(
+        f"{tuple(table.weight.shape)} {table.weight.dtype} {type(table).__qualname__} {table.max_norm}".encode()
+    )
+    if encoding is None:
+        return str(hashed.hexdigest())
+    settings = sorted(encoding.settings().items())
+    hashed = xxhash.xxh3_128(f"{hashed.hexdigest()} {type(encoding).__qualname__} {settings!r}".encode())
+    for name, values in encoding.state_dict().items():
+        hashed.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
+        hashed.update(_bytes(values).data)
+    return str(hashed.hexdigest())
+
+
+def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
     if type(table) is not nn.Embedding or table.max_norm is not None:
         raise ValueError(
             explain(
@@ -340,26 +321,10 @@ def packed(table: nn.Embedding) -> Packed:
     return _numbers(table.weight)
 
 
-def unpacked(values: bytes, shape: tuple[int, ...], dtype: str) -> nn.Embedding:
-    r"""Return a frozen table on the CPU from the result of `packed`.
-
-    Example:
-        >>> unpacked(*packed(nn.Embedding.from_pretrained(torch.eye(2)))).weight
-        Parameter containing:
-        tensor([[1., 0.],
-                [0., 1.]])
-    """
-    return frozen(_tensor(values, shape, dtype))
-
-
-def packed_with(embedding: PositionalEmbedding) -> tuple[Any, ...]:
-    r"""Return a table and its encoding as plain values; `unpacked_with` is the inverse.
-
-    Raises:
-        ValueError: for a custom encoding, or a table that `packed` refuses.
-    """
-    encoding = embedding.encoding
-    if type(encoding) not in KINDS.values():
+def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
+    """Return the kind, the settings and the weights of an encoding."""
+    kind = next((kind for kind, made in KINDS.items() if made is type(encoding)), None)
+    if kind is None:
         raise ValueError(
             explain(
                 "store_embeddings pickles the kinds of positional_encoding only; this one has code of its own",
@@ -367,45 +332,22 @@ def packed_with(embedding: PositionalEmbedding) -> tuple[Any, ...]:
                 fix=f"store_embeddings=False, or one of {', '.join(KINDS)}",
             )
         )
-    kind = next(kind for kind, made in KINDS.items() if made is type(encoding))
     weights = tuple((name, _numbers(values)) for name, values in encoding.state_dict().items())
-    return packed(embedding.embedding), kind, _settings(encoding), weights, embedding.zero_padding
+    return kind, tuple(encoding.settings().items()), weights
 
 
-def unpacked_with(
-    table: Packed, kind: Any, settings: tuple[tuple[str, Any], ...], weights: Any, zero_padding: bool
-) -> PositionalEmbedding:
-    r"""Return a frozen `PositionalEmbedding` on the CPU from the result of `packed_with`.
-
-    Example:
-        >>> embed = PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier")
-        >>> again, ids = unpacked_with(*packed_with(embed)), torch.tensor([[2, 0, 1]])
-        >>> torch.equal(again(ids), embed(ids))
-        True
-    """
-    rows = unpacked(*table)
-    encoding = positional_encoding(kind, rows.embedding_dim, **dict(settings))
-    encoding.load_state_dict({name: _tensor(*values) for name, values in weights}, assign=True)
-    return PositionalEmbedding(rows, encoding=encoding.requires_grad_(False), zero_padding=zero_padding)
-
-
-def frozen(weight: torch.Tensor) -> nn.Embedding:
-    """Return a table with these weights, without gradient."""
-    rows, width = weight.shape
-    return nn.Embedding(rows, width, _weight=weight, _freeze=True)
-
-
-def _settings(encoding: PositionalEncoding) -> tuple[tuple[str, Any], ...]:
-    return tuple(encoding.settings().items())
-
-
-def _numbers(values: torch.Tensor) -> Packed:
+def _numbers(values: torch.Tensor) -> tuple[bytes, tuple[int, ...], str]:
     return _bytes(values).tobytes(), tuple(values.shape), str(values.dtype)
 
 
 def _tensor(values: bytes, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     numbers = torch.from_numpy(np.frombuffer(values, dtype=np.uint8).copy())
     return numbers.view(getattr(torch, dtype.removeprefix("torch."))).view(shape)
+
+
+def _frozen(weight: torch.Tensor) -> nn.Embedding:
+    rows, width = weight.shape
+    return nn.Embedding(rows, width, _weight=weight, _freeze=True)
 
 
 def _bytes(weight: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -72,16 +72,7 @@ def was_examined(spec: ModelSpec) -> bool:
 
 
 def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
-    r"""Raise for the first setting that the model cannot use or would silently ignore.
-
-    Args:
-        settings (`Settings`): checked settings.
-        spec (`ModelSpec`): the model.
-        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of its ids.
-
-    Raises:
-        ValueError: the message has the arguments of the model's forward, and a fix.
-    """
+    """Raise for the first setting that the model cannot use or would silently ignore."""
     _check_reads_text(spec)
     if settings.embedding is not None:
         _check_embedding(spec)
@@ -232,18 +223,9 @@ def _check_targets(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTok
 
 
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
-    r"""Remove the keys that are not arguments of the model's forward, and either ids or embeddings.
+    r"""Remove the keys of a batch, in place, that are not arguments of the model's forward, and ids beside embeddings.
 
-    Args:
-        batch (`Batch`): changed in place. Packed rows with `document_ids` and without `attention_mask` get a mask that
-            isolates documents.
-        spec (`ModelSpec`): the model.
-
-    Returns:
-        The same `Batch`; its first key is `input_ids` or `inputs_embeds`.
-
-    Raises:
-        ValueError: if the model needs embeddings and there are none, or would add positions a second time.
+    Packed rows get a mask that isolates documents, unless the model reads `document_ids`.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))

@@ -20,8 +20,7 @@ from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.serialized import calls_only_rust
-from .embed import check_exchange, from_state
-from .settings import MissingTable
+from .embed import MissingTable, check_exchange, from_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

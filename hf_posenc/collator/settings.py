@@ -1,6 +1,6 @@
 """The settings of a collator: names, allowed values, and refused combinations.
 
-They are checked once, at construction. `config` checks them against the tokenizer, the model and the embedding.
+They are checked once, at construction. `Config` checks them against the tokenizer, the model and the embedding.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..embedding import PositionalEmbedding
     from ..sinusoid import Convention
+    from .embed import MissingTable
 
 Class = TypeVar("Class", bound=type)
 Padding = Literal["longest", "max_length", "do_not_pad"]
@@ -49,26 +50,6 @@ _INTEGERS = {  # smallest value, and an example for the error message
     "stride": (0, 16),
     "seed": (0, 0),
 }
-
-
-@dataclass(frozen=True)
-class MissingTable:
-    """Shape and digest of a table that was not pickled or saved with its collator."""
-
-    num_embeddings: int
-    d_model: int
-    digest: str
-    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
-    max_length: int | None = None  # number of positions of that encoding
-
-    def message(self) -> str:
-        """Return the error message for embeddings without their table."""
-        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
-        return explain(
-            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
-            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
-            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,10 +179,8 @@ def padding_of(padding: object) -> Padding:
         >>> padding_of(True), padding_of("max_length"), padding_of(False)
         ('longest', 'max_length', 'do_not_pad')
     """
-    names: dict[object, Padding] = {True: "longest", False: "do_not_pad"}
-    names |= {name: name for name in ("longest", "max_length", "do_not_pad")}
-    found: Padding = _look_up("padding", padding, names)
-    return found
+    name: Padding = _name_of("padding", padding, {True: "longest", False: "do_not_pad"}, get_args(Padding))
+    return name
 
 
 def truncation_of(truncation: object) -> Truncation:
@@ -211,17 +190,18 @@ def truncation_of(truncation: object) -> Truncation:
         >>> truncation_of(True), truncation_of(None), truncation_of("only_first")
         ('longest_first', 'do_not_truncate', 'only_first')
     """
-    names: dict[object, Truncation] = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
-    names |= {name: name for name in ("longest_first", "only_first", "only_second", "do_not_truncate")}
-    found: Truncation = _look_up("truncation", truncation, names)
-    return found
+    short = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
+    name: Truncation = _name_of("truncation", truncation, short, get_args(Truncation))
+    return name
 
 
-def _look_up(name: str, value: object, names: dict[Any, Any]) -> Any:
+def _name_of(setting: str, value: object, short: Mapping[Any, str], names: tuple[str, ...]) -> Any:
     value = getattr(value, "value", value)  # transformers' enumerations
-    if not isinstance(value, (bool, str, type(None))) or value not in names:
-        raise ValueError(one_of(name, value, [option for option in names if option is not None]))
-    return names[value]
+    if isinstance(value, (bool, type(None))) and value in short:
+        return short[value]
+    if value not in names:
+        raise ValueError(one_of(setting, value, [True, False, *names]))
+    return value
 
 
 # Keywords of other libraries, and the equivalents of this package.

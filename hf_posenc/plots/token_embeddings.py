@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .._explain import explain, shorten
-from ..collator.decoding import tokens_of
 from ..embedding import PositionalEmbedding
 from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
@@ -216,7 +215,7 @@ def _vectors(
     if not ids:
         raise ValueError(explain("the text has no tokens", got=shorten(text), fix='"a king is a man"'))
     check_count("tokens", len(ids), MOST_TOKENS, fix="a shorter text")
-    tokens = tokens_of(mine, ids)
+    tokens = mine.convert_ids_to_tokens(ids)
     too_large = [number for number, token in enumerate(ids) if token >= module.num_embeddings]
     if too_large:
         first = too_large[0]
