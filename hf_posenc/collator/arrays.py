@@ -20,6 +20,34 @@ Values = Sequence[Any] | NDArray[Any]
 _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
 
+def is_arrow(column: object) -> bool:
+    """Return True for a pyarrow column; imports nothing."""
+    return type(column).__module__.startswith("pyarrow")
+
+
+def as_list(values: Any) -> Values:
+    """Return a column or batch as a list, tuple or array. Numeric arrays are returned unchanged."""
+    if isinstance(values, (list, tuple)):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
+        return values
+    if hasattr(values, "to_pylist"):  # pyarrow
+        pylist: list[Any] = values.to_pylist()
+        return pylist
+    if hasattr(values, "tolist") and getattr(values, "ndim", 1) == 1 and type(values).__module__ != "torch":
+        listed: list[Any] = values.tolist()  # NumPy strings and objects, pandas
+        return listed
+    if isinstance(values, (bytes, set, frozenset)) or not isinstance(values, Iterable):
+        raise TypeError(
+            explain(
+                f"{type(values).__name__} is not a batch: expected texts, rows or columns",
+                got=shorten(values),
+                fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
+            )
+        )
+    return list(values)
+
+
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
     r"""Return a column as one array.
 
@@ -155,19 +183,6 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
             )
         )
     return narrow
-
-
-def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    r"""Return one value per row, given one value per text: `sample` is the text of each row.
-
-    Example:
-        >>> repeated(["a", "b"], np.array([0, 0, 1]))
-        ['a', 'a', 'b']
-    """
-    if isinstance(values, np.ndarray):
-        taken: NDArray[Any] = values[sample]
-        return taken
-    return [values[index] for index in sample.tolist()]
 
 
 def _as_lists(value: Any) -> Any:

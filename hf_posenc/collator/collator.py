@@ -251,7 +251,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         module, embedder = None, self._config.embedder
         if self.store_embeddings:
             module = embedder.ready()
-            self._warnings.once("size", embedder.size_of_stored(len(made.ids.values)))
+            self._warnings.once("size", embedder.size_of_stored(len(made.rows.ids.values)))
         joined = joins_columns(given)  # map adds the given columns itself
         columns = to_columns(self._config, made, module, carried=not joined or made.has_split_texts)
         if is_table(given):
@@ -349,9 +349,11 @@ class DataCollatorWithPositionalEncoding(Settings):
         columns = {name: column for name, column in everything if name in own or name not in dropped}
         embedded = None
         if self.store_embeddings:
+            import datasets
+
             length = config.limits.max_length if config.padding == "max_length" else None
             dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
-            embedded = length, config.embedder.ready().d_model, dtype
+            embedded = datasets.Array2D(shape=(length, config.embedder.ready().d_model), dtype=dtype)
         return features_of(columns, known, embedded)
 
     @property
@@ -455,13 +457,14 @@ class DataCollatorWithPositionalEncoding(Settings):
     def _tokenize(self, given: Any) -> Tokenized:
         """Tokenize and truncate, and warn if tokens were lost."""
         config, settings = self._config, self._config.settings
-        made = tokenize(config, read(given, settings))
+        source = read(given, settings)
+        made = tokenize(config, source)
         for what, truncated, name in (
             ("texts", made.rows.truncated, "max_length"),
             ("targets", made.targets_truncated, "max_target_length"),
         ):
             if truncated and getattr(settings, name) is None:
-                self._warnings.once(what, truncation_warning(config, what, truncated, made.count, name))
+                self._warnings.once(what, truncation_warning(config, what, truncated, source.count, name))
         if similar := similar_target_column(made, settings):
             message = explain(
                 f"column '{settings.text_target_column}' is missing, so this batch has no labels",
@@ -483,7 +486,7 @@ class DataCollatorWithPositionalEncoding(Settings):
                 )
             )
         made = self._tokenize(given)
-        if not made.count:
+        if not len(made.rows.ids):
             raise ValueError(empty_batch(given))
         arrays = pad_batch(self._config, made)
         warn_of_columns(self._config, made, arrays, self._warnings)

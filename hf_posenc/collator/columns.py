@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from ..ragged import Ragged
-from .inputs import as_list, is_arrow, is_lazy_batch
+from ..rows import TokenRows
+from .arrays import as_list
+from .inputs import is_lazy_batch
+from .tokens import Tokenized, name_taken, positions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..embedding import PositionalEmbedding
     from .config import Config
-    from .tokens import Tokenized
 
 _one_at_a_time = threading.Lock()  # `_embed_rows` changes global state: training modes and the number of threads
 _IMPORTED_IN = os.getpid()
@@ -35,67 +37,44 @@ Column = Ragged | NDArray[Any] | Sequence[Any]
 def to_columns(
     config: Config, made: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
 ) -> dict[str, Column]:
-    r"""Return the columns of tokenized rows, by name.
+    r"""Return the columns of tokenized rows by name, for `to_mapping` or `to_table`.
 
     Args:
         config (`Config`): the configuration of the collator. Columns are padded only with `padding="max_length"`.
         made (`Tokenized`): the tokenized rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
         carried (`bool`, *optional*, defaults to `True`): add the given columns.
-
-    Returns:
-        `dict` for `to_mapping` or `to_table`.
-
-    Raises:
-        ValueError: if a given column of texts has the name of a new one.
     """
+    rows, ids = made.rows, made.rows.ids
     length = config.limits.max_length if config.padding == "max_length" else None
-    inside = made.ids.inside(length, side=config.side) if length is not None else None
-    ones = Ragged(np.ones(len(made.ids.values), dtype=np.int64), made.ids.lengths)
-    own = {"attention_mask": ones, **made.rows.columns}
+    inside = ids.inside(length, side=config.side) if length is not None else None
+    own = {"attention_mask": Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths), **rows.columns}
     listed = [name for name in config.names if name in own]
-    brought = [name for name in made.rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
-    columns: dict[str, Column] = {}
-    for name in (*listed, *brought):
-        column = own[name]
-        fill = config.fills[name]
-        columns[name] = column if length is None else column.pad(fill, length, side=config.side, inside=inside)
+    brought = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
+    columns: dict[str, Column] = {name: own[name] for name in (*listed, *brought)}
+    if length is not None:
+        columns = {name: own[name].pad(config.fills[name], length, side=config.side, inside=inside) for name in columns}
     if made.targets is not None:
         columns["labels"] = made.targets
     if config.limits.overflow:
-        columns["overflow_to_sample_mapping"] = made.rows.sample
+        columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
-        rows = _embed_rows(config, made, embedder)
-        columns["inputs_embeds"] = rows if inside is None else _padded(rows, inside)
-    for name in made.columns:
+        vectors = _embed_rows(config, rows, embedder)
+        columns["inputs_embeds"] = vectors if inside is None else _padded(vectors, inside)
+    for name, values in made.columns.items():
         if name in columns or (name == "length" and made.from_texts):
-            raise ValueError(
-                explain(
-                    f"column '{name}' came with the texts, and tokenization makes one of that name",
-                    got=list(made.columns),
-                    fix=f"dataset.rename_column('{name}', 'my_{name}')",
-                )
-            )
+            raise ValueError(name_taken(name, made))
         if carried:
-            columns[name] = _carried(made, name)
-    columns["length"] = made.ids.lengths
+            columns[name] = values
+    columns["length"] = ids.lengths
     return columns
 
 
-def _carried(made: Tokenized, name: str) -> Column:
-    """Return a given column, repeated for the rows of one text. An Arrow column stays an Arrow column."""
-    values: Any = made.columns[name]
-    if not is_arrow(values):
-        return made.column(name)
-    taken: Column = values.take(made.rows.sample) if made.has_split_texts else values
-    return taken
-
-
-def _embed_rows(config: Config, made: Tokenized, embedder: PositionalEmbedding) -> Ragged:
+def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
     """Embed all rows at once without padding, on one thread, because torch's thread pool does not survive a fork."""
     device = embedder.embedding.weight.device
-    ids = torch.from_numpy(made.ids.values[None]).to(device)  # (1, N)
-    positions = torch.from_numpy(made.positions(config.first_position).values[None]).to(device)
+    ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
+    positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)
     # A forked process skips the lock: it has one thread, and a thread of the parent may have held the lock.
     with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
         threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
@@ -109,7 +88,7 @@ def _embed_rows(config: Config, made: Tokenized, embedder: PositionalEmbedding) 
             torch.set_num_threads(threads)
     if flat.dtype == torch.bfloat16:  # neither NumPy nor Arrow has it
         flat = flat.float()
-    return Ragged(flat.numpy(), made.ids.lengths)
+    return Ragged(flat.numpy(), rows.ids.lengths)
 
 
 def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
@@ -170,26 +149,14 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
     return values
 
 
-def features_of(
-    columns: dict[str, Any], known: Mapping[str, Any], embedded: tuple[int | None, int, str] | None
-) -> Features:
-    r"""Return the `datasets.Features` of tokenized columns.
-
-    Args:
-        columns (`dict`): the first few rows of the columns, without embeddings.
-        known (mapping from `str` to feature): features of the columns of the data set.
-        embedded (`tuple`, *optional*): length, width and dtype of `inputs_embeds`; the length is `None` if rows differ.
-
-    Returns:
-        `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
-    """
+def features_of(columns: dict[str, Any], known: Mapping[str, Any], embedded: Any) -> Features:
+    """Return the `datasets.Features` of columns, with those that are `known`, and `embedded` for `inputs_embeds`."""
     import datasets
 
     found = dict(datasets.Dataset.from_dict(columns).features)
     found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
     if embedded is not None:
-        length, width, dtype = embedded
-        found["inputs_embeds"] = datasets.Array2D(shape=(length, width), dtype=dtype)
+        found["inputs_embeds"] = embedded
     return datasets.Features(found)
 
 
@@ -210,14 +177,7 @@ def joins_columns(given: Any) -> bool:
 
 
 def removable(columns: Mapping[str, Any]) -> Any:
-    r"""Return columns as a `LazyBatch`: `datasets.map` applies `remove_columns` to it, but not to a `dict`.
-
-    Args:
-        columns (mapping from `str` to sequence): all columns, given ones too.
-
-    Returns:
-        `datasets.formatting.formatting.LazyBatch`.
-    """
+    """Return columns as a `LazyBatch`: `datasets.map` applies `remove_columns` to it, but not to a `dict`."""
     import pyarrow as pa
     from datasets.formatting.formatting import LazyBatch
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._explain import explain, shorten
-from .arrays import Values
+from .arrays import Values, as_list, is_arrow
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -120,7 +120,8 @@ def _is_pair(row: Any, words: bool) -> bool:
 def _read_row_dicts(rows: Values, settings: Settings) -> Given:
     keys = rows[0].keys()
     # Compared before anything is read: reading a missing key of a defaultdict would add it.
-    if not all(isinstance(row, Mapping) and row.keys() == keys for row in rows):
+    are_mappings = all(issubclass(kind, Mapping) for kind in set(map(type, rows)))
+    if not are_mappings or any(row.keys() != keys for row in rows):
         index = next(i for i, row in enumerate(rows) if not isinstance(row, Mapping) or row.keys() != keys)
         odd = rows[index]
         raise ValueError(
@@ -269,31 +270,3 @@ def is_frame(given: object) -> bool:
     """Return True for a `pandas.DataFrame` or a subclass; imports nothing."""
     frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
     return frame is not None and isinstance(given, frame)
-
-
-def is_arrow(column: object) -> bool:
-    """Return True for a pyarrow column; imports nothing."""
-    return type(column).__module__.startswith("pyarrow")
-
-
-def as_list(values: Any) -> Values:
-    """Return a column or batch as a list, tuple or array. Numeric arrays are returned unchanged."""
-    if isinstance(values, (list, tuple)):
-        return values
-    if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
-        return values
-    if hasattr(values, "to_pylist"):  # pyarrow
-        pylist: list[Any] = values.to_pylist()
-        return pylist
-    if hasattr(values, "tolist") and getattr(values, "ndim", 1) == 1 and type(values).__module__ != "torch":
-        listed: list[Any] = values.tolist()  # NumPy strings and objects, pandas
-        return listed
-    if isinstance(values, (bytes, set, frozenset)) or not isinstance(values, Iterable):
-        raise TypeError(
-            explain(
-                f"{type(values).__name__} is not a batch: expected texts, rows or columns",
-                got=shorten(values),
-                fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
-            )
-        )
-    return list(values)

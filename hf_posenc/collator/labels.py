@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..ragged import PaddingSide, Ragged
 from ..rows import IGNORED, Limits, TokenRows
-from .arrays import Values, is_missing, numbers, to_float32
-from .inputs import as_list
+from .arrays import Values, as_list, is_missing, numbers, to_float32
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -52,17 +51,24 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
         `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
         float32 for C labels per text.
 
-    Raises:
-        ValueError: if the numbers of labels and tokens of a row differ, or a number is beyond int64 or float32.
-        TypeError: if a label is not a number.
-
     Example:
         >>> given_labels([1, 0], np.array([5, 7]))
         array([1, 0])
         >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
         array([1, 1, 0])
     """
-    rows = [_number_or_row(index, value, name) for index, value in enumerate(values)]
+    rows = []
+    for index, value in enumerate(as_list(values)):
+        row = None if is_missing(value) else numbers(value, index, name)
+        if row is None:
+            raise TypeError(
+                explain(
+                    f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
+                    got=repr(value)[:60],
+                    fix='map names to numbers first, e.g. ds.class_encode_column("label")',
+                )
+            )
+        rows.append(row)
     if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
         raise ValueError(
             explain(
@@ -70,14 +76,12 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
                 got=f"{sorted({row.ndim for row in rows})} dimensions",
             )
         )
-    whole = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
-    if rows[0].ndim == 0:
-        return np.stack(rows).astype(np.int64) if whole else to_float32(name, np.stack(rows))
-    if not whole:
+    integers = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
+    if rows[0].ndim == 0 or not integers:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
             raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats"))
-        return to_float32(name, np.stack(rows))
+        return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:
             raise ValueError(
@@ -87,7 +91,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
                     fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
                 )
             )
-    return Ragged.from_rows([row.astype(np.int64) for row in rows], name="labels")
+    return Ragged.from_rows(rows, name="labels", bools=True)
 
 
 def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
@@ -106,33 +110,12 @@ def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -
     return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
 
 
-def _number_or_row(index: int, value: Any, name: str) -> NDArray[Any]:
-    row = None if is_missing(value) else numbers(value, index, name)
-    if row is None:
-        raise TypeError(
-            explain(
-                f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
-                got=repr(value)[:60],
-                fix='map names to numbers first, e.g. ds.class_encode_column("label")',
-            )
-        )
-    return row
-
-
 class MaskedLabels:
     r"""Masked language modelling with `DataCollatorForLanguageModeling` of transformers.
 
     With a seed the masks of a document depend only on the seed and the document's ids. They are the same in every
     evaluation, process, batch size and padding side. Without a seed the random numbers come from torch's generator,
     which a `DataLoader` seeds for each worker and `set_seed` for a whole run.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): its special tokens are never masked.
-        settings (`Settings`): `seed`, `mlm_probability`, `mask_replace_prob`, `random_replace_prob` and
-            `whole_word_mask`, as in transformers. With `whole_word_mask`, masked words always become mask tokens.
-
-    Raises:
-        ValueError: if the tokenizer has no mask token, or a probability is out of range.
     """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -170,17 +153,9 @@ class MaskedLabels:
         )
 
     def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
-        r"""Mask the rows of a batch, before padding.
+        """Return masked ids before padding, and labels: the original id of a token to predict, otherwise -100.
 
-        Args:
-            rows (`TokenRows`): the rows. A column `special_tokens_mask` (1 at tokens that are never masked) replaces
-                the special tokens of the tokenizer. `whole_word_mask` needs a column `word_ids`.
-
-        Returns:
-            The masked ids, and the labels: the original id of a token to predict, otherwise -100.
-
-        Raises:
-            ValueError: with `whole_word_mask` and without `word_ids`.
+        A column `special_tokens_mask` (1 at tokens that are never masked) replaces the tokenizer's special tokens.
         """
         words, is_token = rows.columns.get("word_ids"), rows.is_token
         if self._whole_words and words is None:
@@ -255,12 +230,10 @@ LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
 
 @dataclass(frozen=True)
 class LabelKind:
-    r"""A value of `labels=`.
+    """A value of `labels=`: the function that makes a `LabelMaker` from the settings and the tokenizer.
 
-    Args:
-        maker (callable): makes a `LabelMaker` from the settings and the tokenizer.
-        predicts_next (`bool`): True if each label is predicted from the token before it, as in causal models. Then the
-            labels of the first token of each document are ignored, and bidirectional models are refused.
+    With `predicts_next` each label is predicted from the token before it, as in causal models. Then the labels of the
+    first token of each document are ignored, and bidirectional models are refused.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
@@ -278,18 +251,9 @@ LABEL_KINDS = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Truncate targets given as ids. If a target is too long, -100 at its ends is removed first.
+    r"""Return targets within the limit, and the number of targets that lost tokens.
 
-    Args:
-        targets (`Ragged` of int64): one row per text.
-        limits (`Limits`): the limit on a target.
-        model (`str`, *optional*): name of the model, if the limit is the model's.
-
-    Returns:
-        The targets, and the number of targets that lost tokens.
-
-    Raises:
-        ValueError: for a target that is too long while truncation is off.
+    If a target is too long, -100 at its ends is removed first. `model` is its name if the limit is the model's.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
@@ -321,14 +285,8 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
     r"""Return the inputs of a decoder for training: a start token, then the labels shifted right.
 
-    Args:
-        labels (`np.ndarray` `(B, T)` int64): -100 at padding and at tokens that are not predicted.
-        start, padding (`int`): token ids.
-        side (`"left"` or `"right"`): padding side.
-
-    Returns:
-        `dict` of `decoder_input_ids` and `decoder_attention_mask`, `(B, T)` int64. The mask is 1 at the start token and
-        at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
+    Labels `(B, T)` are -100 at padding and at tokens that are not predicted. `decoder_attention_mask` is 1 at the start
+    token and at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

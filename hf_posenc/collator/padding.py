@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..positions import position_ids_from_mask
 from ..ragged import Ragged, round_up
-from ..rows import IGNORED, ignore_document_starts, pack_rows
-from .arrays import as_array, numbers, to_float32
+from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
+from .arrays import as_array, as_list, numbers, to_float32
 from .labels import LABEL_COLUMNS, copies, decoder_inputs, given_labels, label_names
-from .tokens import Tokenized
+from .tokens import Tokenized, name_taken, positions_of
 
 if TYPE_CHECKING:
     from .config import Config
@@ -29,30 +29,21 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def pad_batch(config: Config, made: Tokenized) -> Arrays:
-    r"""Return the arrays of a padded batch.
-
-    Args:
-        config (`Config`): the configuration of the collator.
-        made (`Tokenized`): the rows.
-
-    Returns:
-        `dict` of `np.ndarray` with `input_ids` first. Dimension 0 is the batch, except in `look_ahead_mask` `(T, T)`.
-
-    Raises:
-        ValueError: for labels or other columns that cannot become a tensor, or rows of different lengths without
-            padding.
-    """
-    ids, labels = _make_labels(config, made)
-    out = _packed(config, made, ids, labels) if config.settings.packing else _padded(config, made, ids, labels)
+    """Return the arrays of a padded batch: `input_ids` first, batch first, except in `look_ahead_mask` `(T, T)`."""
+    rows, labels = _make_labels(config, made)
+    if made.from_0:
+        given = rows.columns["position_ids"]
+        rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
+    out = _packed(config, rows, labels) if config.settings.packing else _padded(config, made, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = _look_ahead(out[decoder_reads].shape[1])
     return out
 
 
-def _padded(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arrays:
+def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
+    ids, columns, documents = rows.ids, rows.columns, rows.documents
     width, side, fills = _width(config, ids), config.side, config.fills
-    columns, documents = made.rows.columns, made.rows.documents
     inside = ids.inside(width, side=side)
 
     def pad(column: Ragged, fill: int) -> NDArray[Any]:
@@ -65,7 +56,10 @@ def _padded(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arr
         out["token_type_ids"] = pad(columns["token_type_ids"], fills["token_type_ids"])
     fill = fills["position_ids"]
     if "position_ids" in columns or documents is not None:
-        out["position_ids"] = pad(made.positions(config.first_position, fill), fill)
+        positions = positions_of(rows, config.first_position)
+        if rows.is_token is not None:
+            positions = np.where(rows.is_token, positions, fill)
+        out["position_ids"] = pad(Ragged(positions, ids.lengths), fill)
     elif mask is None:
         out["position_ids"] = _counted(config, ids.lengths, out["attention_mask"])
     else:
@@ -86,8 +80,8 @@ def _padded(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arr
     elif labels is not None:
         out["labels"] = labels
     if config.limits.overflow:
-        out["overflow_to_sample_mapping"] = made.rows.sample
-    return out | _other_columns(config, made, out, inside)
+        out["overflow_to_sample_mapping"] = rows.sample
+    return out | _other_columns(config, made, out, inside) if made.columns else out
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
@@ -98,18 +92,12 @@ def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray
             continue
         if name in out:
             if made.from_texts:
-                raise ValueError(
-                    explain(
-                        f"column '{name}' came with the texts, and tokenization makes one of that name",
-                        got=list(made.columns),
-                        fix=f"dataset.rename_column('{name}', 'my_{name}')",
-                    )
-                )
+                raise ValueError(name_taken(name, made))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
                 more[name] = _stored_embeddings(made, inside)
         elif accepts is None or name in accepts:
-            array = as_array(name, made.column(name))
+            array = as_array(name, as_list(made.columns[name]))
             if array is not None:
                 more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
     return more
@@ -147,7 +135,8 @@ def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
 def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[Any]:
     """Return stored embeddings `(B, T, D)`, zero at padding."""
     rows: list[NDArray[Any]] = []
-    for index, (value, length) in enumerate(zip(made.column("inputs_embeds"), made.ids.lengths, strict=True)):
+    stored = as_list(made.columns["inputs_embeds"])
+    for index, (value, length) in enumerate(zip(stored, made.rows.ids.lengths, strict=True)):
         row = numbers(value, index, "inputs_embeds")
         if row is None or row.ndim != 2 or len(row) != length:
             raise ValueError(
@@ -164,10 +153,10 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
     return out
 
 
-def _packed(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arrays:
+def _packed(config: Config, rows: TokenRows, labels: Labels) -> Arrays:
     """Return rows of several documents each; positions restart, and the first label of each document is ignored."""
     assert config.limits.max_length is not None
-    if labels is not None and not isinstance(labels, Ragged):
+    if isinstance(labels, np.ndarray):
         raise ValueError(
             explain(
                 "packed rows hold several documents, so one label per row does not fit them",
@@ -175,33 +164,31 @@ def _packed(config: Config, made: Tokenized, ids: Ragged, labels: Labels) -> Arr
                 fix="packing=False, or one label per token",
             )
         )
-    rows = made.rows.with_columns(input_ids=ids)
     if labels is not None:
         rows = rows.with_columns(labels=labels)
     kept = {"input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))}
     documents = {name: column for name, column in rows.split_documents().columns.items() if name in kept}
     if labels is not None and _predicts_next(config, documents["input_ids"], documents["labels"]):
         documents["labels"] = ignore_document_starts(documents["labels"])
-    if made.from_0 and "position_ids" in documents:
-        given = documents["position_ids"]
-        documents["position_ids"] = Ragged(given.values + config.first_position, given.lengths)
     packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
     width = _width(config, packed["input_ids"])
     return {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
 
 
-def _make_labels(config: Config, made: Tokenized) -> tuple[Ragged, Labels]:
-    """Return the ids, masked for `labels="masked_lm"`, and the labels: made from the ids, or given in a column."""
-    names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in made.rows.columns)]
+def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
+    """Return the rows, masked for `labels="masked_lm"`, and the labels: made from the ids, or given in a column."""
+    rows = made.rows
+    labels: Labels = None
+    names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
         raise ValueError(
             explain("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
         )
-    labels: Labels = None
     if names and made.targets is None:
-        given = made.rows.columns.get(names[0])
-        labels = given_labels(made.column(names[0]), made.ids.lengths, name=names[0]) if given is None else given
-    causal = isinstance(labels, Ragged) and copies(labels, made.ids, made.rows.is_token)
+        labels = rows.columns.get(names[0])
+        if labels is None:
+            labels = given_labels(made.columns[names[0]], rows.ids.lengths, name=names[0])
+    causal = isinstance(labels, Ragged) and copies(labels, rows.ids, rows.is_token)
     if names and config.label_maker is not None:
         raise ValueError(
             explain(
@@ -219,7 +206,10 @@ def _make_labels(config: Config, made: Tokenized) -> tuple[Ragged, Labels]:
                 fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
             )
         )
-    return (made.ids, labels) if config.label_maker is None else config.label_maker(made.rows)
+    if config.label_maker is None:
+        return rows, labels
+    ids, labels = config.label_maker(rows)
+    return rows.with_columns(input_ids=ids), labels
 
 
 def _width(config: Config, ids: Ragged) -> int:

@@ -5,7 +5,7 @@ NumPy only, so that a forked worker can run it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from ..ragged import Ragged
 from ..rows import IGNORED, TokenRows
-from .arrays import Values, repeated
+from .arrays import Values, as_list, is_arrow
 from .config import PER_TOKEN, Config
-from .inputs import Given, as_list
+from .inputs import Given
 from .labels import given_labels, label_names, truncate_targets
 
 
@@ -25,8 +25,8 @@ class Tokenized:
 
     Args:
         rows (`TokenRows`): one per text, or several for a long text.
-        columns (`dict` from `str` to sequence): the other columns, one value per text.
-        count (`int`): number of texts.
+        columns (`dict` from `str` to sequence): the other columns, one value per row.
+        has_split_texts (`bool`): True if any text gave more than one row.
         from_texts (`bool`): True for texts, False for tokenized rows.
         targets (`Ragged`, *optional*): labels that are token sequences of their own, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
@@ -35,123 +35,120 @@ class Tokenized:
 
     rows: TokenRows
     columns: dict[str, Values]
-    count: int
+    has_split_texts: bool
     from_texts: bool
     targets: Ragged | None = None
     targets_truncated: int = 0
     from_0: bool = False
 
-    @property
-    def ids(self) -> Ragged:
-        """Token ids."""
-        return self.rows.ids
-
-    @property
-    def has_split_texts(self) -> bool:
-        """True if any text gave more than one row."""
-        return len(self.rows.sample) != self.count
-
-    def column(self, name: str) -> Values:
-        """Return another column with one value per row: repeated for the rows of one text."""
-        values = as_list(self.columns[name])
-        return repeated(values, self.rows.sample) if self.has_split_texts else values
-
-    def positions(self, start: int, padding: int | None = None) -> Ragged:
-        """Return the position of every token: given `position_ids`, or counted from `start` in each document."""
-        rows, given = self.rows, self.rows.columns.get("position_ids")
-        if given is not None:
-            values = given.values + start if self.from_0 else given.values
-        else:
-            values = rows.document_counters(start)
-        if padding is not None and rows.is_token is not None:
-            values = np.where(rows.is_token, values, padding)
-        return Ragged(values, rows.ids.lengths)
-
 
 def tokenize(config: Config, given: Given) -> Tokenized:
-    r"""Return rows of tokens within the limits.
-
-    Args:
-        config (`Config`): the configuration of the collator.
-        given (`Given`): the input of the call.
-
-    Returns:
-        `Tokenized`.
-
-    Raises:
-        ValueError: for a row without tokens or with too many, for ids out of range, and for columns of other lengths.
-    """
+    """Return rows of tokens within the limits; raise for bad ids, and for rows without tokens or with too many."""
+    from_0 = False
     if given.texts is not None:
-        made = Tokenized(config.encoder.encode(given.texts, given.pairs), given.columns, given.count, True)
+        rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
     else:
-        made = _truncated(config, _read_ids(config, given))
-    _check_lengths(config, made)
-    return _with_targets(config, made, given) if config.has_targets else made
+        rows, columns = _read_ids(config, given)
+        from_0 = _count_from_0(config, rows)
+        rows, columns = _truncated(config, rows, columns)
+    _check_lengths(config, rows)
+    targets, truncated = None, 0
+    if config.has_targets:
+        targets, columns, truncated = _targets(config, given, columns)
+    has_split_texts = len(rows.sample) != given.count
+    if has_split_texts:
+        columns = {name: _repeated(values, rows.sample) for name, values in columns.items()}
+        targets = None if targets is None else targets.take(rows.sample)
+    return Tokenized(rows, columns, has_split_texts, given.texts is not None, targets, truncated, from_0)
 
 
-def _read_ids(config: Config, given: Given) -> Tokenized:
-    """Return rows of given ids, checked."""
+def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
+    """Return the position of every token `(N,)`: given `position_ids`, or counted from `start` in each document."""
+    given = rows.columns.get("position_ids")
+    return rows.document_counters(start) if given is None else given.values
+
+
+def name_taken(name: str, made: Tokenized) -> str:
+    """Return the message for a given column with the name of a new one."""
+    return explain(
+        f"column '{name}' came with the texts, and tokenization makes one of that name",
+        got=list(made.columns),
+        fix=f"dataset.rename_column('{name}', 'my_{name}')",
+    )
+
+
+def _repeated(values: Values, sample: NDArray[np.int64]) -> Values:
+    """Return one value per row, from one value per text. An Arrow column stays an Arrow column."""
+    if is_arrow(values):
+        taken: Values = values.take(sample)  # type: ignore[union-attr]
+        return taken
+    values = as_list(values)
+    return values[sample] if isinstance(values, np.ndarray) else [values[index] for index in sample.tolist()]
+
+
+def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
+    """Return checked rows of given ids, and the columns that do not have one value per token."""
     columns = dict(given.columns)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(config, ids)
+    rows = TokenRows({"input_ids": ids}, np.arange(len(ids), dtype=np.int64))
     per_token = {name: _per_token(name, as_list(columns.pop(name)), ids) for name in PER_TOKEN if name in columns}
-    real = np.ones(len(ids.values), dtype=np.bool_)
+    real = None
     if "attention_mask" in per_token:
         real = per_token.pop("attention_mask").values != 0
         _check_mask(config, ids, real)
     if "document_ids" in per_token:  # a negative number also marks padding
-        real = real & (per_token["document_ids"].values >= 0)
-        per_token["document_ids"] = Ragged(np.where(real, per_token["document_ids"].values, -1), ids.lengths)
-    if not real.all():
+        numbers = per_token["document_ids"].values
+        real = numbers >= 0 if real is None else real & (numbers >= 0)
+        per_token["document_ids"] = Ragged(np.where(real, numbers, -1), ids.lengths)
+    if real is not None and not real.all():
         per_token["attention_mask"] = Ragged(real.astype(np.int64), ids.lengths)
-    from_0 = False
-    if config.model_first_position and "position_ids" in per_token:
-        # Position ids made for this model start at its first position; any others are taken to count from 0.
-        numbers = per_token["position_ids"].values[real]
-        from_0 = int(numbers.min(initial=np.iinfo(np.int64).max)) != config.model_first_position
-    rows = TokenRows({"input_ids": ids, **per_token}, np.arange(len(ids), dtype=np.int64))
-    return Tokenized(rows, columns, len(ids), False, from_0=from_0)
+    return rows.with_columns(**per_token) if per_token else rows, columns
 
 
-def _truncated(config: Config, made: Tokenized) -> Tokenized:
+def _count_from_0(config: Config, rows: TokenRows) -> bool:
+    """Return True if position ids do not start at the model's first position, as those made for this model do."""
+    given, first = rows.columns.get("position_ids"), config.model_first_position
+    if given is None or not first:
+        return False
+    values = given.values if rows.is_token is None else given.values[rows.is_token]
+    return int(values.min(initial=np.iinfo(np.int64).max)) != first
+
+
+def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:
     """Return given ids within the limit. If any row is too long, padding at the ends is removed before truncation."""
     limit = config.limits.max_length
-    if limit is None or made.ids.longest <= limit or not (config.limits.truncates or made.rows.is_token is not None):
-        return made
-    rows, columns = made.rows, dict(made.columns)
+    if limit is None or rows.ids.longest <= limit or not (config.limits.truncates or rows.is_token is not None):
+        return rows, columns
     for name in [] if config.has_targets else label_names(columns):
-        labels = given_labels(as_list(columns[name]), rows.ids.lengths, name=name)
+        labels = given_labels(columns[name], rows.ids.lengths, name=name)
         if isinstance(labels, Ragged):
             rows = rows.with_columns(**{name: labels})
-            del columns[name]
-    rows = rows.trim().truncate(config.limits, side=config.tokenizer.truncation_side)
-    return replace(made, rows=rows, columns=columns)
+            columns = {other: values for other, values in columns.items() if other != name}
+    return rows.trim().truncate(config.limits, side=config.tokenizer.truncation_side), columns
 
 
-def _with_targets(config: Config, made: Tokenized, given: Given) -> Tokenized:
-    """Add the targets, from texts or from a label column of ids."""
-    model, sample = config.limited_by("max_target_length"), made.rows.sample
+def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
+    """Return the targets from texts or from a label column, the other columns, and the number of truncated targets."""
+    model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
         encoded = config.target_encoder.encode(given.targets)
         targets, _ = truncate_targets(encoded.ids, config.target_limits, model)
-        return replace(made, targets=targets.take(sample), targets_truncated=encoded.truncated)
-    names = label_names(made.columns)
+        return targets, columns, encoded.truncated
+    names = label_names(columns)
     if len(names) != 1:
-        return made
-    labels = Ragged.from_rows(list(as_list(made.columns[names[0]])), name="labels")
+        return None, columns, 0
+    labels = Ragged.from_rows(as_list(columns[names[0]]), name="labels")
     targets, truncated = truncate_targets(labels, config.target_limits, model)
     if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
         _check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
-    columns = {name: values for name, values in made.columns.items() if name != names[0]}
-    return replace(made, targets=targets.take(sample), columns=columns, targets_truncated=truncated)
+    return targets, {name: values for name, values in columns.items() if name != names[0]}, truncated
 
 
 def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
-    if name in ("attention_mask", "special_tokens_mask"):  # may be bool
-        values = [np.asarray(row).astype(np.int64) if np.asarray(row).dtype == bool else row for row in values]
     if name == "word_ids":  # None at special tokens, as tokenizers return them
         values = [[-1 if item is None else item for item in row] for row in values]
-    column = Ragged.from_rows(values, name=name)
+    column = Ragged.from_rows(values, name=name, bools=name in ("attention_mask", "special_tokens_mask"))
     if not np.array_equal(column.lengths, ids.lengths):
         row = int(np.flatnonzero(column.lengths != ids.lengths)[0])
         raise ValueError(
@@ -168,6 +165,8 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
     """Raise for the first row whose mask is 0 at all tokens: the mask probably has the opposite meaning."""
+    if real.all():
+        return
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))
     wrong = np.flatnonzero((hidden > 0) & (seen == 0))
@@ -204,22 +203,22 @@ def _check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
     )
 
 
-def _check_lengths(config: Config, made: Tokenized) -> None:
-    lengths, limit, sample = made.ids.lengths, config.limits.max_length, made.rows.sample
-    if limit is not None and made.ids.longest > limit:
+def _check_lengths(config: Config, rows: TokenRows) -> None:
+    lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
+    if limit is not None and longest > limit:
         model = config.limited_by("max_length")
         raise ValueError(
             explain(
-                f"row {int(sample[lengths.argmax()])} has {made.ids.longest} tokens, limit {limit}",
+                f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
                 got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
                 fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
             )
         )
-    counts = lengths if made.rows.is_token is None else made.rows.without_padding().ids.lengths
+    counts = lengths if rows.is_token is None else rows.without_padding().ids.lengths
     if config.settings.empty != "keep" and counts.min(initial=1) == 0:
         raise ValueError(
             explain(
-                f"row {int(sample[counts.argmin()])} has no tokens",
+                f"row {int(rows.sample[counts.argmin()])} has no tokens",
                 got="an empty text, or one in which the tokenizer finds no token",
                 fix='drop such rows first, or empty="keep" for a row of padding',
             )

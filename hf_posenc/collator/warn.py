@@ -13,8 +13,7 @@ import torch
 
 from .._explain import explain
 from ..tokenization.loading import stated_limit
-from .arrays import is_missing, numbers
-from .inputs import as_list
+from .arrays import as_list, is_missing, numbers
 from .labels import LABEL_COLUMNS, label_names
 from .padding import NOT_COPIED, Arrays
 from .tokens import Tokenized
