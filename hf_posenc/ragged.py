@@ -78,13 +78,13 @@ class Ragged:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
             array([1, 2, 3])
         """
-        if set(map(type, rows)) == {list}:
+        kinds = set(map(type, rows))
+        if kinds == {list} and not any(row and type(row[0]) is bool for row in rows):
             lengths = np.array([len(row) for row in rows], dtype=np.int64)
             with contextlib.suppress(struct.error):  # a value that is not an integer: the checks below raise
-                if not any(row and type(row[0]) is bool for row in rows):
-                    packed = struct.pack(f"{lengths.sum()}q", *chain.from_iterable(rows))  # faster than np.array
-                    return cls(np.frombuffer(bytearray(packed), dtype=np.int64), lengths)
-        arrays = [row if type(row) is np.ndarray else _as_array(row) for row in rows]
+                packed = struct.pack(f"{lengths.sum()}q", *chain.from_iterable(rows))  # faster than np.array
+                return cls(np.frombuffer(bytearray(packed), dtype=np.int64), lengths)
+        arrays = list(rows) if kinds == {np.ndarray} else [_as_array(row) for row in rows]
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             arrays = [_checked_row(index, array, name, bools) for index, array in enumerate(arrays)]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
@@ -201,9 +201,9 @@ class Ragged:
         """
         width = self._checked_width(width)
         shape, dtype = (len(self), width), self.values.dtype
-        if fill == 0 and not self.values.any():
-            return np.zeros(shape, dtype)  # as token types of single texts; np.zeros writes no memory
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
+        if fill == 0 and not self.values[:2].any() and not self.values.any():
+            return out  # as token types of single texts; np.zeros writes no memory
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values
             return out

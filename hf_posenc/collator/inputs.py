@@ -46,15 +46,7 @@ def is_columns(given: object) -> bool:
 
 
 def read(given: object, settings: Settings) -> Given:
-    r"""Read rows or columns.
-
-    Args:
-        given: a `str`, a sequence of texts, of pairs (tuples), of token ids or of row dicts; or columns: a mapping, a
-            `pyarrow.Table` or a `pandas.DataFrame`.
-        settings (`Settings`): the names of the text columns.
-
-    Returns:
-        `Given`. All texts are `str`, or lists of `str`.
+    r"""Read rows or columns, with the text columns named in the settings.
 
     Raises:
         TypeError: for a row of the wrong type, with its number and column.
@@ -67,9 +59,7 @@ def read(given: object, settings: Settings) -> Given:
     """
     if is_columns(given):
         return _read_columns(_mapping(given), settings)
-    if isinstance(given, str):
-        return _read_texts([given], settings)
-    rows = as_list(given)
+    rows = [given] if isinstance(given, str) else as_list(given)
     if not len(rows):
         raise ValueError(empty_batch(given))
     if isinstance(rows[0], Mapping):
@@ -78,7 +68,8 @@ def read(given: object, settings: Settings) -> Given:
     first = next((row for row in rows if not (isinstance(row, list) and not row)), rows[0])
     if _is_row_of_ids(first):
         return Given(len(rows), None, None, None, {"input_ids": rows})
-    return _read_texts(rows, settings)
+    texts, pairs = _texts_and_pairs(rows, None, settings)
+    return Given(len(texts), texts, pairs, None, {})
 
 
 def empty_batch(given: object) -> str:
@@ -86,18 +77,14 @@ def empty_batch(given: object) -> str:
     return explain("empty batch: there is no row to collate", got=shorten(given), fix="skip empty batches")
 
 
-def _read_texts(rows: Values, settings: Settings) -> Given:
-    """Read a plain sequence: texts, or pairs of texts as tuples."""
-    texts, pairs = _texts_and_pairs(rows, None, settings)
-    return Given(len(texts), texts, pairs, None, {})
-
-
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
     """Return checked texts, and the second texts of pairs: from the column `seconds`, or from tuples."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
-    if not len(rows) or not _is_pair(rows[0], words):
+    # With `words`, a tuple of two `str` is one text of two words.
+    first = rows[0] if len(rows) else None
+    if not isinstance(first, tuple) or len(first) != 2 or (words and isinstance(first[0], str)):
         return _checked(rows, column, words), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
@@ -108,13 +95,8 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
                     fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
                 )
             )
-    first, second = [row[0] for row in rows], [row[1] for row in rows]
-    return _checked(first, column, words), _checked(second, f"{column} (second of the pair)", words)
-
-
-def _is_pair(row: Any, words: bool) -> bool:
-    """Return True for a tuple of two texts, or with `words` of two lists of words."""
-    return isinstance(row, tuple) and len(row) == 2 and not (words and isinstance(row[0], str))
+    firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
+    return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)
 
 
 def _read_row_dicts(rows: Values, settings: Settings) -> Given:
@@ -226,14 +208,10 @@ def _are_texts(row: Iterable[Any]) -> bool:
     return all(isinstance(word, str) for word in row)
 
 
-def _are_ints(row: Iterable[Any]) -> bool:
-    return all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in row)
-
-
 def _is_row_of_ids(row: Any) -> bool:
     if hasattr(row, "dtype") and hasattr(row, "ndim"):  # NumPy arrays and tensors
         return row.ndim == 1 and not str(row.dtype).startswith(("<U", "object", "|S"))
-    return isinstance(row, list) and len(row) > 0 and _are_ints(row[:1])
+    return isinstance(row, list) and bool(row) and isinstance(row[0], (int, np.integer)) and type(row[0]) is not bool
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
