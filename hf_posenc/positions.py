@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ._explain import as_integer, explain, shorten
-from .ragged import PaddingSide, check_padding_side
+from .ragged import PaddingSide, check_padding_side, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
@@ -153,7 +153,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     totals = np.array([part.sum() for part in parts], dtype=np.int64)
     out = np.zeros((len(rows), row_length(totals, max_length)), dtype=np.int64)
     for row, part, total in zip(out, parts, totals, strict=True):
-        row[:total] = np.arange(total) - np.repeat(part.cumsum() - part, part)
+        row[:total] = run_indices(0, part)
     return _like(out + as_integer(start, "start", example=0), rows[0] if rows else None)
 
 

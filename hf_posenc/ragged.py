@@ -108,9 +108,7 @@ class Ragged:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).offsets
             array([0, 3, 4])
         """
-        offsets = np.zeros(len(self.lengths) + 1, dtype=np.int64)
-        np.cumsum(self.lengths, out=offsets[1:])
-        return offsets
+        return offsets_of(self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -127,9 +125,8 @@ class Ragged:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).take(np.array([1, 0])).values
             array([5, 7, 8, 9])
         """
-        everything = list(self)
-        picked = [everything[row] for row in rows.tolist()]
-        return Ragged(np.concatenate(picked) if picked else self.values[:0], self.lengths[rows])
+        lengths = self.lengths[rows]
+        return Ragged(self.values[run_indices(self.offsets[:-1][rows], lengths)], lengths)
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
@@ -168,9 +165,7 @@ class Ragged:
             >>> rows.values, rows.lengths
             (array([7, 9, 5]), array([2, 1]))
         """
-        counts = np.zeros(len(keep) + 1, dtype=np.int64)
-        np.cumsum(keep, out=counts[1:])
-        return Ragged(self.values[keep], np.diff(counts[self.offsets]))
+        return Ragged(self.values[keep], np.diff(offsets_of(keep)[self.offsets]))
 
     def pad(
         self,
@@ -241,8 +236,7 @@ class Ragged:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).counters().values
             array([0, 1, 2, 0])
         """
-        begins = np.repeat(self.offsets[:-1] - start, self.lengths)
-        return Ragged(np.arange(len(self.values), dtype=np.int64) - begins, self.lengths)
+        return Ragged(run_indices(start, self.lengths), self.lengths)
 
     def _checked_width(self, width: int | None) -> int:
         if width is not None and width < self.longest:
@@ -254,6 +248,29 @@ class Ragged:
                 )
             )
         return self.longest if width is None else width
+
+
+def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    r"""Return the offset of each of several runs in one array, and the total length at the end: `(N + 1,)` int64.
+
+    Example:
+        >>> offsets_of(np.array([3, 1]))
+        array([0, 3, 4])
+    """
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    r"""Return the indices of several runs, one run after the other: start, start + 1, … of each.
+
+    Example:
+        >>> run_indices(np.array([7, 0]), np.array([2, 3]))
+        array([7, 8, 0, 1, 2])
+    """
+    offsets = offsets_of(lengths)
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
 def check_padding_side(side: PaddingSide) -> None:

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
-from .shapes import Cost, checked_lengths, checked_rank, padded, row_costs
+from ..ragged import offsets_of, run_indices
+from .documents import checked_lengths
+from .shapes import Cost, padded, row_costs
 
 _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the settings in a plan's file
 
@@ -129,8 +131,7 @@ class BatchPlan:
         rank = checked_rank(rank, self.world_size)
         sizes = np.diff(self.batch_offsets)[rank :: self.world_size]
         starts = self.batch_offsets[:-1][rank :: self.world_size]
-        order, batch_offsets = gathered(self.order, starts, sizes)
-        return replace(self, order=order, batch_offsets=batch_offsets, rank=rank)
+        return replace(self, order=self.order[run_indices(starts, sizes)], batch_offsets=offsets_of(sizes), rank=rank)
 
     @property
     def documents(self) -> int:
@@ -335,15 +336,20 @@ def _check_arrays(plan: BatchPlan) -> None:
         )
 
 
-def gathered(
-    values: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the runs of `values` that begin at `starts`, one after the other, and their offsets.
+def checked_rank(rank: Any, world_size: int) -> int:
+    r"""Return a rank as an `int`; raise if it is not below `world_size`.
 
     Example:
-        >>> gathered(np.array([7, 8, 9, 5]), np.array([3, 0]), np.array([1, 2]))
-        (array([5, 7, 8]), array([0, 1, 3]))
+        >>> checked_rank(1, 2)
+        1
     """
-    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return values[np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], sizes)], offsets
+    number = as_integer(rank, "rank", minimum=0, example=0)
+    if number >= world_size:
+        raise ValueError(
+            explain(
+                f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
+                got=f"rank={number}",
+                fix=f"world_size={number + 1}, or rank={world_size - 1}",
+            )
+        )
+    return number

@@ -6,15 +6,16 @@ Only the shuffling depends on the epoch, so that every epoch has the same number
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
-from .batches import BatchPlan, gathered
-from .shapes import Cost, best_shapes, checked_lengths, checked_rank, histogram, padded, row_costs
+from ..ragged import offsets_of, run_indices
+from .batches import BatchPlan, checked_rank
+from .documents import checked_lengths, histogram, sorted_order
+from .shapes import Cost, best_shapes, padded, row_costs
 
 
 def plan_batches(
@@ -80,8 +81,8 @@ def plan_batches(
         multiple_of = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     sizes = checked_lengths(lengths)
     chosen = _shapes(shapes, sizes, multiple_of, cost)
-    layout = _layout(sizes, budget, window, ranks, cost, multiple_of, chosen)
-    order, batch_offsets = _shuffled(sizes, layout, ranks, np.random.default_rng([seed, epoch]))
+    rows, group = _rows_and_groups(sizes, budget, window, ranks, cost, multiple_of, chosen)
+    order, batch_offsets = _shuffled(sizes, rows, group, ranks, np.random.default_rng([seed, epoch]))
     plan = BatchPlan(
         order=order,
         batch_offsets=batch_offsets,
@@ -95,20 +96,7 @@ def plan_batches(
     return plan if rank is None else plan.for_rank(rank)
 
 
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """Batches over documents sorted from long to short: their sizes, and the groups that exchange documents.
-
-    Args:
-        rows (`np.ndarray` `(M,)` int64): documents in each batch.
-        group (`np.ndarray` `(M,)` int64): rising; batches of one number exchange documents.
-    """
-
-    rows: NDArray[np.int64]
-    group: NDArray[np.int64]
-
-
-def _layout(
+def _rows_and_groups(
     sizes: NDArray[np.int64],
     budget: int,
     window: int,
@@ -116,8 +104,11 @@ def _layout(
     cost: Cost | None,
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
-) -> _Layout:
-    """Return the batches, in order from the longest documents to the shortest."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of documents and the group of each batch `(M,)`, from the longest documents to the shortest.
+
+    Groups are rising numbers; the batches of one group exchange documents.
+    """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
     prices, place = np.unique(widths, return_inverse=True)
@@ -143,27 +134,25 @@ def _layout(
         begin += documents
     if len(rows) % ranks:
         divide(rows, group, price[::-1], ends, budget, ranks)
-    return _Layout(np.array(rows, dtype=np.int64), np.array(group, dtype=np.int64))
+    return np.array(rows, dtype=np.int64), np.array(group, dtype=np.int64)
 
 
 def _shuffled(
-    sizes: NDArray[np.int64], layout: _Layout, ranks: int, random: np.random.Generator
+    sizes: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    group: NDArray[np.int64],
+    ranks: int,
+    random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign documents to batches at random, and put the steps in random order."""
-    longest = int(sizes.max(initial=0))
-    # 16 bits are enough for most lengths, and let NumPy sort by radix.
-    falling = (longest - sizes).astype(np.uint16 if longest <= np.iinfo(np.uint16).max else np.int64)
-    order = random.permutation(len(sizes))
-    order = order[np.argsort(falling[order], kind="stable")]  # equal lengths in random order
-    groups = layout.group.astype(np.uint16 if len(layout.group) <= np.iinfo(np.uint16).max else np.int64)
-    mixed = random.permutation(len(sizes))
-    order = order[mixed[np.argsort(np.repeat(groups, layout.rows)[mixed], kind="stable")]]
-    steps = random.permutation(len(layout.rows) // ranks)
+    """Assign documents to batches at random, put the steps in random order, and return order and offsets."""
+    order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
+    order = order[sorted_order(np.repeat(group, rows), random)]
+    steps = random.permutation(len(rows) // ranks)
     # Shuffled, so that no rank always gets the longest.
     places = random.permuted(np.tile(np.arange(ranks), (len(steps), 1)), axis=1)
     batches = (steps[:, None] * ranks + places).ravel()
-    starts = np.cumsum(layout.rows) - layout.rows
-    return gathered(order, starts[batches], layout.rows[batches])
+    starts, counts = offsets_of(rows)[batches], rows[batches]
+    return order[run_indices(starts, counts)], offsets_of(counts)
 
 
 def _shapes(

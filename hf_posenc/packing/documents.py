@@ -1,9 +1,84 @@
-"""Rows of several documents: documents numbered from position ids, and sorted by number."""
+"""Arithmetic on documents: check, count and sort their lengths; number the documents of packed rows."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from .._explain import explain
+from ..ragged import offsets_of
+
+
+def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    r"""Return lengths of documents as a new array.
+
+    Args:
+        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
+
+    Returns:
+        `np.ndarray` `(N,)` int64, a new array.
+
+    Raises:
+        ValueError: if a document has no tokens.
+        TypeError: if they are not integers, or not flat.
+
+    Example:
+        >>> checked_lengths([5, 3])
+        array([5, 3])
+    """
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:  # rows of unequal lengths
+        sizes = np.empty((0, 0), dtype=object)
+    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
+        raise TypeError(
+            explain(
+                "lengths must be a flat list of integers, one per document",
+                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
+                fix="lengths=[len(ids) for ids in documents]",
+            )
+        )
+    sizes = sizes.astype(np.int64)
+    if len(sizes) and sizes.min() <= 0:
+        bad = np.flatnonzero(sizes <= 0)
+        raise ValueError(
+            explain(
+                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
+                got=f"{len(bad)} bad of {len(sizes)} lengths",
+                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
+            )
+        )
+    return sizes
+
+
+def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return the lengths that occur, rising, and the count of each.
+
+    Example:
+        >>> histogram(np.array([5, 3, 5]))
+        (array([3, 5]), array([1, 2]))
+    """
+    longest = int(lengths.max(initial=0))
+    if longest > 16 * len(lengths) + 65536:  # counting would take more memory than the lengths do
+        return np.unique(lengths, return_counts=True)
+    counts = np.bincount(lengths)
+    different = np.flatnonzero(counts)
+    return different, counts[different]
+
+
+def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None = None) -> NDArray[np.int64]:
+    r"""Return the order that sorts numbers of at least 0; equal numbers stay in order, or are shuffled with `random`.
+
+    Example:
+        >>> sorted_order(np.array([5, 3, 5, 0]))
+        array([3, 1, 0, 2])
+    """
+    # NumPy sorts 16 bits by radix.
+    numbers = numbers.astype(np.uint16) if numbers.max(initial=0) <= np.iinfo(np.uint16).max else numbers
+    if random is None:
+        return np.argsort(numbers, kind="stable")
+    shuffled = random.permutation(len(numbers))
+    return shuffled[np.argsort(numbers[shuffled], kind="stable")]
 
 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -29,7 +104,7 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     lengths = lengths[lengths > 0]
     if len(positions) == len(lengths):
         return None
-    starts = np.cumsum(lengths) - lengths
+    starts = offsets_of(lengths)[:-1]
 
     def in_rows_with(tokens: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return True at every token of a row in which any of `tokens` is True."""

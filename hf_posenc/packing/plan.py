@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, one_of
-from .shapes import checked_lengths, histogram
+from ..ragged import offsets_of, run_indices
+from .documents import checked_lengths, histogram, sorted_order
 
 TooLong = Literal["error", "truncate"]
 
@@ -74,8 +75,7 @@ class PackingPlan:
             (array([3, 4, 5, 2, 0, 1]), array([0, 1, 2, 0, 0, 1]))
         """
         sizes = self.lengths[self.order]
-        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return within + np.repeat(begins[self.order], sizes), within
+        return run_indices(begins[self.order], sizes), run_indices(0, sizes)
 
     @property
     def row_lengths(self) -> NDArray[np.int64]:
@@ -85,9 +85,7 @@ class PackingPlan:
             >>> pack([5, 3, 8, 2, 4], 10).row_lengths
             array([10,  9,  3])
         """
-        ends = np.zeros(len(self.order) + 1, dtype=np.int64)
-        np.cumsum(self.lengths[self.order], out=ends[1:])
-        return np.diff(ends[self.row_offsets])
+        return np.add.reduceat(self.lengths[self.order], self.row_offsets[:-1])
 
     @property
     def padding(self) -> int:
@@ -197,34 +195,18 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     if seed is not None:
         seed = as_integer(seed, "seed", minimum=0, example=0)
     generator = None if seed is None else np.random.default_rng(seed)
-    # 16 bits are enough for most capacities, and let NumPy sort by radix.
-    room_left = (capacity - sizes).astype(np.uint16 if capacity <= np.iinfo(np.uint16).max else np.int64)
-    if generator is None:
-        by_length = np.argsort(room_left, kind="stable")  # longest first
-    else:
-        shuffled = generator.permutation(len(sizes))
-        by_length = shuffled[np.argsort(room_left[shuffled], kind="stable")]
-    room_left = room_left[by_length]
-    starts = np.flatnonzero(room_left[1:] != room_left[:-1]) + 1
-    starts = np.concatenate([[0], starts])[: len(sizes)]  # offset of each length that occurs
-    begin, width, each, inside = best_fit_decreasing(
-        sizes[by_length[starts]], np.diff(starts, append=len(sizes)), capacity
-    )
+    by_length = sorted_order(sizes.max(initial=0) - sizes, generator)  # longest first
+    different, counts = histogram(sizes)
+    begin, width, each, inside = best_fit_decreasing(different[::-1], counts[::-1], capacity)
     # From here on, an entry is a run of `by_length` that goes into one row.
-    entries = np.cumsum(width) - width
-    row = np.arange(int(width.sum())) + np.repeat(begin - entries, width)
-    documents = np.repeat(each, width)
+    row, documents = run_indices(begin, width), np.repeat(each, width)
     row_sizes = np.bincount(row, weights=documents).astype(np.int64)  # exact: far below 2**53
     if generator is not None:
         rows_in_turn = generator.permutation(len(row_sizes))
-        rank = np.empty_like(rows_in_turn)
-        rank[rows_in_turn] = np.arange(len(row_sizes))
-        row, row_sizes = rank[row], row_sizes[rows_in_turn]
-    row_offsets = np.zeros(len(row_sizes) + 1, dtype=np.int64)
-    np.cumsum(row_sizes, out=row_offsets[1:])
-    place = row_offsets[row] + np.repeat(inside, width)  # offset of each entry in `order`
+        row, row_sizes = np.argsort(rows_in_turn)[row], row_sizes[rows_in_turn]
+    row_offsets = offsets_of(row_sizes)
     order = np.empty(len(sizes), dtype=np.int64)
-    order[np.arange(len(sizes)) + np.repeat(place - (np.cumsum(documents) - documents), documents)] = by_length
+    order[run_indices(row_offsets[row] + np.repeat(inside, width), documents)] = by_length
     return PackingPlan(order, row_offsets, sizes, capacity, truncated, tokens_cut)
 
 
@@ -257,8 +239,7 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
     sizes = checked_lengths(lengths)
     pieces = -(-sizes // capacity)  # (N,)
     document = np.repeat(np.arange(len(sizes)), pieces)
-    first = np.cumsum(pieces) - pieces
-    start = (np.arange(len(document)) - first[document]) * capacity
+    start = run_indices(0, pieces) * capacity
     return document, start, np.minimum(sizes[document] - start, capacity)
 
 
@@ -320,8 +301,7 @@ def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
     if not len(lengths):
         return 0
     sizes, counts = histogram(lengths)
-    number = np.concatenate([[0], np.cumsum(counts)])  # documents shorter than sizes[k]
-    tokens = np.concatenate([[0], np.cumsum(sizes * counts)])
+    number, tokens = offsets_of(counts), offsets_of(sizes * counts)  # of documents shorter than sizes[k]
     # For a limit a <= C/2: a document above C - a shares its row with none of length >= a. One above C/2 shares it with
     # no other above C/2, and the remaining room may take documents from a to C/2.
     limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])

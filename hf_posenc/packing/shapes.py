@@ -1,4 +1,4 @@
-"""Padded lengths: the next multiple, or a few lengths that waste least; and checks of the lengths of documents."""
+"""Padded lengths of rows, the next multiple or a few lengths that waste least, and the cost of padded rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
+from ..ragged import offsets_of, run_indices
+from .documents import checked_lengths, histogram
 
 # From padded lengths (n,) to the cost of a row of each (n,).
 Cost = Callable[[NDArray[np.int64]], Any]
@@ -51,7 +53,7 @@ def best_shapes(
     if len(widths) <= count:
         return widths
     price = row_costs(widths, cost)
-    below = np.concatenate([[0], np.cumsum(documents)])  # how many documents are narrower than widths[j]
+    below = offsets_of(documents)  # number of documents narrower than widths[j]
     best = below[1:] * price  # with one shape, widths[j]
     choices = []
     for _ in range(count - 1):
@@ -83,8 +85,7 @@ def _one_more(
         low = known[at - half]
         high = np.minimum(known[np.minimum(at + half, last)], at - 1)
         runs = high - low + 1
-        begins = np.cumsum(runs) - runs
-        tried = np.arange(int(runs.sum())) + np.repeat(low - begins, runs)
+        begins, tried = offsets_of(runs)[:-1], run_indices(low, runs)
         to = np.repeat(at, runs)
         costs = best[tried] + (below[to + 1] - below[tried + 1]) * price[to]
         least = np.minimum.reduceat(costs, begins)
@@ -152,82 +153,3 @@ def padded(
         return lengths
     step = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     return -(-lengths // step) * step
-
-
-# -------------------------------------------------------------------------------------- lengths of documents, checked
-
-
-def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
-    r"""Return lengths of documents as a new array.
-
-    Args:
-        lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-
-    Returns:
-        `np.ndarray` `(N,)` int64, a new array.
-
-    Raises:
-        ValueError: if a document has no tokens.
-        TypeError: if they are not integers, or not flat.
-
-    Example:
-        >>> checked_lengths([5, 3])
-        array([5, 3])
-    """
-    try:
-        sizes = np.asarray(lengths)
-    except ValueError:  # rows of unequal lengths
-        sizes = np.empty((0, 0), dtype=object)
-    if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
-        raise TypeError(
-            explain(
-                "lengths must be a flat list of integers, one per document",
-                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
-                fix="lengths=[len(ids) for ids in documents]",
-            )
-        )
-    sizes = sizes.astype(np.int64)
-    if len(sizes) and sizes.min() <= 0:
-        bad = np.flatnonzero(sizes <= 0)
-        raise ValueError(
-            explain(
-                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
-                got=f"{len(bad)} bad of {len(sizes)} lengths",
-                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
-            )
-        )
-    return sizes
-
-
-def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the lengths that occur, rising, and the count of each.
-
-    Example:
-        >>> histogram(np.array([5, 3, 5]))
-        (array([3, 5]), array([1, 2]))
-    """
-    longest = int(lengths.max(initial=0))
-    if longest > 16 * len(lengths) + 65536:  # counting would take more memory than the lengths do
-        return np.unique(lengths, return_counts=True)
-    counts = np.bincount(lengths)
-    different = np.flatnonzero(counts)
-    return different, counts[different]
-
-
-def checked_rank(rank: Any, world_size: int) -> int:
-    r"""Return a rank as an `int`; raise if it is not below `world_size`.
-
-    Example:
-        >>> checked_rank(1, 2)
-        1
-    """
-    number = as_integer(rank, "rank", minimum=0, example=0)
-    if number >= world_size:
-        raise ValueError(
-            explain(
-                f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
-                got=f"rank={number}",
-                fix=f"world_size={number + 1}, or rank={world_size - 1}",
-            )
-        )
-    return number

@@ -260,9 +260,8 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
         import pyarrow.compute as pc
 
         mask = dataset.with_format("arrow")[:]["attention_mask"]
-        ends = np.cumsum(lengths)
-        before = np.concatenate([[0], np.cumsum(pc.list_flatten(mask).to_numpy() != 0)])
-        lengths = before[ends] - before[ends - lengths]
+        real = pc.list_flatten(mask).to_numpy() != 0
+        lengths = Ragged(real, lengths).where(real).lengths
     if int(lengths.max(initial=0)) > capacity:
         _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
 

@@ -16,7 +16,8 @@ from torch.utils.data import Sampler
 
 from .._explain import as_integer, explain, shorten
 from ..packing import BatchPlan, plan_batches
-from ..packing.shapes import Cost, checked_lengths, padded, row_costs
+from ..packing.documents import checked_lengths
+from ..packing.shapes import Cost, padded, row_costs
 from .lengths import is_dataset, lengths_of
 
 
