@@ -72,9 +72,14 @@ def is_dataset(dataset: Any) -> bool:
     return library is not None and isinstance(dataset, library.Dataset)
 
 
-def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
+def is_list(dtype: Any) -> bool:
+    """Return True for Arrow's types of lists."""
     import pyarrow as pa
 
+    return any(is_one(dtype) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
     if column not in dataset.column_names:
         raise ValueError(
             explain(
@@ -84,7 +89,7 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
             )
         )
     values = dataset.data.column(column)
-    if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or _is_fixed(values.type)):
+    if not is_list(values.type):
         raise ValueError(
             explain(
                 f"column '{column}' must hold lists of tokens",
@@ -127,12 +132,6 @@ def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None)
         )
     counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
     return counted
-
-
-def _is_fixed(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_fixed_size_list(kind))
 
 
 def _one_by_one(dataset: Any, column: str) -> Iterator[int]:

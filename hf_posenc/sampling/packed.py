@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,11 +16,10 @@ from numpy.typing import NDArray
 from .._explain import as_integer, explain, one_of
 from ..ragged import Ragged
 from ..rows import IGNORED, Limits, TokenRows, ignore_document_starts, pack_rows
-from .lengths import is_dataset, lengths_of, list_lengths
+from .lengths import is_dataset, is_list, lengths_of, list_lengths
 
 TooLong = Literal["error", "truncate", "split"]
 
-_FORMAT = 2  # of the rows; part of the fingerprint of `datasets`, which does not hash installed packages
 _COLUMNS = ("input_ids", "token_type_ids", "position_ids", "document_ids", "labels")
 
 
@@ -90,69 +90,70 @@ def pack_dataset(
     if labels not in ("causal_lm", None):
         raise ValueError(one_of("labels", labels, ("causal_lm", None)))
     names = _column_names(dataset, column)
-    settings: dict[str, Any] = {
-        "capacity": capacity,
-        "column": column,
-        "too_long": too_long,
-        "shifted": labels == "causal_lm",
-        "document_ids": document_ids,
-        "pad_token_id": pad_token_id,
-        "first_position": first_position,
-        "seed": seed,
-        "format_version": _FORMAT,
-    }
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {} if num_proc is None else {"num_proc": num_proc}
+    is_checked = False
     if is_dataset(dataset):
-        if not {"document_ids", "position_ids"} & set(names):  # otherwise rows may contain several documents
-            _check_lengths(dataset, names, column, capacity, too_long)
-            settings["known"] = True
         more["remove_columns"] = names  # a stream replaces its rows by the returned ones
-    if num_proc is not None:
-        more["num_proc"] = num_proc
+        is_checked = not {"document_ids", "position_ids"} & set(names)  # otherwise rows may contain several documents
+        if is_checked:
+            _check_lengths(dataset, names, column, capacity, too_long)
+    pack_window = _PackWindow(
+        capacity, column, too_long, labels, document_ids, pad_token_id, first_position, seed, is_checked
+    )
     packed = dataset.with_format("arrow").map(
-        _pack_window,
+        pack_window,
         batched=True,
         batch_size=window,
         with_indices=True,
-        features=_features(names, settings),
-        fn_kwargs=settings,
+        features=pack_window.features(names),
         **more,
     )
     return packed.with_format(None)
 
 
-def _pack_window(
-    table: Any,
-    indices: Sequence[int],
-    *,
-    capacity: int,
-    column: str,
-    too_long: TooLong,
-    shifted: bool,
-    document_ids: bool,
-    pad_token_id: int,
-    first_position: int,
-    seed: int,
-    format_version: int,
-    known: bool = False,
-) -> Any:
-    """Return the rows of one window of documents as a `pyarrow.Table`; `known` lengths have been checked before.
+@dataclass(frozen=True)
+class _PackWindow:
+    """Function for `datasets.map`, also in forked workers: packs one window of documents, with NumPy alone.
 
-    `datasets.map` calls it in forked workers. It computes with NumPy alone.
+    The fields are the arguments of `pack_dataset`; `is_checked` is True if no document is longer than allowed.
     """
-    rows = _read_documents(table, column, indices, with_labels=shifted)
-    if not known and rows.ids.longest > capacity:
-        numbers = [indices[row] for row in rows.sample.tolist()]
-        _report_long(rows.ids.lengths, capacity, too_long, numbers, counted=False)
-    rows = rows.truncate(Limits(capacity, overflow=too_long == "split"))
-    if shifted:
-        rows = rows.with_columns(labels=ignore_document_starts(rows.columns["labels"]))
-    columns = {name: values for name, values in rows.columns.items() if name != "position_ids"}
-    packed = pack_rows(columns, capacity, seed=seed, first_position=first_position)
-    if not document_ids:
-        del packed["document_ids"]
-    fills = {"input_ids": pad_token_id, "labels": IGNORED, "position_ids": first_position, "document_ids": -1}
-    return _to_arrow(packed, fills, capacity)
+
+    capacity: int
+    column: str
+    too_long: TooLong
+    labels: Literal["causal_lm"] | None
+    document_ids: bool
+    pad_token_id: int
+    first_position: int
+    seed: int
+    is_checked: bool
+    format_version: int = 3  # of the rows; `datasets` hashes the fields, and not the code of installed packages
+
+    def __call__(self, table: Any, indices: Sequence[int]) -> Any:
+        """Return the packed rows of a `pyarrow.Table` as another one."""
+        shifted = self.labels is not None
+        rows = _read_documents(table, self.column, indices, with_labels=shifted)
+        if not self.is_checked and rows.ids.longest > self.capacity:
+            numbers = [indices[row] for row in rows.sample.tolist()]
+            _report_long(rows.ids.lengths, self.capacity, self.too_long, numbers, counted=False)
+        rows = rows.truncate(Limits(self.capacity, overflow=self.too_long == "split"))
+        if shifted:
+            rows = rows.with_columns(labels=ignore_document_starts(rows.columns["labels"]))
+        columns = {name: values for name, values in rows.columns.items() if name != "position_ids"}
+        packed = pack_rows(columns, self.capacity, seed=self.seed, first_position=self.first_position)
+        if not self.document_ids:
+            del packed["document_ids"]
+        fills = {"input_ids": self.pad_token_id, "labels": IGNORED, "position_ids": self.first_position}
+        return _to_arrow(packed, {**fills, "document_ids": -1}, self.capacity)
+
+    def features(self, names: list[str]) -> Any:
+        """Return the features of the rows of columns `names`; a stream needs them before it is read."""
+        import datasets
+
+        made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
+        made |= {"labels"} if self.labels is not None else set()
+        made |= {"document_ids"} if self.document_ids else set()
+        return datasets.Features({name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made})
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
@@ -162,8 +163,14 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
     for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
         if name not in table.column_names:
             continue
-        if name == "labels":
-            _check_labels(table)
+        if name == "labels" and not is_list(table.column(name).type):
+            raise ValueError(
+                explain(
+                    "packed rows hold several documents, so one label per row does not fit them",
+                    got=f"column 'labels' of type {table.column(name).type}, {len(table)} documents",
+                    fix="one label per token, or dataset.remove_columns('labels')",
+                )
+            )
         theirs = list_lengths(table.column(name), name, indices)
         if not np.array_equal(theirs, lengths):
             wrong = int(np.flatnonzero(theirs != lengths)[0])
@@ -207,16 +214,6 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
             narrow = Ragged(rows[name].values.astype(np.int32), rows[name].lengths)
             arrays[name] = pa.ListArray.from_arrays(offsets, narrow.pad(fills.get(name, 0), capacity).ravel())
     return pa.table(arrays)
-
-
-def _features(names: list[str], settings: dict[str, Any]) -> Any:
-    """Return the features of the rows, which a stream needs before it is read."""
-    import datasets
-
-    made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
-    made |= {"labels"} if settings["shifted"] else set()
-    made |= {"document_ids"} if settings["document_ids"] else set()
-    return datasets.Features({name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made})
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
@@ -301,17 +298,3 @@ def _flat(table: Any, name: str) -> NDArray[Any]:
         )
     values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
     return values
-
-
-def _check_labels(table: Any) -> None:
-    import pyarrow as pa
-
-    dtype = table.column("labels").type
-    if not (pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)):
-        raise ValueError(
-            explain(
-                "packed rows hold several documents, so one label per row does not fit them",
-                got=f"column 'labels' of type {dtype}, {len(table)} documents",
-                fix="one label per token, or dataset.remove_columns('labels')",
-            )
-        )

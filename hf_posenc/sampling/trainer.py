@@ -182,7 +182,10 @@ class TokenBudgetMixin:
         plan = sampler.plan
         if plan.shapes is not None:
             return PadToShapes(collator, plan.shapes, self.batch_settings.get("column", "input_ids"))
-        return collator if plan.multiple_of is None else padding_to(collator, plan.multiple_of)
+        if plan.multiple_of is None:
+            return collator
+        _check_padding(collator, "multiple_of")
+        return _changed(collator, {"pad_to_multiple_of": plan.multiple_of})
 
     def _follow_epochs(self, sampler: TokenBudgetBatchSampler) -> None:
         """Set the epoch of the sampler by a callback: a resumed run on several processes hides it from Trainer."""
@@ -307,20 +310,6 @@ class PadToShapes:
                 self.collator, by_length if by_length.keys() <= names else {"pad_to_multiple_of": shape}
             )
         return self._of[shape](rows)
-
-
-def padding_to(collator: Collator, multiple: int) -> Collator:
-    r"""Return the collator with another `pad_to_multiple_of`.
-
-    Args:
-        collator (callable): a dataclass with that field.
-        multiple (`int`): rows are padded to a multiple of it.
-
-    Raises:
-        TypeError: if the collator has no such setting.
-    """
-    _check_padding(collator, "multiple_of")
-    return _changed(collator, {"pad_to_multiple_of": multiple})
 
 
 def _check_padding(collator: Collator, setting: str) -> None:
