@@ -523,12 +523,14 @@ def test_two_processes_of_accelerate_see_each_document_exactly_once(ranks: Any, 
     assert [one, two] == [[batch.tolist() for batch in plan.for_rank(rank)] for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_the_plan_of_one_rank_is_refused_in_two_processes(ranks: Any) -> None:
     for number, rank in enumerate(ranks):
         assert "needs the global plan" in rank["refused"]
         assert f"rank {number} alone, on 2 processes" in rank["refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "bert"])
 def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, family: str) -> None:
     expected, loss = one_step_by_hand(family)
@@ -542,6 +544,7 @@ def test_two_processes_of_trainer_learn_the_mean_over_all_labels(ranks: Any, fam
         assert logged == pytest.approx(loss, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
     expected, _ = one_step_by_hand("gpt2")
     seen = []
@@ -554,6 +557,7 @@ def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
     assert sorted(seen) == list(range(COUNT))
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: Any) -> None:
     stop, steps = ranks[0]["stop"], len(ranks[0]["whole"]) // 2
     assert steps < stop < 2 * steps
