@@ -1,10 +1,12 @@
-"""Sizes in bytes of the rows of an Arrow table, independent of its layout in memory.
+"""Sizes in bytes of the rows of an Arrow table, independent of its layout in memory, and runs of rows by their size.
 
 Sizes are computed from offsets and widths, without decoding values. The size of a slice counts only its own rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +38,27 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
     for column in batch.columns:
         total += value_sizes(column)
     return total.astype(np.int64)
+
+
+def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
+    r"""Yield runs of consecutive rows, each of about a given total size; a larger row may form a run alone.
+
+    Args:
+        sizes (`np.ndarray` `(N,)` of integers): size of each row.
+        most (`int`): approximate size of a run, within one row.
+        most_rows (`int`, *optional*): maximum number of rows of a run.
+
+    Returns:
+        Iterator over pairs `(start, stop)` of indices; empty for no rows.
+
+    Example:
+        >>> list(runs(np.array([3, 3, 3, 9, 1]), 6)), list(runs(np.array([3, 3, 3, 9, 1]), 6, 1))
+        ([(0, 2), (2, 4), (4, 5)], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])
+    """
+    group = (np.cumsum(sizes) - sizes) // most
+    for start, stop in pairwise([*np.flatnonzero(np.diff(group, prepend=-1)).tolist(), len(sizes)]):
+        for first in range(start, stop, most_rows or max(len(sizes), 1)):
+            yield first, min(first + (most_rows or len(sizes)), stop)
 
 
 def value_sizes(values: Any) -> Sizes:

@@ -1,10 +1,12 @@
-"""Documents of a part, held against Python's own reading of the same bytes: splitting, decoding, `json`, `csv`."""
+"""Documents of a file, held against Python's own reading of the same bytes: splitting, decoding, `json`, `csv`."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,19 +14,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_posenc.jobs.documents import Rows, read_part
-from hf_posenc.jobs.schema import Columns
-from hf_posenc.jobs.task import Part
+from hf_posenc.jobs import open_sources, read_documents
+
+NAMES = {"lines": "a.txt", "paragraphs": "a.txt"}
 
 
-def read(payload: bytes, kind: Any = "lines", *, header: str = "", first: int = 1, **carried: pa.DataType) -> Rows:
-    """The documents of a part, which is small enough to be one batch."""
-    part = Part("a.txt", kind, first, payload, tuple(header.split()))
-    (rows,) = read_part(part, Columns(("text",), pa.schema(list(carried.items()))))
+def batches(payload: bytes, kind: str = "lines", *, text_pair_column: str | None = None, **carried: str) -> list[Any]:
+    """The documents of a file with this content and the named types of its further columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, NAMES.get(kind, f"a.{kind}"))
+        path.write_bytes(payload)
+        columns = [f"{name}:{kind}" if kind else name for name, kind in carried.items()]
+        split = "paragraphs" if kind == "paragraphs" else "lines"
+        sources = open_sources([path], split=split, columns=columns, text_pair_column=text_pair_column)
+        return list(read_documents(next(sources.tasks(1 << 30)), sources.columns))
+
+
+def read(payload: bytes, kind: str = "lines", **options: Any) -> Any:
+    """The documents of a file that is small enough to be one batch."""
+    (rows,) = batches(payload, kind, **options)
     return rows
 
 
-def texts(rows: Rows) -> list[str | None]:
+def texts(rows: Any) -> list[str | None]:
     """The texts, `None` for bad ones."""
     return [None if row in rows.bad else text for row, text in enumerate(rows.texts[0])]
 
@@ -33,16 +45,15 @@ def texts(rows: Rows) -> list[str | None]:
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1), st.booleans())
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff")), min_size=1), st.booleans())
 def test_lines_are_what_splitting_at_line_feeds_gives_and_blank_ones_are_counted(lines: list[str], ends: bool) -> None:
     payload = "\n".join(lines) + ("\n" if ends or not lines[-1] else "")
-    rows = read(payload.encode(), first=7)
+    rows = read(payload.encode())
     assert list(zip(rows.numbers, texts(rows), strict=True)) == [
-        (number, line) for number, line in enumerate(lines, 7) if line.strip()
+        (number, line) for number, line in enumerate(lines, 1) if line.strip()
     ]
     assert rows.blank == sum(not line.strip() for line in lines)
     assert rows.bad == {}
-    assert rows.size == len(payload.encode())
 
 
 def test_only_a_line_feed_ends_a_line_and_a_carriage_return_before_it_goes() -> None:
@@ -62,11 +73,10 @@ def test_bytes_that_are_not_utf8_make_their_own_line_bad_and_no_other(lines: lis
         assert good or rows.bad[row].startswith("is not UTF-8: byte 0x")
 
 
-def test_a_part_is_read_in_batches_of_a_megabyte() -> None:
-    line = b"x" * 999 + b"\n"
-    batches = list(read_part(Part("a.txt", "lines", 1, line * 3000), Columns(("text",))))
-    assert [len(rows.numbers) for rows in batches] == [1049, 1049, 902]
-    assert [number for rows in batches for number in rows.numbers] == list(range(1, 3001))
+def test_a_file_is_read_in_batches_of_a_megabyte() -> None:
+    found = batches((b"x" * 999 + b"\n") * 3000)
+    assert [len(rows.numbers) for rows in found] == [1049, 1049, 902]
+    assert [number for rows in found for number in rows.numbers] == list(range(1, 3001))
 
 
 # ---------------------------------------------------------------------------------------------------------- JSON lines
@@ -82,8 +92,9 @@ OBJECTS = st.dictionaries(st.sampled_from(["text", "meta", "else"]), VALUES, max
 @settings(deadline=None)
 @given(st.lists(st.one_of(OBJECTS, VALUES), min_size=1), st.booleans())
 def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(values: list[Any], escaped: bool) -> None:
+    values = [{"text": "the first line names the columns"}, *values]
     lines = [json.dumps(value, ensure_ascii=escaped) for value in values]
-    rows = read("".join(f"{line}\n" for line in lines).encode(), "jsonl", meta=pa.string())
+    rows = read("".join(f"{line}\n" for line in lines).encode(), "jsonl", meta="string")
     assert rows.numbers == list(range(1, len(values) + 1))
     for row, value in enumerate(values):
         good = isinstance(value, dict) and isinstance(value.get("text"), str)
@@ -115,36 +126,36 @@ def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(valu
 )
 def test_a_bad_json_line_has_a_reason_and_leaves_the_others_alone(line: bytes, reason: str) -> None:
     payload = b'{"text": "a"}\n\n' + line + b'\r\n{"text": "b", "id": 3, "new": [{}]}'
-    rows = read(payload, "jsonl", first=5, id=pa.int64())
+    rows = read(payload, "jsonl", id="int64")
     assert list(rows.bad) == [1]
     assert rows.bad[1].startswith(reason)
     assert texts(rows) == ["a", None, "b"]
     assert rows.carried["id"].to_pylist() == [None, None, 3]
-    assert (rows.numbers, rows.blank) == ([5, 7, 8], 1)
+    assert (rows.numbers, rows.blank) == ([1, 3, 4], 1)
 
 
 def test_a_text_is_good_whatever_its_other_columns_hold_unless_a_type_is_named() -> None:
     values = [1, "00123", 2.5, True, None, {"a": [1]}, 2**70]
     payload = "".join(json.dumps({"text": "a", "n": value}) + "\n" for value in values).encode()
-    rows = read(payload, "jsonl", n=pa.string())
+    rows = read(payload, "jsonl", n="string")
     assert rows.bad == {}
     assert rows.carried["n"].to_pylist() == ["1", "00123", "2.5", "true", None, '{"a": [1]}', str(2**70)]
-    rows = read(payload, "jsonl", n=pa.int64())
+    rows = read(payload, "jsonl", n="int64")
     assert rows.carried["n"].to_pylist() == [1, 123, None, None, None, None, None]
     assert list(rows.bad) == [2, 3, 5, 6]
 
 
 def test_deeply_nested_values_are_carried() -> None:
     nested = "[" * 500 + "]" * 500
-    rows = read(f'{{"text": "a", "n": {nested}}}\n'.encode(), "jsonl", n=pa.string())
+    rows = read(f'{{"text": "a", "n": {nested}}}\n'.encode(), "jsonl", n="string")
     assert rows.carried["n"].to_pylist() == [nested]
 
 
 def test_both_texts_of_a_pair_must_be_there() -> None:
-    part = Part("qa.jsonl", "jsonl", 1, b'{"question": "a", "answer": "b"}\n{"question": "c"}\n')
-    (rows,) = read_part(part, Columns(("question", "answer")))
+    payload = b'{"text": "a", "answer": "b"}\n{"text": "c"}\n'
+    rows = read(payload, "jsonl", text_pair_column="answer")
     assert rows.texts == [["a", ""], ["b", ""]]
-    assert rows.bad == {1: "has no column 'answer'; its columns are 'question'"}
+    assert rows.bad == {1: "has no column 'answer'; its columns are 'text'"}
 
 
 # ----------------------------------------------------------------------------------------------------------------- CSV
@@ -158,19 +169,20 @@ def test_csv_records_are_those_that_were_written_with_the_numbers_of_their_lines
 ) -> None:
     file = io.StringIO(newline="")
     writer = csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
+    writer.writerow(["text", "note"])
     begins = []
     for record in records:
-        begins.append(2 + file.getvalue().count("\n"))
+        begins.append(1 + file.getvalue().count("\n"))
         writer.writerow(record)
-    rows = read(file.getvalue().encode(), kind, header="text note", first=2, note=pa.string())
+    rows = read(file.getvalue().encode(), kind, note="string")
     assert rows.texts[0] == [text for text, _ in records]
     assert rows.carried["note"].to_pylist() == [note for _, note in records]
     assert rows.numbers == begins
 
 
 def test_csv_keeps_words_and_digits_as_they_are_written_unless_a_type_is_named() -> None:
-    payload = b'00123,"a, ""b""\nc"\r\n\r\nNA,null\r\n,d\r\nx,e\r\n1,2,3\r\n1,\xff\r\n\xff,f\r\n7,'
-    rows = read(payload, "csv", header="n text", first=2, n=pa.string())
+    payload = b'n,text\n00123,"a, ""b""\nc"\r\n\r\nNA,null\r\n,d\r\nx,e\r\n1,2,3\r\n1,\xff\r\n\xff,f\r\n7,'
+    rows = read(payload, "csv", n="string")
     assert texts(rows) == ['a, "b"\nc', "null", "d", "e", None, None, None, ""]
     assert rows.carried["n"].to_pylist() == ["00123", "NA", "", "x", None, None, None, "7"]
     assert (rows.numbers, rows.blank) == ([2, 5, 6, 7, 8, 9, 10, 11], 1)
@@ -180,14 +192,14 @@ def test_csv_keeps_words_and_digits_as_they_are_written_unless_a_type_is_named()
         6: "column 'n' is not UTF-8: byte 0xff at position 0 (invalid start byte)",
     }
     assert rows.excerpts == {4: "1,2,3", 5: "1,\\xff", 6: "\\xff,f"}
-    rows = read(payload, "csv", header="n text", first=2, n=pa.int64())
+    rows = read(payload, "csv", n="int64")
     assert rows.carried["n"].to_pylist() == [123, None, None, None, None, None, None, 7]
     assert rows.bad[1] == "column 'n' is 'NA', expected int64"
     assert 2 not in rows.bad  # an empty field
 
 
 def test_a_csv_field_of_megabytes_is_a_text() -> None:
-    assert len(read(b'"' + b"x" * 5_000_000 + b'"\n', "csv", header="text").texts[0][0]) == 5_000_000
+    assert len(read(b'text\n"' + b"x" * 5_000_000 + b'"\n', "csv").texts[0][0]) == 5_000_000
 
 
 # ---------------------------------------------------------------------------------------------------------- paragraphs
@@ -218,35 +230,32 @@ def stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def test_strings_of_a_table_that_are_null_or_not_utf8_are_bad_rows() -> None:
     spoilt = pa.array([b"a", b"b\xff", b"c", None]).view(pa.string())
     plain = pa.array(["x", "y", None, "z"])
-    rows = read(stream(pa.table({"text": spoilt, "note": plain})), "arrow", first=10, note=pa.string())
+    rows = read(stream(pa.table({"text": spoilt, "note": plain})), "arrow", note="string")
     reason = "is not UTF-8: byte 0xff at position 1 (invalid start byte)"
     assert rows.bad == {1: f"column 'text' {reason}", 3: "column 'text' is null"}
     assert texts(rows) == ["a", None, "c", None]
-    assert (rows.numbers, rows.excerpts) == ([10, 11, 12, 13], {1: "b\\xff"})
-    rows = read(stream(pa.table({"text": plain, "note": spoilt})), "arrow", note=pa.string())
+    assert (rows.numbers, rows.excerpts) == ([0, 1, 2, 3], {1: "b\\xff", 3: ""})
+    rows = read(stream(pa.table({"text": plain, "note": spoilt})), "arrow", note="string")
     assert rows.bad == {1: f"column 'note' {reason}", 2: "column 'text' is null"}
     assert rows.carried["note"].to_pylist() == ["a", None, "c", None]
 
 
 def test_a_table_is_read_in_batches_of_a_megabyte() -> None:
     table = pa.table({"text": [f"{number} " + "x" * 1000 for number in range(3000)], "id": range(3000)})
-    part = Part("a", "arrow", 0, stream(table))
-    batches = list(read_part(part, Columns(("text",), pa.schema([("id", pa.int64())]))))
-    assert len(batches) > 2
-    assert [text for rows in batches for text in rows.texts[0]] == table["text"].to_pylist()
-    assert pa.concat_tables([rows.carried for rows in batches])["id"].to_pylist() == list(range(3000))
-    assert sum(rows.size for rows in batches) == len(part.payload)
+    found = batches(stream(table), "arrow", id="")
+    assert len(found) > 2
+    assert [text for rows in found for text in rows.texts[0]] == table["text"].to_pylist()
+    assert pa.concat_tables([rows.carried for rows in found])["id"].to_pylist() == list(range(3000))
 
 
 def test_bad_documents_are_shown_as_their_file_has_them_and_short() -> None:
     assert read(b"a\nb\xff\n").excerpts == {1: "b\\xff"}
     assert read(b"a\n\nb\n\xff\n", "paragraphs").excerpts == {1: "b\n\\xff"}
-    assert read(b'{"text": \xff}\n', "jsonl").excerpts == {0: '{"text": \\xff}'}
+    assert read(b'{"text": ""}\n{"text": \xff}\n', "jsonl").excerpts == {1: '{"text": \\xff}'}
     assert len(read(b"\xff" * 9999 + b"\n").excerpts[0]) == 200

@@ -17,9 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_posenc._arrow import row_sizes
-from hf_posenc.jobs.documents import read_part
-from hf_posenc.jobs.sources import Sources, open_sources
-from hf_posenc.jobs.task import Cursor
+from hf_posenc.jobs import open_sources, read_documents
 
 ROWS = 300
 TABLE = pa.table(
@@ -59,15 +57,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows_of(sources: Sources, shard_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+def rows_of(sources: Any, shard_bytes: int = 1 << 20) -> list[dict[str, Any]]:
     """All rows, the texts of bad ones empty."""
     rows: list[dict[str, Any]] = []
     for task in sources.tasks(shard_bytes):
-        for part in task.parts:
-            for some in read_part(part, sources.columns):
-                carried = some.carried.to_pylist() if some.carried.num_columns else [{}] * len(some.numbers)
-                texts = [dict(zip(sources.columns.texts, pair, strict=True)) for pair in zip(*some.texts, strict=True)]
-                rows += [{**text, **more} for text, more in zip(texts, carried, strict=True)]
+        for some in read_documents(task, sources.columns):
+            carried = some.carried.to_pylist() if some.carried.num_columns else [{}] * len(some.numbers)
+            texts = [dict(zip(sources.columns.texts, pair, strict=True)) for pair in zip(*some.texts, strict=True)]
+            rows += [{**text, **more} for text, more in zip(texts, carried, strict=True)]
     return rows
 
 
@@ -104,7 +101,7 @@ def test_any_shards_of_a_table_may_be_finished_and_the_others_are_the_same_bytes
     if name == "objects":
         inputs = [table, table.to_iterable_dataset(num_shards=3)]
     tasks = list(open_sources(inputs, columns=["id"]).tasks(shard_bytes))
-    assert tasks[-1].ends == Cursor(len(inputs))
+    assert tasks[-1].ends == (len(inputs), 0, 0)
     done = data.draw(st.sets(st.sampled_from(range(len(tasks)))))
     again = open_sources(inputs, columns=["id"]).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done})
     assert list(again) == [task for task in tasks if task.shard not in done]
@@ -126,7 +123,7 @@ def test_texts_may_be_encoded_in_any_way(tmp_path: Path, kind: pa.DataType) -> N
     with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("text", kind)])) as file:
         file.write_table(pa.table({"text": encoded}))
     sources = open_sources([tmp_path / "a.arrow"])
-    ((rows,),) = (list(read_part(part, sources.columns)) for task in sources.tasks(1000) for part in task.parts)
+    ((rows,),) = (list(read_documents(task, sources.columns)) for task in sources.tasks(1000))
     assert rows.texts == [["I ride", "", "bike", "I ride"]]
     assert rows.bad == {1: "column 'text' is null"}
     assert rows.numbers == [0, 1, 2, 3]
@@ -146,7 +143,7 @@ def test_a_part_holds_nothing_of_the_rows_beside_it(tmp_path: Path, kind: pa.Dat
         with pa.ipc.new_file(tmp_path / name, pa.schema([("text", pa.string()), ("note", kind)])) as file:
             file.write_table(pa.table({"text": texts, "note": notes.cast(kind)}))
         sources = open_sources([tmp_path / name], columns=["note"])
-        return next(sources.tasks(12, {0: Cursor(0, 0, 1)})).parts[0].payload
+        return next(sources.tasks(12, {0: (0, 0, 1)})).parts[0].payload
 
     assert b"secret" not in payload("a.arrow", "secret")
     assert payload("a.arrow", "secret") == payload("b.arrow", "others")
@@ -163,7 +160,7 @@ def most_allocated(path: Path, **options: Any) -> tuple[int, int]:
     before, rows, most = pa.total_allocated_bytes(), 0, 0
     sources = open_sources([path], **options)
     for task in sources.tasks(1 << 20):
-        rows += sum(len(some.numbers) for part in task.parts for some in read_part(part, sources.columns))
+        rows += sum(len(some.numbers) for some in read_documents(task, sources.columns))
         most = max(most, pa.total_allocated_bytes() - before)
     return rows, most
 
@@ -231,7 +228,7 @@ def test_objects_are_read_as_they_are_whatever_their_format() -> None:
 
 
 def test_a_data_set_is_recognised_and_another_is_not(tmp_path: Path) -> None:
-    def differences(given: Any, before: Sources) -> list[str]:
+    def differences(given: Any, before: Any) -> list[str]:
         marks, stamps = before.fingerprint(), before.stamps()
         shards = {0: {"begins": [0, 0, 0], "ends": [1, 0, 0], "digest": next(before.tasks(1 << 20)).digest()}}
         return open_sources([given]).differences(json.loads(json.dumps(marks)), stamps, shards, 1 << 20)

@@ -1,8 +1,10 @@
 # The names of this room, each loaded on first use: a worker, which imports this package, needs none of them.
 
+from .documents import read_documents as read_documents
 from .encoding import encode as encode
 from .manifest import Manifest as Manifest
 from .progress import Progress as Progress
+from .sources import open_sources as open_sources
 from .verification import Verification as Verification
 from .verification import verify as verify
 

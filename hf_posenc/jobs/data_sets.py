@@ -18,7 +18,7 @@ from .._arrow import row_sizes
 from .._explain import explain
 from .files import InputFile
 from .schema import Columns, Offered
-from .tables import BATCH_BYTES, BATCH_ROWS, TableReader, broken
+from .tables import BATCH_BYTES, BATCH_ROWS, TableReader, refuse_damage
 
 _FIRST_ROWS = 64
 
@@ -56,74 +56,30 @@ class DataSet:
         first = next(self.batches(0, columns.schema.names), None)
         return None if first is None else int(row_sizes(first).mean() * len(self.data))
 
-    def mark(self) -> dict[str, Any]:
-        """Return the fingerprint: JSON values without timestamps."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Return JSON values that identify the data set."""
         rows = {"rows": len(self.data)} if self.can_seek else {}
-        files = {"files": [file.mark() for file in self.files]} if self.files else {}
+        files = {"files": [file.fingerprint() for file in self.files]} if self.files else {}
         return {"name": self.name, "kind": self.kind, **rows, **self.identity, **files}
 
-    def stamp(self) -> Any:
-        """Return the timestamps of its files as a JSON value."""
-        return [file.stamp() for file in self.files]
-
-    def state(self) -> tuple[Any, ...]:
-        """Return values that change when one of its files is modified."""
-        return tuple(file.state() for file in self.files)
-
-    def difference(self, before: dict[str, Any]) -> str | None:
-        """Describe the difference from an earlier fingerprint; `None` if there is none."""
-        files = before.get("files", [])
-        if len(files) != len(self.files):
-            return f"input {self.name}: {len(files)} files before, {len(self.files)} now"
-        for file, was in zip(self.files, files, strict=True):
-            if (words := file.difference(was)) is not None:
-                return words
-        now = self.mark()
-        keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
-        words = ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys)
-        return f"input {self.name}: {words}" if keys else None
-
-    def offered(self, columns: Columns) -> Offered | None:
+    def offered(self, texts: object) -> Offered | None:
         """Return its columns; for a stream without features, the keys of its first row, without types."""
         if self.data.features is not None:
             return Offered(self.name, self.data.features.arrow_schema)
         first = next(iter(self.data.with_format(None)), None)
-        return None if first is None else Offered(self.name, pa.schema([(name, pa.string()) for name in first]))
+        schema = pa.schema([(name, pa.string()) for name in first or ()])
+        return None if first is None else Offered(self.name, schema, typed=False)
 
-    def check_types(self, carried: pa.Schema) -> None:
-        """Raise if further columns are selected and the stream has no types for them."""
-        if self.data.features is None and len(carried):
-            raise ValueError(
-                explain(
-                    f"{self.name} does not state the types of its columns, so it can carry none",
-                    got=f"columns={carried.names!r}",
-                    fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
-                )
-            )
-
-    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that starts at a row."""
-        return TableReader(self, row, columns, longest)
+    def reader(self, columns: Columns, longest: int) -> TableReader:
+        """Return a reader."""
+        return TableReader(self, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on; a stream skips the earlier rows with `skip`."""
-        if self.can_seek:
-            yield from self._by_number(row, names)
-            return
-        data = self.data.skip(row) if row else self.data
-        try:
-            if self.data.features is None:
-                for rows in data.with_format(None).iter(batch_size=_FIRST_ROWS):
-                    yield pa.record_batch({name: self._texts(name, rows, row) for name in names})
-                    row += len(next(iter(rows.values())))
-                return
-            for table in self._streamed(data):
-                there = [name for name in names if name in table.column_names]
-                yield from table.select(there).combine_chunks().to_batches()
-        except (pa.ArrowException, OSError, EOFError) as error:
-            raise ValueError(broken(self.name, "a data set", error)) from error
+        """Yield the rows from `row` on; all rows of a stream."""
+        with refuse_damage(self.name, "a data set"):
+            yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
 
-    def _by_number(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+    def _by_index(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         rows = self.data.select_columns([name for name in names if name in self.data.column_names])
         rows, step, size = rows.with_format("arrow"), _FIRST_ROWS, 1
         while row < len(rows):
@@ -133,13 +89,22 @@ class DataSet:
             row += step
             step = max(1, min(BATCH_ROWS, 2 * step, step * BATCH_BYTES // max(1, size)))
 
-    def _streamed(self, data: Any) -> Generator[pa.Table]:
-        if data._ex_iterable.iter_arrow is not None:
-            yield from data.with_format("arrow").iter(batch_size=_FIRST_ROWS)
+    def _streamed(self, names: list[str]) -> Generator[pa.RecordBatch]:
+        if self.data.features is None:
+            first = 0
+            for rows in self.data.with_format(None).iter(batch_size=_FIRST_ROWS):
+                yield pa.record_batch({name: self._texts(name, rows, first) for name in names})
+                first += len(next(iter(rows.values())))
             return
-        alone = data.with_format("arrow").iter(batch_size=1)  # datasets concatenates a batch before it casts it
-        while tables := list(islice(alone, _FIRST_ROWS)):
-            yield pa.concat_tables(tables)
+        data = self.data.with_format("arrow")
+        if data._ex_iterable.iter_arrow is not None:
+            tables = data.iter(batch_size=_FIRST_ROWS)
+        else:  # datasets would concatenate the rows of a batch before it casts them
+            alone = data.iter(batch_size=1)
+            tables = (pa.concat_tables(some) for some in iter(lambda: list(islice(alone, _FIRST_ROWS)), []))
+        for table in tables:
+            there = [name for name in names if name in table.column_names]
+            yield from table.select(there).combine_chunks().to_batches()
 
     def _texts(self, name: str, rows: dict[str, list[Any]], first: int) -> pa.Array:
         values = rows.get(name) or [None] * len(next(iter(rows.values())))

@@ -14,7 +14,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -47,7 +47,6 @@ _METADATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "st
 _MANIFEST_OF_OURS = re.compile(rb'\s*\{\s*"written_by":\s*"hf-posenc"')
 
 _BLOCK = 1 << 20
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
 
 def format_of(name: str) -> tuple[Format | None, str | None]:
@@ -83,6 +82,11 @@ class InputFile:
     compression: str | None = None
 
     @property
+    def files(self) -> tuple[InputFile, ...]:
+        """The files of this source: itself."""
+        return (self,)
+
+    @property
     def path(self) -> Path | None:
         """Local path; `None` for a URL."""
         return None if is_url(self.name) else Path(self.name).expanduser()
@@ -98,132 +102,70 @@ class InputFile:
         except OSError as error:
             raise _cannot_open(self.name, error) from error
 
+    def blocks(self, offset: int = 0) -> Generator[bytes]:
+        """Yield the decompressed bytes in blocks, from an offset that must be 0 for a compressed file.
+
+        The blocks of a compressed file are the same in every run, so a damaged file always ends at the same byte.
+
+        Raises:
+            DamagedError: if the rest cannot be decompressed.
+        """
+        with self.open() as raw:
+            raw.seek(offset)
+            read = raw.read
+            if self.compression in ("zstd", "lz4"):
+                read = pa.CompressedInputStream(raw, self.compression).read
+            elif self.compression is not None:
+                opened: Any = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}[self.compression]
+                read = opened(raw).read1  # gives all bytes that precede an error; a `read` that fails would lose them
+            try:
+                while block := read(_BLOCK):
+                    yield block
+            except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, OSError) as error:
+                is_system = isinstance(error, TimeoutError | ConnectionError) or getattr(error, "errno", None)
+                if self.compression is None or is_system:
+                    raise
+                words = str(error).strip() or type(error).__name__
+                raise DamagedError(
+                    f"cannot be read further as a {self.compression} file: it is cut off or damaged ({words})"
+                ) from error
+
     def bytes(self) -> int:
         """Return the size of the stored file in bytes."""
-        if self.path is not None:
-            return self._stat().st_size
-        size = filesystem(self.name)[0].size(self.name)
-        if size is None:
-            raise ValueError(explain(f"{self.name} has no known size", fix="download it, and encode the local copy"))
-        return int(size)
+        return int(self.stamp()[0])
 
-    def mark(self) -> dict[str, Any]:
-        """Return the fingerprint: JSON values without timestamps."""
-        return {"name": self.name, "kind": self.kind, "size": self.bytes(), "digest": self._digest()}
-
-    def stamp(self) -> Any:
-        """Return the timestamps of the file as a JSON value; `None` if they are unknown.
-
-        `mtime` alone is not enough: copying and unpacking set it to an old value. Only the system sets `ctime`.
-        """
-        if self.path is not None:
-            found = self._stat()
-            return [found.st_mtime_ns, found.st_ctime_ns]
-        system, path = filesystem(self.name)
-        try:
-            return str(system.modified(path))
-        except NotImplementedError:
-            return None
-
-    def state(self) -> tuple[Any, ...]:
-        """Return values that change when the file is modified or replaced: its size, timestamps and inode."""
-        if self.path is None:
-            return self.bytes(), self.stamp()
-        found = self._stat()
-        return found.st_size, found.st_mtime_ns, found.st_ino
-
-    def difference(self, before: dict[str, Any]) -> str | None:
-        r"""Describe the difference from an earlier fingerprint; `None` if there is none.
-
-        A file that was touched, copied or moved counts as unchanged if it holds the same bytes.
-        """
-        name = self.name if before.get("name") == self.name else f"{self.name} (before: {before.get('name')})"
-        if before.get("kind") != self.kind:
-            return f"input {name}: read as {before.get('kind')} before, as {self.kind} now"
-        try:
-            now = self.mark()
-        except OSError:
-            return f"input {name}: does not exist any more"
-        if now["size"] != before.get("size"):
-            return f"input {name}: {before.get('size')} bytes became {now['size']}"
-        return None if now["digest"] == before.get("digest") else f"input {name}: {now['size']} bytes, other content"
-
-    def _stat(self) -> os.stat_result:
-        try:
-            return Path(self.name).expanduser().stat()
-        except OSError as error:
-            raise _cannot_open(self.name, error) from error
-
-    def _digest(self) -> str:
-        """Return the xxh3_128 digest of the head, middle and tail of the file; of all of it if it is small."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Return JSON values that identify the file: name, kind, size, and a digest of its head, middle and tail."""
         digest, size = xxhash.xxh3_128(), self.bytes()
         with self.open() as file:
             for offset in (0, max(_BLOCK, (size - _BLOCK) // 2), max(2 * _BLOCK, size - _BLOCK)):
                 file.seek(offset)
                 digest.update(file.read(_BLOCK) if offset < size else b"")
-        return digest.hexdigest()
+        return {"name": self.name, "kind": self.kind, "size": size, "digest": digest.hexdigest()}
 
+    def stamp(self) -> list[Any]:
+        """Return size, inode, `mtime` and `ctime` of the file as JSON values, with `None` for those of a URL.
 
-class Stream:
-    r"""Decompressed bytes of a file, starting at an offset.
-
-    The blocks of a compressed file are the same in every run, so a damaged file always ends at the same byte.
-
-    Args:
-        file (`InputFile`): the file.
-        offset (`int`): number of decompressed bytes to skip. A compressed file is decompressed up to this offset.
-    """
-
-    def __init__(self, file: InputFile, offset: int = 0) -> None:
-        self._file = file
-        self._raw = file.open()
-        self._skip = 0 if file.compression is None else offset
-        self._blocks = _decompressed(self._raw, file.compression)
-        if file.compression is None:
-            self._raw.seek(offset)
-
-    def next(self) -> bytes:
-        """Return the next block; empty at the end.
-
-        Raises:
-            DamagedError: if the rest cannot be decompressed.
+        `mtime` alone is not enough: copying and unpacking set it to an old value. Only the system sets `ctime`.
         """
+        if self.path is not None:
+            try:
+                found = self.path.stat()
+            except OSError as error:
+                raise _cannot_open(self.name, error) from error
+            return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+        system, path = filesystem(self.name)
+        size = system.size(path)
+        if size is None:
+            raise ValueError(explain(f"{self.name} has no known size", fix="download it, and encode the local copy"))
         try:
-            block = next(self._blocks, b"")
-            while self._skip and block:
-                block, self._skip = block[self._skip :], max(0, self._skip - len(block))
-                block = block or next(self._blocks, b"")
-            return block
-        except (*_DAMAGED, OSError) as error:
-            from_system = isinstance(error, TimeoutError | ConnectionError) or getattr(error, "errno", None) is not None
-            if self._file.compression is None or from_system:
-                raise
-            words = str(error).strip() or type(error).__name__
-            raise DamagedError(
-                f"cannot be read further as a {self._file.compression} file: it is cut off or damaged ({words})"
-            ) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._raw.close()
+            return [int(size), None, str(system.modified(path)), None]
+        except NotImplementedError:
+            return [int(size), None, None, None]
 
 
 class DamagedError(Exception):
     """Error for compressed bytes that cannot be decompressed; its text is the reason."""
-
-
-def _decompressed(raw: Any, compression: str | None) -> Iterator[bytes]:
-    """Yield decompressed blocks."""
-    if compression is None:
-        read = raw.read
-    elif compression in ("zstd", "lz4"):
-        read = pa.CompressedInputStream(raw, compression).read
-    else:
-        # read1 gives all bytes that precede an error; a `read` that fails would lose them.
-        opened: Any = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}[compression]
-        read = (opened(fileobj=raw) if compression == "gzip" else opened(raw)).read1
-    while block := read(_BLOCK):
-        yield block
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -261,8 +203,8 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
         return _remote(name, every=every)
     path = Path(name).expanduser()
     if path.is_dir():
-        inside = [(os.path.join(name, one.relative_to(path)), _is_data(one.name, every)) for one in _walk(path)]  # noqa: PTH118
-        return _chosen(name, inside)
+        inside = (os.path.join(name, os.path.relpath(one, path)) for one in _walk(path))  # noqa: PTH118
+        return _data_files(name, inside, every=every)
     if path.exists():
         if not path.is_file():
             fix = "write it to a file first: a job that was interrupted reads its input again"
@@ -306,45 +248,48 @@ def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
             raise FileNotFoundError(explain(f"no file matches {url!r}", fix="check the pattern"))
         return found, []
     if not url.startswith(("http://", "https://")) and system.isdir(path):
-        names = [system.unstrip_protocol(one) for one in sorted(system.find(path))]
-        return _chosen(url, [(one, _is_data(one.rsplit("/", 1)[-1], every)) for one in names])
+        return _data_files(url, map(system.unstrip_protocol, sorted(system.find(path))), every=every)
     if not system.exists(path):
         raise FileNotFoundError(explain(f"there is no file {url}", fix="check the URL"))
     return [url], []
 
 
-def _chosen(folder: str, files: list[tuple[str, bool]]) -> tuple[list[str], list[str]]:
-    data = [name for name, is_data in files if is_data]
+def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
+    """Return the files of a folder that are data, and the others."""
+    data: list[str] = []
+    others: list[str] = []
+    for name in names:
+        (data if every or format_of(name)[0] is not None else others).append(name)
     if not data:
         raise ValueError(
             explain(
                 f"{folder} has no data files",
-                got=f"{len(files)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
+                got=f"{len(others)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
                 fix="format='text' (--format text) reads all files in the folder",
             )
         )
-    return data, [name for name, is_data in files if not is_data]
+    return data, others
 
 
-def _is_data(name: str, every: bool) -> bool:
-    return every or format_of(name)[0] is not None
-
-
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[str]:
     """Yield the files below a folder, sorted; the files of a folder come before those of its subfolders.
 
     Hidden files, metadata and the output of earlier jobs are skipped; a folder that links reach twice is read once.
     """
-    queue = [folder]
-    read: set[Path] = set()
-    while queue:
-        current = queue.pop(0)
-        if (real := current.resolve()) in read:
-            continue
+
+    def refuse(error: OSError) -> None:
+        raise _cannot_open(str(error.filename), error) from error
+
+    read: set[str] = set()
+    for current, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        is_new = (real := os.path.realpath(current)) not in read
         read.add(real)
-        inside = [one for one in sorted(current.iterdir()) if not one.name.startswith((".", "_"))]
-        yield from (one for one in inside if not one.is_dir() and one.name.lower() not in _METADATA)
-        queue = [one for one in inside if one.is_dir() and not _is_output(one)] + queue
+        folders[:] = [
+            one for one in sorted(folders) if is_new and one[0] not in "._" and not _is_output(Path(current, one))
+        ]
+        for name in sorted(names) if is_new else ():
+            if name[0] not in "._" and name.lower() not in _METADATA:
+                yield os.path.join(current, name)  # noqa: PTH118
 
 
 def _is_output(folder: Path) -> bool:

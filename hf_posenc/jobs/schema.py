@@ -43,11 +43,13 @@ class Offered:
         name (`str`): name of the source in messages.
         schema (`pyarrow.Schema`): its columns; those of JSON and CSV are strings.
         complete (`bool`): False for JSON lines, which may have columns that the first lines lack.
+        typed (`bool`): False for a stream that states no types of its columns, so that it can carry none.
     """
 
     name: str
     schema: pa.Schema
     complete: bool = True
+    typed: bool = True
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
@@ -123,6 +125,14 @@ def carried_columns(
         for name in texts:
             if not is_text(source.schema.field(name).type):
                 raise TypeError(_not_text(source, name, texts))
+        if named and not source.typed:
+            raise ValueError(
+                explain(
+                    f"{source.name} does not state the types of its columns, so it can carry none",
+                    got=f"columns={list(named)!r}",
+                    fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
+                )
+            )
     fields = [pa.field(name, kind or _common_type(name, offered)) for name, kind in named.items()]
     for one in fields:
         if not can_store(one.type):

@@ -1,18 +1,20 @@
-"""The columns of a shard as Arrow tables.
+"""The columns of a shard: token ids and what is made from them, and the carried columns, as Arrow tables.
 
-`hf_posenc.rows` makes the rows; `shard_file` writes the tables.
+`hf_posenc.rows` packs rows; `shard_file` writes the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from .._arrow import runs
 from ..ragged import Ragged
 from ..rows import ignore_document_starts, pack_rows
-from .documents import Block, runs
 from .options import Job
 from .schema import HUGGING_FACE
 
@@ -21,6 +23,33 @@ _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
 
 _GROUP_BYTES = 16 << 20  # of a row group, which readers load as a whole
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    r"""A batch of tokenized documents.
+
+    Args:
+        columns (`dict` from `str` to `Ragged`): `"input_ids"`, with a row for each document, or several for a long one
+            that is split; for pairs `"token_type_ids"`.
+        carried (`pyarrow.Table`): the further columns, a row for each document.
+        sample (`np.ndarray` `(rows,)` int64): the document of each row.
+    """
+
+    columns: dict[str, Ragged]
+    carried: pa.Table
+    sample: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, blocks: Sequence[Block]) -> Block:
+        """Concatenate one or more blocks."""
+        counts = np.array([len(block.carried) for block in blocks])
+        before = np.cumsum(counts) - counts
+        return cls(
+            {name: Ragged.joined([block.columns[name] for block in blocks]) for name in blocks[0].columns},
+            pa.concat_tables([block.carried for block in blocks]),
+            np.concatenate([block.sample + count for block, count in zip(blocks, before, strict=True)]),
+        )
 
 
 def schema_of(job: Job) -> pa.Schema:
@@ -59,11 +88,10 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
     Returns:
         Tables of that schema, each with at least one row.
     """
-    columns = {"input_ids": block.ids}
-    if block.types is not None:
-        columns["token_type_ids"] = block.types
+    columns = dict(block.columns)
+    ids = columns["input_ids"]
     if job.labels is not None:
-        columns["labels"] = block.ids if job.pack is None else ignore_document_starts(block.ids)
+        columns["labels"] = ids if job.pack is None else ignore_document_starts(ids)
     if job.pack is not None:
         columns = pack_rows(columns, job.pack, seed=seed, first_position=job.first_position)
     lengths = columns["input_ids"].lengths

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .documents import Block, Counted, Documents
 from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
-from .shard_columns import schema_of, tables
+from .shard_columns import Block, schema_of, tables
 from .shard_file import ShardFile
 from .task import Task
+from .tokenizing import Counted, Tokens
 
 # Tokens of the documents that are packed together. More tokens give fuller rows; one row in 512 may stay half empty.
 _WINDOW_TOKENS = 2_000_000
@@ -83,8 +83,8 @@ class ShardWriter:
             return file.finish(record, settings=job.settings)
 
     @cached_property
-    def _documents(self) -> Documents:
-        return Documents(self.job)
+    def _tokens(self) -> Tokens:
+        return Tokens(self.job)
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -93,7 +93,7 @@ class ShardWriter:
     def _groups(self, task: Task, counted: Counted) -> Iterator[pa.Table]:
         """Yield the row groups of the shard, in order."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
-        windows = _windows(self._documents.of(task, counted), window_tokens)
+        windows = _windows(self._tokens.of(task, counted), window_tokens)
         for number, block in enumerate(windows):
             yield from tables(self.job, block, self._schema, seed=(task.shard << 20) + number)
 
@@ -104,7 +104,7 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
     tokens = 0
     for block in blocks:
         waiting.append(block)
-        tokens += len(block.ids.values)
+        tokens += len(block.columns["input_ids"].values)
         if tokens >= window_tokens:
             yield Block.joined(waiting)
             waiting, tokens = [], 0

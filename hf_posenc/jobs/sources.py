@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,72 +21,29 @@ from .._explain import explain, one_of
 from .data_sets import DataSet, by_name, is_saved, of_object, saved
 from .files import FORMATS, Format, InputFile, find_files, format_of, missing
 from .schema import Columns, Offered, carried_columns, named_columns
-from .tables import ArrowFile, ParquetFile
+from .tables import ArrowFile, ParquetFile, TableReader
 from .task import Cursor, Part, Task
-from .text_files import LONGEST, TextFile
+from .text_files import LONGEST, TextFile, TextReader
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
+
+Source = TextFile | ParquetFile | ArrowFile | DataSet
 
 # Maximum number of JSON lines files whose first lines are read, to find their columns, before the work begins.
 _OPENED = 16
 
 
-class Reader(Protocol):
-    """Reader of one source, in order."""
-
-    offset: int
-    row: int
-
-    def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
-        """Return the next documents that fit into `limit` bytes (with `must`, at least one), and their bytes."""
-
-    def ended(self) -> bool:
-        """Return True at the end of the source."""
-
-    def forward(self, offset: int, row: int) -> bool:
-        """Skip to a later offset and return True; return False if a new reader gets there faster."""
-
-    def close(self) -> None:
-        """Close the source."""
-
-
-class Source(Protocol):
-    """One file, or one data set."""
-
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-
-    @property
-    def kind(self) -> str:
-        """Kind in the fingerprint."""
-
-    def size(self, columns: Columns) -> int | None:
-        """Return the number of bytes to read, or an estimate; `None` if it is unknown."""
-
-    def offered(self, columns: Columns) -> Offered | None:
-        """Return its columns; `None` if they are unknown."""
-
-    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> Reader:
-        """Return a reader that starts at an offset."""
-
-    def mark(self) -> dict[str, Any]:
-        """Return the fingerprint."""
-
-    def stamp(self) -> Any:
-        """Return the timestamps as a JSON value."""
-
-    def state(self) -> tuple[Any, ...]:
-        """Return values that change when the source is modified."""
-
-    def difference(self, before: dict[str, Any]) -> str | None:
-        """Describe the difference from an earlier fingerprint; `None` if there is none."""
-
-
 @dataclass
 class Sources:
     r"""The inputs of a job, as `open_sources` returns them.
+
+    Three values identify them in a later run, which may change everything after the last finished shard:
+
+    - `fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
+      middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
+    - `stamps()`: sizes and times of the files, saved beside the manifest. Files with equal ones are not read again.
+    - `Task.digest()`: a digest of all bytes of a task, kept in the record of its shard.
 
     Args:
         files (sequence of `Source`): the sources, in order.
@@ -95,7 +54,9 @@ class Sources:
     files: Sequence[Source]
     columns: Columns
     notes: Sequence[str] = ()
-    _states: list[tuple[Any, ...]] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self._stamps = [[file.stamp() for file in source.files] for source in self.files]
 
     @property
     def schema(self) -> pa.Schema:
@@ -115,12 +76,11 @@ class Sources:
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return a JSON object that identifies each source, without timestamps."""
-        self._states = [file.state() for file in self.files]  # before reading, so that later writes are detected
-        return [file.mark() for file in self.files]
+        return [file.fingerprint() for file in self.files]
 
     def stamps(self) -> list[Any]:
-        """Return the timestamps of each source as JSON values; a source with equal timestamps is not read again."""
-        return [file.stamp() for file in self.files]
+        """Return a JSON value for each source: size, inode and timestamps of its files when they were opened."""
+        return self._stamps
 
     def differences(
         self,
@@ -144,32 +104,27 @@ class Sources:
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
         """
-        self._states = [file.state() for file in self.files]
         last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
         if len(self.files) < last.source or (last.source == len(before) != len(self.files)):
             return [f"inputs: {len(before)} before, {len(self.files)} now"]
         found, doubtful = [], set()
-        for number in range(min(last.source + (last.row > 0), len(self.files))):
-            words = self.files[number].difference(dict(before[number]))
+        for number, file in enumerate(self.files[: last.source + (last.row > 0)]):
+            words = _difference(before[number], file.fingerprint())
             if words is not None and number < last.source:
-                found.append(words)
-            elif words is not None or stamps is None or stamps[number] != self.files[number].stamp():
+                found.append(f"input {words}")
+            elif words is not None or stamps is None or stamps[number] != self._stamps[number]:
                 doubtful.add(number)
-        return found or self._read_differences(doubtful, shards, shard_bytes)
-
-    def _read_differences(
-        self, doubtful: set[int], shards: Mapping[int, Mapping[str, Any]], shard_bytes: int
-    ) -> list[str]:
-        """Read the doubtful sources again, up to the last finished shard, and compare the digests."""
+        if found or not doubtful:
+            return found
         sure = {
             shard: Cursor(*record["ends"])
             for shard, record in shards.items()
             if doubtful.isdisjoint(range(record["begins"][0], record["ends"][0] + 1))
         }
-        for task in self._cut(shard_bytes, sure) if len(sure) < len(shards) else ():
-            record = shards.get(task.shard, {"begins": task.begins, "ends": task.ends, "digest": task.digest()})
-            now = (list(task.begins), list(task.ends), task.digest())
-            if now != (list(record["begins"]), list(record["ends"]), record["digest"]):
+        for task in self._cut(shard_bytes, sure, LONGEST) if len(sure) < len(shards) else ():
+            record = shards.get(task.shard)
+            now = [list(task.begins), list(task.ends), task.digest()]
+            if record is not None and now != [list(record["begins"]), list(record["ends"]), record["digest"]]:
                 source = min(doubtful.intersection(range(task.begins.source, task.ends.source + 1)), default=0)
                 return [f"input {self.files[source].name}: other content in shard {task.shard}"]
             if task.shard == max(shards):
@@ -177,7 +132,7 @@ class Sources:
         return []
 
     def check_unchanged(self, first: int = 0, last: int | None = None) -> None:
-        r"""Raise if a source changed since the job began.
+        r"""Raise if a source changed since it was opened.
 
         Args:
             first, last (`int`, *optional*): numbers of the sources to check; by default all, which is slow for many.
@@ -186,17 +141,18 @@ class Sources:
             ValueError: naming the file.
         """
         some = slice(first, None if last is None else last + 1)
-        for file, before in zip(self.files[some], self._states[some], strict=False):
-            now = file.state()
-            if now != before:
-                sizes = before[0] != now[0] and isinstance(now[0], int)
-                raise ValueError(
-                    explain(
-                        f"{file.name} changed while it was read",
-                        got=f"{before[0]} bytes became {now[0]}" if sizes else "it was written to or replaced",
-                        fix="wait until the file is complete; encode a copy, or into a new folder",
+        for source, stamps in zip(self.files[some], self._stamps[some], strict=True):
+            for file, before in zip(source.files, stamps, strict=True):
+                now = file.stamp()
+                if now[:3] != before[:3]:  # links and permissions may change, and ctime with them
+                    sizes = f"{before[0]} bytes became {now[0]}"
+                    raise ValueError(
+                        explain(
+                            f"{source.name} changed while it was read",
+                            got="it was written to or replaced" if now[0] == before[0] else sizes,
+                            fix="wait until the file is complete; encode a copy, or into a new folder",
+                        )
                     )
-                )
 
     def tasks(
         self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST
@@ -228,65 +184,60 @@ class Sources:
                 )
             )
 
-    def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int = LONGEST) -> Iterator[Task]:
+    def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
         """Yield the unfinished tasks; the reader of the last source stays open between them."""
-        cutter = _Cutter(self.files, self.columns, shard_bytes, longest)
-        begins, shard = Cursor(), 0
-        try:
-            while True:
+        ends, opened = Cursor(), -1
+        reader: TextReader | TableReader
+        with ExitStack() as stack:
+            for shard in count():
                 if shard in done:
-                    begins = Cursor(*done[shard])
-                elif (task := cutter.cut(shard, begins)) is not None:
-                    begins = task.ends
-                    yield task
-                else:
+                    ends = Cursor(*done[shard])
+                    continue
+                begins, size = ends, 0
+                parts: list[Part] = []
+                while ends.source < len(self.files) and size < shard_bytes:
+                    if opened != ends.source:
+                        stack.close()
+                        reader = stack.enter_context(closing(self.files[ends.source].reader(self.columns, longest)))
+                        opened = ends.source
+                    reader.seek(ends.offset, ends.row)
+                    part = reader.take(shard_bytes - size, must=not parts)
+                    if part is not None:
+                        parts.append(part)
+                        size += part.size
+                    if reader.ended():
+                        ends = Cursor(ends.source + 1)
+                    elif part is not None:
+                        ends = Cursor(ends.source, reader.offset, reader.row)
+                    else:
+                        break
+                if not parts:
                     return
-                shard += 1
-        finally:
-            cutter.close()
+                yield Task(shard, tuple(parts), begins, ends)
 
 
-class _Cutter:
-    """Reader of all sources that cuts one task after another."""
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    r"""Describe the difference between two fingerprints of a source; return `None` if there is none.
 
-    def __init__(self, sources: Sequence[Source], columns: Columns, shard_bytes: int, longest: int) -> None:
-        self._sources, self._columns = sources, columns
-        self._shard_bytes, self._longest = shard_bytes, longest
-        self._at: Cursor | None = None
-        self._reader: Reader | None = None
-
-    def cut(self, shard: int, begins: Cursor) -> Task | None:
-        """Return the task that begins at an offset; `None` if no document is left."""
-        parts: list[Part] = []
-        size, at = 0, begins
-        while at.source < len(self._sources):
-            reader = self._reader_at(at)
-            part, taken = reader.take(self._shard_bytes - size, must=not parts)
-            size += taken
-            if part is not None:
-                parts.append(part)
-            ended = reader.ended()
-            at = self._at = Cursor(at.source + 1) if ended else Cursor(at.source, reader.offset, reader.row)
-            if ended:
-                self.close()
-            if size >= self._shard_bytes or (not ended and taken == 0):
-                break
-        return Task(shard, tuple(parts), begins, at, size) if parts else None
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
-
-    def _reader_at(self, at: Cursor) -> Reader:
-        if self._reader is not None and self._at != at:
-            before, self._at = self._at, at
-            same = before is not None and before.source == at.source and before.row <= at.row
-            if not (same and self._reader.forward(at.offset, at.row)):
-                self.close()
-        if self._reader is None:
-            self._reader = self._sources[at.source].reader(at.offset, at.row, self._columns, self._longest)
-        return self._reader
+    A file that was touched, copied or moved counts as unchanged if it holds the same bytes.
+    """
+    name = now["name"] if before.get("name") == now["name"] else f"{now['name']} (before: {before.get('name')})"
+    if before.get("kind") != now["kind"]:
+        return f"{name}: read as {before.get('kind')} before, as {now['kind']} now"
+    old, new = before.get("files", []), now.get("files", [])
+    if len(old) != len(new):
+        return f"{name}: {len(old)} files before, {len(new)} now"
+    for pair in zip(old, new, strict=True):
+        if (words := _difference(*pair)) is not None:
+            return words
+    keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
+    if "size" in keys:
+        return f"{name}: {before.get('size')} bytes became {now['size']}"
+    if keys == ["digest"]:
+        return f"{name}: {now['size']} bytes, other content"
+    return (
+        f"{name}: {', '.join(f'{key} {before.get(key)} before, {now.get(key)} now' for key in keys)}" if keys else None
+    )
 
 
 def open_sources(
@@ -366,11 +317,8 @@ def open_sources(
     named = named_columns(columns)
     json_lines = [source for source in sources if source.kind == "jsonl"]
     opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
-    offered = [one for source in opened if (one := source.offered(Columns(texts))) is not None]
+    offered = [one for source in opened if (one := source.offered(texts)) is not None]
     carried = carried_columns(offered, texts, named)
-    for source in sources:
-        if isinstance(source, DataSet):
-            source.check_types(carried)
     if columns is None:
         notes += _not_carried(offered, texts)
     return Sources(sources, Columns(texts, carried), notes)

@@ -6,14 +6,14 @@ A table yields its rows in batches of any size; the batch size does not affect t
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
-from itertools import pairwise
+from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from .._arrow import row_sizes
+from .._arrow import row_sizes, runs
 from .._explain import explain
 from .files import InputFile
 from .schema import Columns, Offered
@@ -36,30 +36,42 @@ class Table(Protocol):
         """True if reading can start at any row without reading the earlier rows."""
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on, with those columns of `names` that exist."""
+        """Yield the rows from `row` on (0 if it cannot seek), with those columns of `names` that exist."""
 
 
 class TableReader:
     r"""Reader of a table: whole rows, in order.
 
+    `row` is the number of rows before the next one.
+
     Args:
         table (`Table`): the table.
-        row (`int`): rows before the first one to read; updated while reading.
         columns (`Columns`): the columns to read.
         longest (`int`): maximum size of a row in bytes.
     """
 
     offset = 0
 
-    def __init__(self, table: Table, row: int, columns: Columns, longest: int) -> None:
-        self.row = row
+    def __init__(self, table: Table, columns: Columns, longest: int) -> None:
         self._table, self._columns, self._longest = table, columns, longest
-        self._opened = table.batches(row, columns.schema.names)
+        self._open(0)
+
+    def _open(self, row: int) -> None:
+        self.row = row
+        self._opened = self._table.batches(row, self._columns.schema.names)
         self._batches = (self._cast(small) for batch in self._opened for small in _split(batch))
-        self._pending: pa.RecordBatch | None = None
+        self._pending = pa.record_batch({})
         self._sizes = np.zeros(0, np.int64)
 
-    def take(self, limit: int, *, must: bool) -> tuple[Part | None, int]:
+    def seek(self, offset: int, row: int) -> None:
+        """Move to a later row; the rows of a stream before it are read and dropped."""
+        if row > self.row and self._table.can_seek:
+            self.close()
+            self._open(row)
+        while self.row < row and not self.ended():
+            self._pass(min(row - self.row, self._pending.num_rows))
+
+    def take(self, limit: int, *, must: bool) -> Part | None:
         r"""Return the next rows that fit into `limit` bytes.
 
         Args:
@@ -67,7 +79,7 @@ class TableReader:
             must (`bool`): return one row even if it is larger.
 
         Returns:
-            the part, or `None` if no row fits, and its size in bytes.
+            `Part`; `None` if no row fits.
 
         Raises:
             ValueError: for a row that is larger than `longest`.
@@ -75,7 +87,7 @@ class TableReader:
         limit = min(limit, _LARGEST)
         first, taken = self.row, 0
         batches: list[pa.RecordBatch] = []
-        while not self.ended() and self._pending is not None:
+        while not self.ended():
             rows = int(np.searchsorted(np.cumsum(self._sizes), limit - taken, "right"))
             if rows == 0 and must and not batches:
                 rows = 1
@@ -85,35 +97,24 @@ class TableReader:
             batches.append(self._pending.slice(0, rows))
             taken += int(self._sizes[:rows].sum())
             self._pass(rows)
-        if not batches:
-            return None, 0
-        return Part(self._table.name, "arrow", first, _stream(batches)), taken
+        return Part(self._table.name, "arrow", first, _stream(batches), taken) if batches else None
 
     def ended(self) -> bool:
         """Return True at the end of the table."""
-        while self._pending is None or self._pending.num_rows == 0:
-            self._pending = next(self._batches, None)
-            if self._pending is None:
+        while self._pending.num_rows == 0:
+            batch = next(self._batches, None)
+            if batch is None:
                 return True
-            self._sizes = row_sizes(self._pending)
+            self._pending, self._sizes = batch, row_sizes(batch)
         return False
-
-    def forward(self, offset: int, row: int) -> bool:
-        """Skip to a later row and return True; return False if a new reader gets there faster."""
-        if self._table.can_seek or row < self.row:
-            return False
-        while self.row < row and not self.ended() and self._pending is not None:
-            self._pass(min(row - self.row, self._pending.num_rows))
-        return True
 
     def close(self) -> None:
         """Close the table."""
         self._opened.close()
 
     def _pass(self, rows: int) -> None:
-        if self._pending is not None:
-            self._pending, self._sizes = self._pending.slice(rows), self._sizes[rows:]
-            self.row += rows
+        self._pending, self._sizes = self._pending.slice(rows), self._sizes[rows:]
+        self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns in the order and with the types of the schema; texts as plain strings."""
@@ -123,21 +124,21 @@ class TableReader:
             if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(field.type):
                 column = column.dictionary_decode()
             # A slice of a large_string of more than 2 GiB cannot be cast.
-            large = field.name in self._columns.texts and column.type == pa.large_string()
-            made[field.name] = column if large or column.type == field.type else self._cast_column(field, column)
+            if column.type != field.type and not (
+                field.name in self._columns.texts and column.type == pa.large_string()
+            ):
+                try:
+                    column = column.cast(field.type)
+                except pa.ArrowException as error:
+                    raise ValueError(
+                        explain(
+                            f"{self._table.name}: column {field.name!r} is {column.type}, expected {field.type}",
+                            got=str(error).splitlines()[0],
+                            fix=f"name another type, columns=['{field.name}:string'], or leave it out",
+                        )
+                    ) from error
+            made[field.name] = column
         return pa.record_batch(made)
-
-    def _cast_column(self, field: pa.Field, column: pa.Array) -> pa.Array:
-        try:
-            return column.cast(field.type)
-        except pa.ArrowException as error:
-            raise ValueError(
-                explain(
-                    f"{self._table.name}: column {field.name!r} is {column.type}, expected {field.type}",
-                    got=str(error).splitlines()[0],
-                    fix=f"name another type, columns=['{field.name}:string'], or leave it out",
-                )
-            ) from error
 
     def _check_size(self, size: int) -> None:
         if size > self._longest:
@@ -155,54 +156,47 @@ class ParquetFile(InputFile):
 
     can_seek = True
 
-    def offered(self, columns: Columns) -> Offered:
+    def offered(self, texts: object) -> Offered:
         """Return its columns."""
-        with closing(self._reader()) as file:
+        with self._open() as file:
             return Offered(self.name, file.schema_arrow)
 
     def size(self, columns: Columns) -> int:
         """Return the decompressed size of the columns in bytes."""
-        with closing(self._reader()) as file:
+        with self._open() as file:
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         return sum(_stored_bytes(group, columns.schema.names) for group in groups)
 
-    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that starts at a row."""
-        return TableReader(self, row, columns, longest)
+    def reader(self, columns: Columns, longest: int) -> TableReader:
+        """Return a reader."""
+        return TableReader(self, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on; earlier row groups are skipped, large ones are read page by page."""
-        with closing(self._reader()) as file:
+        with self._open() as file:
             names = [name for name in names if name in file.schema_arrow.names]
             # The same long text in every row is small in a file and gigabytes once decoded: such columns stay encoded.
             encoded = _dictionary_columns(file, names)
-        with closing(self._reader(encoded)) as file:
+        with self._open(encoded) as file, refuse_damage(self.name, "Parquet"):
             for number in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(number)
                 if row >= group.num_rows:
                     row -= group.num_rows
                     continue
                 rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(1, _stored_bytes(group, names))))
-                for batch in self._row_group(file, number, names, rows):
+                for batch in file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False):
                     if row < batch.num_rows:
                         yield batch.slice(row)
                     row = max(0, row - batch.num_rows)
 
-    def _row_group(self, file: Any, number: int, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(broken(self.name, "Parquet", error)) from error
-
-    def _reader(self, encoded: list[str] | None = None) -> Any:
-        import pyarrow.parquet as pq
-
-        source = self.path if self.path is not None else self.open()
-        try:
+    @contextmanager
+    def _open(self, encoded: list[str] | None = None) -> Iterator[pq.ParquetFile]:
+        with refuse_damage(self.name, "Parquet"):
+            source = self.path if self.path is not None else self.open()
             # Buffered and not read ahead: a column of a row group may be larger than memory.
-            return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, read_dictionary=encoded)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(broken(self.name, "Parquet", error)) from error
+            file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, read_dictionary=encoded)
+        with closing(file):
+            yield file
 
 
 class ArrowFile(InputFile):
@@ -210,55 +204,52 @@ class ArrowFile(InputFile):
 
     can_seek = True
 
-    def offered(self, columns: Columns) -> Offered:
+    def offered(self, texts: object) -> Offered:
         """Return its columns."""
-        with closing(self._source()) as source:
-            return Offered(self.name, self._reader(source).schema)
+        with self._open() as file:
+            return Offered(self.name, file.schema)
 
     def size(self, columns: Columns) -> int:
         """Return the size of the file in bytes, as an estimate of the size of the columns."""
         return self.bytes()
 
-    def reader(self, offset: int, row: int, columns: Columns, longest: int) -> TableReader:
-        """Return a reader that starts at a row."""
-        return TableReader(self, row, columns, longest)
+    def reader(self, columns: Columns, longest: int) -> TableReader:
+        """Return a reader."""
+        return TableReader(self, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on."""
-        with closing(self._source()) as source:
-            opened = self._reader(source)
-            try:
-                has_footer = isinstance(opened, pa.RecordBatchFileReader)
-                for batch in map(opened.get_batch, range(opened.num_record_batches)) if has_footer else opened:
-                    if row < batch.num_rows:
-                        yield batch.select([name for name in names if name in batch.schema.names]).slice(row)
-                    row = max(0, row - batch.num_rows)
-            except (pa.ArrowException, OSError) as error:
-                raise ValueError(broken(self.name, "Arrow", error)) from error
+        with self._open() as file, refuse_damage(self.name, "Arrow"):
+            has_footer = isinstance(file, pa.RecordBatchFileReader)
+            for batch in map(file.get_batch, range(file.num_record_batches)) if has_footer else file:
+                if row < batch.num_rows:
+                    yield batch.select([name for name in names if name in batch.schema.names]).slice(row)
+                row = max(0, row - batch.num_rows)
 
-    def _source(self) -> Any:
-        try:
-            return pa.PythonFile(self.open(), "r") if self.path is None else pa.memory_map(str(self.path))
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(broken(self.name, "Arrow", error)) from error
-
-    def _reader(self, source: Any) -> Any:
-        try:
-            if bytes(source.read(6)) == b"ARROW1":
-                return pa.ipc.open_file(source)
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        with refuse_damage(self.name, "Arrow"):
+            source = pa.PythonFile(self.open(), "r") if self.path is None else pa.memory_map(str(self.path))
+            with_footer = bytes(source.read(6)) == b"ARROW1"
             source.seek(0)
-            return pa.ipc.open_stream(source)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(broken(self.name, "Arrow", error)) from error
+            file = pa.ipc.open_file(source) if with_footer else pa.ipc.open_stream(source)
+        with closing(source):
+            yield file
 
 
-def broken(name: str, kind: str, error: Exception) -> str:
-    """Return the message for a table that cannot be read."""
-    return explain(
-        f"{name} cannot be read as {kind}: it is cut off, damaged, or something else",
-        got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-        fix='write or fetch the file again, or name its format: format="text" (--format)',
-    )
+@contextmanager
+def refuse_damage(name: str, kind: str) -> Iterator[None]:
+    """Raise errors of a table that cannot be read as `ValueError` with its name."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise ValueError(
+            explain(
+                f"{name} cannot be read as {kind}: it is cut off, damaged, or something else",
+                got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+                fix='write or fetch the file again, or name its format: format="text" (--format)',
+            )
+        ) from error
 
 
 def _stored_bytes(group: Any, names: Iterable[str]) -> int:
@@ -278,12 +269,9 @@ def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch into slices of a few megabytes, measured after dictionaries are decoded."""
-    for start in range(0, batch.num_rows, BATCH_ROWS):
+    for start in range(0, batch.num_rows, BATCH_ROWS):  # the sizes of all rows of a large file would fill memory
         rows = batch.slice(start, BATCH_ROWS)
-        sizes = row_sizes(rows)
-        before = np.cumsum(sizes) - sizes
-        starts = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1)).tolist()
-        for first, end in pairwise([*starts, rows.num_rows]):
+        for first, end in runs(row_sizes(rows), BATCH_BYTES):
             yield rows.slice(first, end - first)
 
 

@@ -1,18 +1,6 @@
 """Tasks: a task holds the documents of one shard; the reader cuts it from the corpus, and a worker tokenizes it.
 
-Tasks are plain picklable values. The reader only finds the ends of documents; workers parse. `sources` makes tasks,
-`shard_writer` turns them into shards, and three values identify the inputs in a later run:
-
-- `Sources.fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the
-  head, middle and tail of a file. It holds no times, so equal corpora on two machines give equal manifests.
-- `Sources.stamps()`: a JSON value for each source, saved beside the manifest: the timestamps of the file. While they
-  are equal, the file is not read again.
-- `Task.digest()`: a digest of all bytes of a task, noted as `"digest"` in the record of its shard beside `"begins"`
-  and `"ends"`. To compare a whole input with its shards, read it again: `Sources.tasks(shard_bytes)` gives the same
-  tasks, so the digest of each equals that in the record of its shard.
-
-`Sources.differences(...)` uses all three: the bytes of finished shards must be unchanged; input after the last of them
-may be repaired, replaced or removed.
+Tasks are plain picklable values. The reader only finds the ends of documents; workers parse.
 """
 
 from __future__ import annotations
@@ -51,6 +39,7 @@ class Part:
             with the reason as its payload.
         first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
         payload (`bytes`): the documents. Text is unchanged, except that a byte order mark at its start is left out.
+        size (`int`): bytes of the corpus that the part covers.
         header (`tuple` of `str`): names of the columns of CSV records.
     """
 
@@ -58,6 +47,7 @@ class Part:
     kind: Kind
     first: int
     payload: bytes
+    size: int = 0
     header: tuple[str, ...] = ()
 
     @property
@@ -74,24 +64,28 @@ class Task:
         shard (`int`): number of the shard, from 0.
         parts (`tuple` of `Part`): its documents, in order.
         begins, ends (`Cursor`): offsets of its first document and of the end of its last one.
-        size (`int`): bytes of the corpus that the task covers, for the progress bar.
     """
 
     shard: int
     parts: tuple[Part, ...]
     begins: Cursor
     ends: Cursor
-    size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the corpus that the task covers, for the progress bar."""
+        return sum(part.size for part in self.parts)
 
     def digest(self) -> str:
-        r"""Return a digest of all bytes of the task, to compare them with the input of another run.
+        r"""Return a digest of all bytes of the task, which is kept in the record of its shard.
+
+        The task of the same shard, read again in a later run, has the same digest if the input is unchanged.
 
         Returns:
             `str`: the xxh3_128 digest of the payloads, in hexadecimal.
 
         Example:
-            >>> part = Part("a.txt", "lines", 1, b"I ride")
-            >>> Task(0, (part,), Cursor(), Cursor(1), 6).digest()
+            >>> Task(0, (Part("a.txt", "lines", 1, b"I ride"),), Cursor(), Cursor(1)).digest()
             'bc10d0ef596d546c11bd9d6d8459a518'
         """
         digest = xxhash.xxh3_128()

@@ -1,82 +1,165 @@
-"""Tokenize documents in a worker, and find the documents that cannot be used."""
+"""Tokenize the documents of a task in a worker, and list the rejected ones.
+
+`documents` parses them; `shard_columns` makes the columns of the shard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._explain import explain, shorten
 from ..ragged import Ragged
 from ..rows import Encoder, Limits, TokenRows
+from .documents import Documents, read_documents
 from .options import Job
+from .schema import Columns
+from .shard_columns import Block
+from .task import Rejected, Task
+
+_EXCERPT = 200  # characters of a rejected document
+
+
+@dataclass
+class Counted:
+    r"""Counts of the documents of a task that were read so far.
+
+    Args:
+        documents (`int`): all documents, including rejected ones.
+        blank (`int`): blank lines, which are not documents.
+        cut (`int`): documents that were truncated.
+        rejected (`list` of `Rejected`): the bad documents.
+    """
+
+    documents: int = 0
+    blank: int = 0
+    cut: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
 
 
 class Tokens:
-    r"""Tokenizer of a job, loaded in a worker.
+    r"""Tokenizer of the documents in the tasks of one job.
 
     Args:
-        job (`Job`): its tokenizer and limits.
+        job (`Job`): the columns, the tokenizer, its limits, and the handling of bad rows.
     """
 
     def __init__(self, job: Job) -> None:
-        self._refuses_long = job.too_long == "error"
+        self._job = job
         self._limits = Limits(
             job.max_length,
-            "do_not_truncate" if self._refuses_long else "longest_first",
+            "do_not_truncate" if job.too_long == "error" else "longest_first",
             overflow=job.too_long == "split",
             stride=job.stride,
         )
         self._encoder = Encoder(job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens)
-        self._empty = self._encoder.encode([""], None if job.text_pair_column is None else [""])
+        pair = job.text_pair_column
+        self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
+        self._empty = self._encoder.encode([""], None if pair is None else [""]).ids.values
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None) -> tuple[TokenRows, dict[int, str]]:
-        r"""Tokenize a batch of documents.
+    def of(self, task: Task, counted: Counted) -> Iterator[Block]:
+        r"""Yield the documents of a task, tokenized in batches.
 
         Args:
-            texts, pairs (sequence of `str`): valid Unicode.
+            task (`Task`): the task.
+            counted (`Counted`): counts, updated in place.
 
         Returns:
-            `TokenRows`, and for each unusable document, by its index, the reason. An unusable document gets the row of
-            an empty text. A document with special tokens only is unusable.
+            Iterator over `Block`.
+
+        Raises:
+            ValueError: for a bad document, with file, line and reason, unless the job skips bad documents or replaces
+                them by empty texts.
+        """
+        for documents in read_documents(task, self._columns):
+            counted.blank += documents.blank
+            if documents.numbers:
+                yield self._block(documents, counted)
+
+    def _block(self, documents: Documents, counted: Counted) -> Block:
+        rows, refused = self._encode(*documents.texts)
+        bad = {**refused, **documents.bad}
+        columns, sample = {"input_ids": rows.ids}, rows.sample
+        if self._job.text_pair_column is not None and rows.token_type_ids is not None:
+            columns["token_type_ids"] = rows.token_type_ids
+        counted.documents += len(documents.numbers)
+        counted.cut += rows.truncated
+        if bad:
+            counted.rejected += self._rejected(documents, bad)
+            if self._job.on_bad_row == "skip":
+                keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
+                columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
+        return Block(columns, documents.carried, sample)
+
+    def _encode(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
+        r"""Tokenize the texts, or pairs of texts, of a batch of documents.
+
+        Returns:
+            `TokenRows`, and for each unusable document, by its index, the reason. An unusable document has the row of
+            an empty text, unless bad rows are left out. A document with special tokens only is unusable.
         """
         bad: dict[int, str] = {}
         try:
-            rows = self._encoder.encode(texts, pairs)
+            rows = self._encoder.encode(*texts)
         except ValueError:  # the tokenizer's error names no row: encode each document alone
-            for index, text in enumerate(texts):
+            for index, document in enumerate(zip(*texts, strict=True)):
                 try:
-                    self._encoder.encode([text], None if pairs is None else [pairs[index]])
+                    self._encoder.encode(*([text] for text in document))
                 except ValueError as error:
                     bad[index] = f"is refused by the tokenizer: {_reason(error)}"
             if not bad:
                 raise
-            texts = ["" if index in bad else text for index, text in enumerate(texts)]
-            pairs = None if pairs is None else ["" if index in bad else text for index, text in enumerate(pairs)]
-            rows = self._encoder.encode(texts, pairs)
+            rows = self._encoder.encode(*_emptied(texts, bad))
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
         limit = self._limits.max_length
-        if self._refuses_long and limit is not None and rows.ids.longest > limit:
-            too_long = rows.ids.lengths > limit  # (documents,): there is one row for each document here
-            for row in np.flatnonzero(too_long).tolist():
+        if limit is not None and rows.ids.longest > limit:  # only if they are refused; there is one row a document
+            for row in np.flatnonzero(rows.ids.lengths > limit).tolist():
                 bad.setdefault(row, f"has {rows.ids.lengths[row]} tokens, limit {limit}")
-            empty = self._empty.columns
-            columns = {
-                name: [empty[name].values if is_long else row for row, is_long in zip(column, too_long, strict=True)]
-                for name, column in rows.columns.items()
-            }
-            rows = TokenRows({name: Ragged.from_rows(column) for name, column in columns.items()}, rows.sample)
+            if self._job.on_bad_row == "keep-empty":
+                rows = self._encoder.encode(*_emptied(texts, bad))
         return rows, bad
 
     def _is_empty(self, ids: Ragged) -> NDArray[np.bool_]:
         """Return True for each row that is the same as the row of an empty text."""
-        empty = self._empty.ids.values
-        same: NDArray[np.bool_] = ids.lengths == len(empty)
+        same: NDArray[np.bool_] = ids.lengths == len(self._empty)
         rows = np.flatnonzero(same)
-        tokens = ids.values[ids.offsets[rows][:, None] + np.arange(len(empty))]  # (rows, tokens of an empty text)
-        same[rows] = (tokens == empty).all(axis=1)
+        tokens = ids.values[ids.offsets[rows][:, None] + np.arange(len(self._empty))]  # (rows, tokens of an empty text)
+        same[rows] = (tokens == self._empty).all(axis=1)
         return same
+
+    def _rejected(self, documents: Documents, bad: Mapping[int, str]) -> list[Rejected]:
+        part = documents.part
+        found = [
+            Rejected(
+                part.source, part.unit, documents.numbers[row], bad[row],
+                (documents.excerpts.get(row) or documents.texts[0][row][:_EXCERPT]) or None,
+            )
+            for row in sorted(bad)
+        ]  # fmt: skip
+        if self._job.on_bad_row == "error":
+            first = found[0]
+            fixes = ['on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl']
+            if self._job.pack is None:
+                fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
+            if part.kind == "unreadable":
+                fixes.insert(0, "download or write the file again")
+            raise ValueError(
+                explain(
+                    f"{first.source}, {first.unit} {first.number}: {first.reason}",
+                    got=shorten(first.text) if first.text else "no text",
+                    fix="; ".join(fixes),
+                )
+            )
+        return found
+
+
+def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, str]) -> list[list[str]]:
+    """Return the texts with empty ones for bad documents."""
+    return [["" if row in bad else text for row, text in enumerate(column)] for column in texts]
 
 
 def _reason(error: ValueError) -> str:
