@@ -8,16 +8,32 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_posenc.jobs.task import Cursor, Part, Task
+
+@dataclass(frozen=True)
+class Part:
+    """The attributes of a part that engines name in messages, and its bytes."""
+
+    source: str
+    unit: str
+    first: int
+    payload: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task as engines see it."""
+
+    shard: int
+    parts: tuple[Part, ...]
 
 
 def task(shard: int, payload: bytes = b"") -> Task:
     """A small task with one part."""
-    part = Part("corpus.txt", "lines", 10 * shard + 1, payload)
-    return Task(shard, (part,), Cursor(0, shard, shard), Cursor(0, shard + 1, shard + 1), len(payload))
+    return Task(shard, (Part("corpus.txt", "line", 10 * shard + 1, payload),))
 
 
 def tasks(number: int, size: int = 3) -> Iterator[Task]:

@@ -254,6 +254,11 @@ def test_a_table_is_read_in_batches_of_a_megabyte() -> None:
     assert pa.concat_tables([rows.carried for rows in found])["id"].to_pylist() == list(range(3000))
 
 
+def test_many_empty_texts_are_read_a_few_at_a_time() -> None:
+    found = batches(stream(pa.table({"text": [""] * 70_000})), "arrow")
+    assert [len(rows.numbers) for rows in found] == [1 << 15, 1 << 15, 70_000 - (2 << 15)]
+
+
 def test_bad_documents_are_shown_as_their_file_has_them_and_short() -> None:
     assert read(b"a\nb\xff\n").excerpts == {1: "b\\xff"}
     assert read(b"a\n\nb\n\xff\n", "paragraphs").excerpts == {1: "b\n\\xff"}

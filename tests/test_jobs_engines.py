@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_writers import Deadly, Echo, Raises, Surroundings, task, tasks
+from local_writers import Deadly, Echo, Raises, Surroundings, Task, task, tasks
 
 from hf_posenc.jobs.engines import run_in_processes
-from hf_posenc.jobs.task import Task
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the process table in /proc")
 

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from local_writers import Deadly, Stored, task, tasks
+from local_writers import Deadly, Stored, Task, task, tasks
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.jobs import Progress, encode, verify
 from hf_posenc.jobs.engines import run_on_ray
-from hf_posenc.jobs.task import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
