@@ -6,8 +6,8 @@ frequencies are in turns, with 159 bits in three float64 parts; their products w
 turn without loss, and sines are computed from the rest. Two parts would not do: some base makes a position end 2**-54
 of a turn away from a zero after 2**30 turns.
 
-Most rows of a run of consecutive positions are products of two such rows, by the formulas for the sum of two angles; a
-number that the error of the product might round to another neighbour is computed as above, so the bits are the same.
+In a run of consecutive positions most rows are products of two such rows, as complex numbers. A number is computed as
+above if the error of the product could change its rounding, so all bits are the same.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -43,8 +43,8 @@ _BLOCKS = 16
 # An angle this close to a zero, relative to its number of half turns, is set to zero: the arithmetic errs by 2**-157,
 # and a position that is not on a zero is at least 2**-56 of a turn away if the turn is a float64 number of positions.
 _NOISE = 2.0**-140
-# In a run, row 64a + b is the product of rows 64a and b. Products that differ from the exact value by less than
-# `_MARGINS` are used if both limits round to the same number. float64 has no bits to spare for such a decision.
+# Row 64a + b of a run is the product of row 64a and the row of position b. Bounds of the error of such a product, by
+# dtype of the result; float64 has none, because its last bits would differ.
 _RUN = 64
 _MARGINS = {torch.float32: 2.0**-48, torch.bfloat16: 2.0**-23, torch.float16: 2.0**-23}
 _SPLITTER = 2.0**27 + 1  # Dekker's constant: splits 53 bits into 26 and 26
@@ -125,14 +125,15 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
     flat, pairs = positions.reshape(-1), len(waves.whole)
-    columns = max(waves.d_model, 2 * pairs)  # an odd width has a last pair without its second number, or a zero
-    rows = torch.empty(len(flat), columns, dtype=dtype, device="cpu")
-    rows[:, 2 * pairs :] = 0
-    out = rows[:, : 2 * pairs].view(len(flat), *((pairs, 2) if waves.is_interleaved else (2, pairs)))
+    columns = max(waves.d_model, 2 * pairs)  # an odd width drops the last number of all pairs, or ends in a zero
+    rows = torch.empty(*positions.shape, columns, dtype=dtype, device="cpu")
+    rows[..., 2 * pairs :] = 0
     if pairs:
+        shape = (pairs, 2) if waves.is_interleaved else (2, pairs)
+        out = rows.view(len(flat), columns)[:, : 2 * pairs].view(len(flat), *shape)
         encode_rows = _encode_run if dtype in _MARGINS and _is_run(flat) else _encode_each
         encode_rows(flat, waves, out if waves.is_interleaved else out.transpose(1, 2))  # (N, F, 2)
-    return rows[:, : waves.d_model].contiguous().view(*positions.shape, waves.d_model)
+    return rows if columns == waves.d_model else rows[..., : waves.d_model].clone()
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
@@ -188,10 +189,10 @@ def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> No
 def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
     r"""Write the same rows as `_encode_each` for consecutive integers, in a fifth of the time.
 
-    The numbers of `_values` err by at most 2**-51. Those of a row add up to at most √2, so a product errs by at most
-    2·√2·2**-51, and by 2**-52 more from its own roundings: it is within 2**-48 of the exact number and of the one of
-    `_values`. If both ends of that interval round to the same number, rounding is monotone, so `_values` gives it too.
-    Conversion to 16 bits goes through float32, which may move an end by 2**-24.
+    Sines and cosines from `_values` err by at most 2**-51, and the two of one angle add up to at most √2. So a product
+    errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings, and differs by less than
+    2**-48 from the exact number and from the one of `_values`. If both ends of that interval round to the same number,
+    so do these two. The conversion to 16 bits goes through float32, which can move an end by another 2**-24.
     """
     margin, pairs = _MARGINS[out.dtype], len(waves.whole)
     coarse = torch.complex(*_values(positions[::_RUN], waves))  # (N / 64, F)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -142,19 +143,40 @@ def memory() -> None:
     Console().print()
 
 
+def usual_table(length: int, width: int) -> torch.Tensor:
+    """Return the table of PyTorch's tutorial, whose float32 angles err by 5e-4 at position 8,192."""
+    table, positions = torch.zeros(length, width), torch.arange(length).unsqueeze(1)
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    table[:, 0::2], table[:, 1::2] = torch.sin(positions * rates), torch.cos(positions * rates)
+    return table
+
+
 def tables(turns: Turns) -> None:
-    """A table from nothing: frequencies, angles, sines."""
+    """Compare whole tables, which are runs of positions, with the usual table and with the same rows one by one."""
+    run, turned = torch.arange(TABLE[0]), torch.arange(TABLE[0]).flip(0)
 
-    def from_nothing() -> torch.Tensor:
+    def from_nothing(positions: torch.Tensor, convention: str, dtype: torch.dtype) -> torch.Tensor:
         clear_cache()
-        return sinusoidal_encoding(torch.arange(TABLE[0]), TABLE[1])
+        return sinusoidal_encoding(positions, TABLE[1], convention=convention, dtype=dtype)
 
-    [measured] = turns({"hf_posenc": from_nothing})
-    show(f"A table {TABLE} from nothing", [measured], per_second=(TABLE[0], "rows"), targets=[])
-    Console().print(
-        f"  {1e3 * measured.median:.0f} ms, fastest {1e3 * min(measured.seconds):.0f} (promised ≤ 300): "
-        f"{'met' if measured.median <= 0.3 else 'NOT MET'}\n"
-    )
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        contenders: dict[str, Callable[[], object]] = {"usual": lambda d=dtype: usual_table(*TABLE).to(d)}
+        for name in ("vaswani", "marian", "musicgen"):
+            ours = functools.partial(from_nothing, convention=name, dtype=dtype)
+            must_equal(f"{name}, {dtype}", ours(run).float(), ours(turned).flip(0).float())
+            contenders[name] = functools.partial(ours, run)
+            contenders[f"{name}, one by one"] = functools.partial(ours, turned)
+        torch.testing.assert_close(usual_table(*TABLE), from_nothing(run, "vaswani", torch.float32), rtol=0, atol=1e-3)
+        show(
+            f"A table {TABLE} from nothing, {dtype}: conventions of hf_posenc, and the usual table with float32 angles",
+            turns(contenders),
+            per_second=(TABLE[0], "rows"),
+            targets=[
+                Target(name, "usual", "≤", None if name.endswith("one by one") else 1.25)
+                for name in contenders
+                if name != "usual"
+            ],
+        )
 
 
 def peers(turns: Turns) -> None:
