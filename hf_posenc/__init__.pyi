@@ -27,6 +27,7 @@ from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .sampling import TokenBudgetMixin as TokenBudgetMixin
 from .sampling import lengths_of as lengths_of
 from .sampling import pack_dataset as pack_dataset
+from .sampling import with_arrow_batches as with_arrow_batches
 from .sinusoid import Convention as Convention
 from .sinusoid import ExponentialPositionalEncoding as ExponentialPositionalEncoding
 from .sinusoid import FourierPositionalEncoding as FourierPositionalEncoding

@@ -60,7 +60,9 @@ class Ragged:
             )
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Any] | NDArray[Any], *, name: str = "input_ids", bools: bool = False) -> Ragged:
+    def from_rows(
+        cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", bools: bool = False
+    ) -> Ragged:
         r"""Concatenate rows of integers: lists, NumPy arrays or tensors, also mixed.
 
         Args:
@@ -78,6 +80,8 @@ class Ragged:
             >>> Ragged.from_rows([np.array([1, 2], dtype=np.int32), [3]]).values
             array([1, 2, 3])
         """
+        if isinstance(rows, Ragged):
+            return rows
         kinds = set(map(type, rows))
         if kinds == {list} and not any(row and type(row[0]) is bool for row in rows):
             lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -112,6 +116,10 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def __getitem__(self, row: int) -> Any:
+        """Return a row, as a view of `values`."""
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """Iterate over the rows, as views of `values`."""

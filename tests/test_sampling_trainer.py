@@ -31,6 +31,7 @@ from hf_posenc import (
     pack_dataset,
     plan_batches,
     train_bpe,
+    with_arrow_batches,
 )
 
 COUNT, FIRST, ROOM = 60, 10, 128  # documents; the token that names the first of them; tokens there are
@@ -291,6 +292,30 @@ def test_texts_mapped_and_collated_by_this_package_train_by_tokens(tmp_path: Pat
     assert {fed["input_ids"].shape[1] for fed in trainer.fed} <= set(plan_batches(lengths, 96, shapes=3).shapes or ())
     assert sum(int(fed["attention_mask"].sum()) for fed in trainer.fed) == sum(lengths)
     assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [(Watched, 2), (Budgeted, 0)])
+def test_a_data_set_with_arrow_batches_trains_on_the_same_batches(
+    tmp_path: Path, word_level: Any, kind: type[Any], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = rows().add_column("text", ["unused"] * COUNT).shuffle(seed=0)
+    collate = DataCollatorWithPositionalEncoding(word_level, look_ahead=False)
+
+    def fed(data: Any) -> list[dict[str, Any]]:
+        trainer = kind(
+            model=build("gpt2"),
+            args=arguments(tmp_path, max_steps=4, dataloader_num_workers=workers, per_device_train_batch_size=8),
+            train_dataset=data,
+            eval_dataset=data,
+            data_collator=collate,
+        )
+        trainer.train()
+        assert trainer.evaluate()["eval_loss"] > 0
+        return [{name: tensor.tolist() for name, tensor in batch.items()} for batch in trainer.fed]
+
+    expected = fed(data)
+    monkeypatch.delattr(datasets.Dataset, "__getitems__")  # so that no batch is decoded row by row
+    assert fed(with_arrow_batches(data)) == expected
 
 
 def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:

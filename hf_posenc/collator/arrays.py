@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
+from ..ragged import Ragged
 
 # One value per row.
-Values = Sequence[Any] | NDArray[Any]
+Values = Sequence[Any] | NDArray[Any] | Ragged
 
 _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
@@ -27,7 +28,7 @@ def is_arrow(column: object) -> bool:
 
 def as_list(values: Any) -> Values:
     """Return a column or batch as a list, tuple or array. Numeric arrays are returned unchanged."""
-    if isinstance(values, (list, tuple)):
+    if isinstance(values, (list, tuple, Ragged)):
         return values
     if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
         return values
@@ -68,6 +69,8 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
         (array([3, 5]), None)
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        return values.astype(np.int64)
     values = [_as_lists(value) for value in values]
     rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,40 @@ class Given:
     columns: dict[str, Values]
 
 
+class DatasetRows(Sequence[Any]):
+    r"""Rows of a batch that the collator reads as columns. For any other reader they are a sequence of row dicts.
+
+    Args:
+        columns (`dict` from `str` to sequence): the columns, as in `Given`.
+        count (`int`): number of rows.
+        decode (callable): returns the row dicts; called when a row is read.
+    """
+
+    def __init__(self, columns: dict[str, Values], count: int, decode: Callable[[], list[Any]]) -> None:
+        self.columns = columns
+        self._count = count
+        self._decode = decode
+
+    @cached_property
+    def _rows(self) -> list[Any]:
+        return self._decode()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+    def __getattr__(self, name: str) -> Any:  # such as `keys`, of a collator that expects a list or columns
+        raise AttributeError(
+            explain(
+                f"rows of with_arrow_batches(dataset) have no attribute '{name}'",
+                got="another collator than DataCollatorWithPositionalEncoding",
+                fix="this collator, or the data set itself without with_arrow_batches",
+            )
+        )
+
+
 def is_columns(given: object) -> bool:
     """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""
     return isinstance(given, Mapping) or is_table(given) or is_frame(given)
@@ -57,6 +92,8 @@ def read(given: object, settings: Settings) -> Given:
         >>> read(["I ride bike", "bike ride I"], Settings(tokenizer=None)).count
         2
     """
+    if isinstance(given, DatasetRows):
+        return _with_texts(len(given), given.columns, settings)
     if is_columns(given):
         return _read_columns(_mapping(given), settings)
     rows = [given] if isinstance(given, str) else as_list(given)
@@ -99,7 +136,7 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
     return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)
 
 
-def _read_row_dicts(rows: Values, settings: Settings) -> Given:
+def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     keys = rows[0].keys()
     # Compared before anything is read: reading a missing key of a defaultdict would add it.
     are_mappings = all(issubclass(kind, Mapping) for kind in set(map(type, rows)))

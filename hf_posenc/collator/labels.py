@@ -57,6 +57,10 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
         >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
         array([1, 1, 0])
     """
+    if isinstance(values, Ragged) and np.array_equal(values.lengths, lengths):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i":
+        return values.astype(np.int64)
     rows = []
     for index, value in enumerate(as_list(values)):
         row = None if is_missing(value) else numbers(value, index, name)

@@ -1,0 +1,156 @@
+"""`with_arrow_batches`: a data set whose batches are columns read from Arrow, for the collator of this package.
+
+`datasets` makes a Python integer of every token, which takes most of a `DataLoader`'s time on tokenized rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from .._explain import explain
+from ..collator.inputs import DatasetRows
+from ..ragged import Ragged
+from .lengths import is_dataset
+
+Places = list[tuple[int, int]]  # the chunk of each row, and the row's number in it
+
+
+def with_arrow_batches(dataset: Any) -> Any:
+    r"""Return the data set with faster batches for `DataCollatorWithPositionalEncoding`, in a `DataLoader` or Trainer.
+
+    The batches are the same. Call it last: methods that return other rows, such as `select`, `shuffle`, `map` and
+    `train_test_split`, return an ordinary data set. `remove_columns`, which Trainer calls, keeps the faster batches.
+
+    Args:
+        dataset (`datasets.Dataset`): tokenized rows, also selected or shuffled ones. Columns of numbers and of lists of
+            integers are faster, unless values are missing; others are decoded as usual.
+
+    Returns:
+        A `datasets.Dataset` with the same rows, columns and fingerprint, which shares the data of the given one.
+
+    Raises:
+        TypeError: for anything but a `datasets.Dataset`.
+        ValueError: for a data set with a format or transform, which the faster batches would ignore.
+
+    Example:
+        >>> import datasets
+        >>> rows = datasets.Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9], [4]], "label": [1, 0, 1]})
+        >>> dataset = with_arrow_batches(rows)  # Trainer(train_dataset=dataset, data_collator=collate)
+        >>> dataset[1], isinstance(dataset, datasets.Dataset)
+        ({'input_ids': [8, 9], 'label': 0}, True)
+    """
+    if not is_dataset(dataset):
+        raise TypeError(
+            explain(
+                "with_arrow_batches takes a datasets.Dataset",
+                got=type(dataset).__name__,
+                fix='with_arrow_batches(splits["train"]) for several; a stream as it is',
+            )
+        )
+    if dataset.format["type"] is not None:
+        raise ValueError(
+            explain(
+                "faster batches are read without the format or transform of the data set",
+                got=f"format {dataset.format['type']!r}",
+                fix="with_arrow_batches(dataset.with_format(None)), or the data set itself, if a transform is needed",
+            )
+        )
+    return _from_state(vars(dataset))
+
+
+def _from_state(state: dict[str, Any]) -> Any:
+    """Return a data set with faster batches and these attributes."""
+    made = object.__new__(_dataset_class())
+    made.__setstate__(state)
+    return made
+
+
+@cache
+def _dataset_class() -> Any:
+    """Return the class of data sets with faster batches; made on first use, because importing `datasets` is slow."""
+    import datasets
+
+    class ArrowBatchDataset(datasets.Dataset):  # type: ignore[misc]
+        """Data set that returns the rows of a batch as columns."""
+
+        _columns: _Columns | None = None
+
+        def __getitems__(self, keys: Sequence[int]) -> Any:
+            """Return the rows of a batch; called by `DataLoader`."""
+            form = self.format
+            if form["type"] is not None:  # set afterwards
+                return super().__getitems__(keys)
+            if self._columns is None or self._columns.table is not self._data:
+                self._columns = _Columns(self._data, self._indices)
+            names = self.column_names if form["output_all_columns"] else form["columns"]
+            columns = self._columns.take(keys, names)
+            return DatasetRows(columns, len(keys), lambda: datasets.Dataset.__getitems__(self, keys))
+
+        def __reduce__(self) -> tuple[Any, ...]:  # a copy or pickle of `_columns` would contain all data
+            return _from_state, ({name: value for name, value in vars(self).items() if name != "_columns"},)
+
+    return ArrowBatchDataset
+
+
+class _Columns:
+    """Columns of a table, from which the rows of a batch are copied.
+
+    Args:
+        table (`datasets.table.Table`): the data.
+        indices (`datasets.table.Table`, *optional*): row numbers of a selected or shuffled data set.
+    """
+
+    def __init__(self, table: Any, indices: Any) -> None:
+        self.table = table
+        self._keys = range(table.num_rows if indices is None else indices.num_rows)
+        self._row_numbers = None if indices is None else _Columns(indices, None)
+        chunks = table.to_batches()
+        self._starts = np.array([0, *accumulate(chunk.num_rows for chunk in chunks)])
+        self._readers = {
+            name: _reader([chunk.column(name) for chunk in chunks], table.schema.field(name).type)
+            for name in table.column_names
+        }
+
+    def take(self, keys: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+        """Return columns of the given rows: NumPy for numbers, `Ragged` for lists of integers, else Arrow."""
+        rows = np.array([self._keys[key] for key in keys], dtype=np.int64)  # raises for a row that does not exist
+        if self._row_numbers is not None:
+            rows = self._row_numbers.take(keys, ["indices"])["indices"]
+        chunks = np.searchsorted(self._starts, rows, side="right") - 1
+        places = list(zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True))
+        readers = {name: self._readers[name] for name in names}
+        columns = {name: None if reader is None else reader(places) for name, reader in readers.items()}
+        others = [name for name, reader in readers.items() if reader is None]
+        if others:
+            columns.update(zip(others, self.table.select(others).fast_gather(rows).columns, strict=True))
+        return columns
+
+
+def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
+    """Return a function that reads values of a column; `None` if they are neither numbers nor lists of integers."""
+    import pyarrow as pa
+
+    has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    number = kind.value_type if has_lists else kind
+    is_fast = pa.types.is_integer(number)
+    is_fast = is_fast and number != pa.uint64() if has_lists else is_fast or number in (pa.float32(), pa.float64())
+    flat = [chunk.values for chunk in chunks] if has_lists else chunks
+    if not is_fast or any(array.null_count for array in (*chunks, *flat)):
+        return None
+    values = [memoryview(array.to_numpy()) for array in flat]  # sliced several times faster than an array
+    if not has_lists:
+        return lambda places: np.array([values[chunk][row] for chunk, row in places])
+    offsets = [memoryview(chunk.offsets.to_numpy()) for chunk in chunks]
+
+    def lists(places: Places) -> Any:
+        parts = [values[chunk][offsets[chunk][row] : offsets[chunk][row + 1]] for chunk, row in places]
+        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        numbers = np.frombuffer(b"".join(parts), number.to_pandas_dtype()) if lengths.any() else np.zeros(0)
+        return Ragged(numbers.astype(np.int64), lengths) if len(numbers) else [[] for _ in parts]
+
+    return lists
