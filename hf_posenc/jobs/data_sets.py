@@ -1,11 +1,12 @@
 """Data sets of `datasets` as sources: objects, folders that `save_to_disk` wrote, and names on the Hub.
 
-Only this module imports `datasets`, and only if one of the inputs is a data set.
+Only this module imports `datasets`, and only for objects and names.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,9 +17,8 @@ import pyarrow as pa
 
 from .._arrow import row_sizes
 from .._explain import explain
-from .files import InputFile
 from .schema import Columns, Offered
-from .tables import BATCH_BYTES, BATCH_ROWS, TableReader, refuse_damage
+from .tables import BATCH_BYTES, BATCH_ROWS, ArrowFile, refuse_damage
 
 _FIRST_ROWS = 64
 
@@ -31,13 +31,11 @@ class DataSet:
         name (`str`): name in messages.
         data (`datasets.Dataset` or `datasets.IterableDataset`): the data set; its format does not matter.
         identity (`dict`): JSON values that identify the data set.
-        files (`tuple` of `InputFile`): the files it is stored in, if they are known.
     """
 
     name: str
     data: Any
     identity: dict[str, Any]
-    files: tuple[InputFile, ...] = ()
 
     @property
     def can_seek(self) -> bool:
@@ -59,8 +57,11 @@ class DataSet:
     def fingerprint(self) -> dict[str, Any]:
         """Return JSON values that identify the data set."""
         rows = {"rows": len(self.data)} if self.can_seek else {}
-        files = {"files": [file.fingerprint() for file in self.files]} if self.files else {}
-        return {"name": self.name, "kind": self.kind, **rows, **self.identity, **files}
+        return {"name": self.name, "kind": self.kind, **rows, **self.identity}
+
+    def stamp(self) -> list[Any]:
+        """Return an empty list: a data set has no timestamps."""
+        return []
 
     def offered(self, texts: object) -> Offered | None:
         """Return its columns; for a stream without features, the keys of its first row, without types."""
@@ -69,10 +70,6 @@ class DataSet:
         first = next(iter(self.data.with_format(None)), None)
         schema = pa.schema([(name, pa.string()) for name in first or ()])
         return None if first is None else Offered(self.name, schema, typed=False)
-
-    def reader(self, columns: Columns, longest: int) -> TableReader:
-        """Return a reader."""
-        return TableReader(self, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on; all rows of a stream."""
@@ -150,23 +147,31 @@ def of_object(given: Any) -> DataSet:
     )
 
 
-def is_saved(path: Path) -> bool:
-    """Return True for a folder that `save_to_disk` wrote."""
-    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+def saved(name: str, split: str | None) -> list[ArrowFile]:
+    r"""Return the Arrow files of a folder that `save_to_disk` wrote; none if the path is anything else.
 
+    Args:
+        name (`str`): path of the folder.
+        split (`str`, *optional*): as for `by_name`.
 
-def saved(name: str, path: Path, split: str | None) -> DataSet:
-    """Return the source for a folder that `save_to_disk` wrote: one data set, or one for each split."""
-    import datasets
-
-    data = _load(name, datasets.load_from_disk, str(path))
-    if isinstance(data, datasets.DatasetDict):
-        wanted = _chosen(name, list(data), split)
-        data = data[wanted[0]] if len(wanted) == 1 else datasets.concatenate_datasets([data[one] for one in wanted])
-    elif split not in (None, "all", str(data.split)):
-        got = f"dataset_split={split!r}"
-        raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave dataset_split out"))
-    return DataSet(name, data, {}, tuple(InputFile(one["filename"], "arrow") for one in data.cache_files))
+    Raises:
+        ValueError: if the folder has several splits and none is chosen, or lacks the chosen one.
+    """
+    folder = Path(name).expanduser()
+    folders = [folder]
+    if (folder / "dataset_dict.json").is_file():
+        splits = json.loads((folder / "dataset_dict.json").read_bytes())["splits"]
+        folders = [folder / one for one in _chosen(name, splits, split)]
+    elif not (folder / "state.json").is_file():
+        return []
+    found = []
+    for one in folders:
+        state = json.loads((one / "state.json").read_bytes())
+        if folders == [folder] and split not in (None, "all", state.get("_split")):
+            got = f"dataset_split={split!r}"
+            raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave dataset_split out"))
+        found += [ArrowFile(str(one / file["filename"]), "arrow") for file in state["_data_files"]]
+    return found
 
 
 def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:

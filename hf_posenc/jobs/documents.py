@@ -101,7 +101,7 @@ def _documents(part: Part, batch: list[_Document], columns: Columns) -> Document
     found = [one for one in batch if one[1] is not None]
     bad = {row: reason for row, (_, _, _, reason) in enumerate(found) if reason is not None}
     split = len(columns.texts)
-    nothing = ("",) * split + (None,) * len(columns.carried)
+    nothing: tuple[Any, ...] = ("",) * split + (None,) * len(columns.carried)
     rows = [values or nothing for _, _, values, _ in found]
     values = [[row[column] for row in rows] for column in range(len(nothing))]
     carried = []

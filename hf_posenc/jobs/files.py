@@ -82,11 +82,6 @@ class InputFile:
     compression: str | None = None
 
     @property
-    def files(self) -> tuple[InputFile, ...]:
-        """The files of this source: itself."""
-        return (self,)
-
-    @property
     def path(self) -> Path | None:
         """Local path; `None` for a URL."""
         return None if is_url(self.name) else Path(self.name).expanduser()

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from .._explain import explain, one_of
-from .data_sets import DataSet, by_name, is_saved, of_object, saved
-from .files import FORMATS, Format, InputFile, find_files, format_of, missing
+from .data_sets import DataSet, by_name, of_object, saved
+from .files import FORMATS, Format, find_files, format_of, missing
 from .schema import Columns, Offered, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
 from .task import Cursor, Part, Task
@@ -56,7 +56,7 @@ class Sources:
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self._stamps = [[file.stamp() for file in source.files] for source in self.files]
+        self._stamps = [file.stamp() for file in self.files]
 
     @property
     def schema(self) -> pa.Schema:
@@ -79,7 +79,7 @@ class Sources:
         return [file.fingerprint() for file in self.files]
 
     def stamps(self) -> list[Any]:
-        """Return a JSON value for each source: size, inode and timestamps of its files when they were opened."""
+        """Return JSON values for each source: size, inode and timestamps of a file when it was opened."""
         return self._stamps
 
     def differences(
@@ -141,18 +141,17 @@ class Sources:
             ValueError: naming the file.
         """
         some = slice(first, None if last is None else last + 1)
-        for source, stamps in zip(self.files[some], self._stamps[some], strict=True):
-            for file, before in zip(source.files, stamps, strict=True):
-                now = file.stamp()
-                if now[:3] != before[:3]:  # links and permissions may change, and ctime with them
-                    sizes = f"{before[0]} bytes became {now[0]}"
-                    raise ValueError(
-                        explain(
-                            f"{source.name} changed while it was read",
-                            got="it was written to or replaced" if now[0] == before[0] else sizes,
-                            fix="wait until the file is complete; encode a copy, or into a new folder",
-                        )
+        for file, before in zip(self.files[some], self._stamps[some], strict=True):
+            now = file.stamp()
+            if now[:3] != before[:3]:  # links and permissions may change, and ctime with them
+                sizes = f"{before[0]} bytes became {now[0]}"
+                raise ValueError(
+                    explain(
+                        f"{file.name} changed while it was read",
+                        got="it was written to or replaced" if now[0] == before[0] else sizes,
+                        fix="wait until the file is complete; encode a copy, or into a new folder",
                     )
+                )
 
     def tasks(
         self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST
@@ -198,8 +197,12 @@ class Sources:
                 while ends.source < len(self.files) and size < shard_bytes:
                     if opened != ends.source:
                         stack.close()
-                        reader = stack.enter_context(closing(self.files[ends.source].reader(self.columns, longest)))
-                        opened = ends.source
+                        file, opened = self.files[ends.source], ends.source
+                        if isinstance(file, TextFile):
+                            reader = TextReader(file, longest)
+                        else:
+                            reader = TableReader(file, self.columns, longest)
+                        stack.enter_context(closing(reader))
                     reader.seek(ends.offset, ends.row)
                     part = reader.take(shard_bytes - size, must=not parts)
                     if part is not None:
@@ -224,13 +227,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
     name = now["name"] if before.get("name") == now["name"] else f"{now['name']} (before: {before.get('name')})"
     if before.get("kind") != now["kind"]:
         return f"{name}: read as {before.get('kind')} before, as {now['kind']} now"
-    old, new = before.get("files", []), now.get("files", [])
-    if len(old) != len(new):
-        return f"{name}: {len(old)} files before, {len(new)} now"
-    for pair in zip(old, new, strict=True):
-        if (words := _difference(*pair)) is not None:
-            return words
-    keys = [key for key in {**before, **now} if key not in ("name", "files") and before.get(key) != now.get(key)]
+    keys = [key for key in {**before, **now} if key != "name" and before.get(key) != now.get(key)]
     if "size" in keys:
         return f"{name}: {before.get('size')} bytes became {now['size']}"
     if keys == ["digest"]:
@@ -296,13 +293,16 @@ def open_sources(
     texts = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
     sources: list[Source] = []
     notes: list[str] = []
+    are_files = True
     for given in inputs:
         if not isinstance(given, str | os.PathLike):
             sources.append(of_object(given))
+            are_files = False
             continue
         name = os.fspath(given)
-        if is_saved(path := Path(name).expanduser()):
-            sources.append(saved(name, path, dataset_split))
+        if arrow_files := saved(name, dataset_split):
+            sources += arrow_files
+            are_files = False
         elif (found := find_files(name, every=format is not None)) is not None:
             sources += [_source(one, format, split) for one in found[0]]
             notes += _left_out(name, found[1])
@@ -310,7 +310,8 @@ def open_sources(
             raise FileNotFoundError(missing(name))
         else:
             sources += by_name(name, dataset_config, dataset_split)
-    if (dataset_split or dataset_config) and all(isinstance(source, InputFile) for source in sources):
+            are_files = False
+    if (dataset_split or dataset_config) and are_files:
         got = f"dataset_split={dataset_split!r}, dataset_config={dataset_config!r}, and nothing but files"
         fix = "leave them out, and name the files to read"
         raise ValueError(explain("only a data set has splits and configurations", got=got, fix=fix))

@@ -167,10 +167,6 @@ class ParquetFile(InputFile):
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         return sum(_stored_bytes(group, columns.schema.names) for group in groups)
 
-    def reader(self, columns: Columns, longest: int) -> TableReader:
-        """Return a reader."""
-        return TableReader(self, columns, longest)
-
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on; earlier row groups are skipped, large ones are read page by page."""
         with self._open() as file:
@@ -212,10 +208,6 @@ class ArrowFile(InputFile):
     def size(self, columns: Columns) -> int:
         """Return the size of the file in bytes, as an estimate of the size of the columns."""
         return self.bytes()
-
-    def reader(self, columns: Columns, longest: int) -> TableReader:
-        """Return a reader."""
-        return TableReader(self, columns, longest)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on."""

@@ -65,10 +65,6 @@ class TextFile(InputFile):
         columns = pa.schema([(name, pa.string()) for name in names])
         return Offered(self.name, columns, complete=self.kind != "jsonl") if names else None
 
-    def reader(self, columns: Columns, longest: int) -> TextReader:
-        """Return a reader."""
-        return TextReader(self, longest)
-
     def _check_delimiter(self, only: str) -> None:
         other = next((one for one in _OTHER_DELIMITERS if one in only), None)
         if other is not None:
