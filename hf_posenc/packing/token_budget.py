@@ -115,16 +115,13 @@ def _rows_and_groups(
     price = row_costs(prices, cost)[place]  # of each length that occurs
     if len(price) and price[-1] > budget:
         _refuse_long(sizes, int(counts[price > budget].sum()), int(widths[-1]), price[-1], budget)
-    falling: list[Any] = price[::-1].tolist()
-    ends = np.cumsum(counts[::-1])  # where each length ends, of the falling ones
+    price = np.repeat(price[::-1], counts[::-1])  # of a row of each document, falling
     together = max(1, -(-len(sizes) // window))
     rows: list[int] = []
     group: list[int] = []
-    begin = kind = 0
+    begin = 0
     while begin < len(sizes):
-        while ends[kind] <= begin:
-            kind += 1
-        most = int(budget // falling[kind])
+        most = int(budget // price[begin])
         documents = min(together * most, len(sizes) - begin)
         batches = -(-documents // most)
         # The last group is divided evenly; all others are full.
@@ -133,7 +130,7 @@ def _rows_and_groups(
         group += [len(group)] * batches
         begin += documents
     if len(rows) % ranks:
-        divide(rows, group, price[::-1], ends, budget, ranks)
+        divide(rows, group, price, budget, ranks)
     return np.array(rows, dtype=np.int64), np.array(group, dtype=np.int64)
 
 
@@ -195,15 +192,12 @@ def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, b
     )
 
 
-def divide(
-    rows: list[int], group: list[int], falling: NDArray[Any], ends: NDArray[np.int64], budget: int, ranks: int
-) -> None:
+def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
     r"""Split batches of the shortest documents in place, until `ranks` divides their number.
 
     Args:
         rows, group (`list` of `int`): number of documents of each batch, and its group.
-        falling (`np.ndarray` `(n,)`), ends (`np.ndarray` `(n,)` int64): cost of a row of each length, from the longest
-            to the shortest, and number of documents that are at least as long.
+        price (`np.ndarray` `(N,)`): cost of a row of each document, from the longest to the shortest.
         budget (`int`): maximal cost of a batch.
         ranks (`int`): divisor of the number of batches.
 
@@ -212,7 +206,7 @@ def divide(
 
     Example:
         >>> rows, group = [2, 3], [0, 1]
-        >>> divide(rows, group, np.array([6, 4]), np.array([2, 5]), 12, 3)
+        >>> divide(rows, group, np.array([6, 6, 4, 4, 4]), 12, 3)
         >>> rows
         [2, 2, 1]
     """
@@ -232,10 +226,8 @@ def divide(
                 )
             )
         tail = min(tail + ranks, len(rows))
-    first = sum(rows) - documents
-    price = falling[np.searchsorted(ends, np.arange(first, first + documents), side="right")]
     del rows[-tail:], group[-tail:]
-    rows += even_runs(price, wanted, budget)
+    rows += even_runs(price[-documents:], wanted, budget)
     group += range(len(group), len(group) + wanted)
 
 
