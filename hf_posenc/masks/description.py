@@ -186,7 +186,7 @@ class Description:
         return cls(table, look_ahead, window, prefix_tokens(table, prefix, documents)).to(device)
 
     @classmethod
-    def cross(cls, queries: Description, keys: Description) -> Self:
+    def cross(cls, queries: Self, keys: Self) -> Self:
         r"""Make the mask of cross-attention, in which the tokens of one batch attend to those of another.
 
         A query may see every real token of the document with its own number: for `from_lengths` the whole row, for
@@ -213,11 +213,11 @@ class Description:
                     [0, 0, 1]], dtype=torch.int32)
         """
         for name, side in (("queries", queries), ("keys", keys)):
-            if not isinstance(side, Description) or side.queries is not None:
+            if not isinstance(side, cls) or side.queries is not None:
                 raise TypeError(
                     explain(
                         f"{name} must be the AttentionMask of one batch",
-                        got="a mask of cross-attention" if isinstance(side, Description) else shorten(side),
+                        got="a mask of cross-attention" if isinstance(side, cls) else shorten(side),
                         fix="AttentionMask.cross(AttentionMask.from_batch(target), AttentionMask.from_batch(source))",
                     )
                 )

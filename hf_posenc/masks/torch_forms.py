@@ -125,7 +125,7 @@ class TorchForms(Description):
         return self._of_self_attention()._named(num_heads, padding="src_key_padding_mask", matrix="src_mask")
 
     def for_transformer_decoder(
-        self, memory: Description | None = None, num_heads: int | None = None
+        self, memory: Self | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
         r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; this mask is the target's.
 
@@ -152,9 +152,9 @@ class TorchForms(Description):
         arguments = self._of_self_attention()._named(num_heads, padding="tgt_key_padding_mask", matrix="tgt_mask")
         if memory is None:
             return arguments
-        across = memory if isinstance(memory, Description) and memory.is_cross else self.cross(self, memory)
+        across = memory if isinstance(memory, type(self)) and memory.is_cross else self.cross(self, memory)
         looking = (len(self.documents), self.documents.shape[1])
-        if not isinstance(across, TorchForms) or across._shape[0::2] != looking:
+        if across._shape[0::2] != looking:
             raise ValueError(
                 explain(
                     "the mask of the cross-attention must have the target's rows and tokens as its queries",
@@ -165,7 +165,7 @@ class TorchForms(Description):
         return arguments | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
 
     def for_transformer_decoder_layer(
-        self, memory: Description | None = None, num_heads: int | None = None
+        self, memory: Self | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
         r"""Return keyword arguments for the forward of one `torch.nn.TransformerDecoderLayer`.
 
