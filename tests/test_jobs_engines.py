@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from local_writers import Deadly, Echo, Raises, Surroundings, Task, task, tasks
 
-from hf_posenc.jobs.engines import run_in_processes
+from hf_posenc.jobs import run_in_processes
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the process table in /proc")
 
@@ -72,7 +72,7 @@ def script(text: str, *arguments: object, **settings: Any) -> subprocess.Popen[s
 import os, sys, threading, time
 from pathlib import Path
 from local_writers import *
-from hf_posenc.jobs.engines import run_in_processes
+from hf_posenc.jobs import run_in_processes
 {text}"""
     return subprocess.Popen(
         [sys.executable, "-c", text, *map(str, arguments)],
@@ -319,7 +319,7 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path
 import sys
 sys.path.append({str(Path(__file__).parent)!r})
 from local_writers import *
-from hf_posenc.jobs.engines import run_in_processes
+from hf_posenc.jobs import run_in_processes
 print("once")
 print(sorted(found["shard"] for found in run_in_processes(Echo(), tasks(3), workers=1)))
 """)

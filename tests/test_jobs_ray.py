@@ -22,8 +22,7 @@ import pytest
 from local_writers import Deadly, Stored, Task, task, tasks
 
 from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.jobs import Progress, encode, verify
-from hf_posenc.jobs.engines import run_on_ray
+from hf_posenc.jobs import Progress, encode, run_on_ray, verify
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -401,7 +401,7 @@ def test_rooms_spoken_of_by_name_are_there_after_a_bare_import() -> None:
 
 
 def test_a_worker_of_a_job_starts_without_torch_transformers_and_datasets() -> None:
-    said = "import sys; from hf_posenc.jobs import engines; from hf_posenc.jobs import shard_writer; "
+    said = "import sys; from hf_posenc.jobs import processes; from hf_posenc.jobs import shard_writer; "
     said += "from hf_posenc.jobs import encoding; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True).stdout.split()
     assert not {"torch", "transformers", "datasets", "pandas", "ray", "rich"} & set(loaded)

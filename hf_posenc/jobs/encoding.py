@@ -6,7 +6,9 @@ Open the inputs, compare the folder with the options, write the missing shards, 
 from __future__ import annotations
 
 import inspect
+import os
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,16 +17,17 @@ from typing import Any, get_type_hints
 from .._explain import explain
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
-from .engines import run
 from .folder import CARD, data_files, output_folder, shard_name
 from .manifest import Manifest, job_libraries
+from .on_ray import run_on_ray
 from .options import Job, Options, resolve
+from .processes import Records, run_in_processes
 from .progress import Progress
 from .rejected import find_rejected, join_rejected
 from .shard_columns import schema_of
 from .shard_writer import ShardWriter
 from .sources import Sources, open_sources
-from .task import Cursor
+from .task import Cursor, Task
 
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
@@ -168,7 +171,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[in
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
     try:
-        with closing(run(ShardWriter(job), tasks)) as records:
+        with closing(_records(job, tasks)) as records:
             for record in records:
                 sources.check_unchanged(record["begins"][0], record["ends"][0])
                 manifest.add(record)
@@ -176,6 +179,16 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[in
     finally:
         progress.stop()
     sources.check_unchanged()
+
+
+def _records(job: Job, tasks: Iterator[Task]) -> Records:
+    """Yield the record of each task, performed by the engine that the job names."""
+    writer = ShardWriter(job)
+    if job.engine == "ray":
+        settings = {"workers": job.workers, "address": job.address, "libraries": job.settings["libraries"]}
+        return run_on_ray(writer, tasks, folder=job.folder, **settings)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return run_in_processes(writer, tasks, workers=cores if job.workers is None else job.workers)
 
 
 def _check_names(job: Job) -> None:

@@ -1,0 +1,256 @@
+"""The engine of worker processes: run the tasks of a job on this machine.
+
+It keeps a bounded number of tasks in memory, yields records in any order, and repeats the task of a worker that died.
+Workers import this module first, so it has no slow imports. `on_ray` is the other engine.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing import connection, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._explain import explain
+
+if TYPE_CHECKING:
+    from .task import Task
+
+ATTEMPTS = 3  # workers that may die on the same task
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # unless the user sets them
+SHUTDOWN_SECONDS = 5.0
+
+Records = Generator[dict[str, Any], None, None]
+
+
+class Writer(Protocol):
+    """A picklable object that performs tasks, such as `ShardWriter`."""
+
+    def write(self, task: Task, /) -> dict[str, Any]:
+        """Perform one task and return its record."""
+
+
+def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
+    """Yield tasks until the reader fails, and keep its error, to be raised when those tasks are done."""
+    try:
+        yield from tasks
+    except Exception as error:
+        errors.append(error)
+
+
+def write(pickled: bytes, task: Task) -> dict[str, Any]:
+    """Perform a task in a worker. Every error that it raises can be pickled."""
+    try:
+        return _unpickled(pickled).write(task)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(explain("a worker failed", got=f"{type(error).__name__}: {error}")) from error
+        raise
+
+
+@lru_cache(maxsize=1)
+def _unpickled(pickled: bytes) -> Writer:
+    writer: Writer = pickle.loads(pickled)
+    return writer
+
+
+def died(task: Task, got: str) -> RuntimeError:
+    parts = [f"{part.source} from {part.unit} {part.first}" for part in task.parts[:3]]
+    more = f" and {len(task.parts) - 3} more" if len(task.parts) > 3 else ""
+    return RuntimeError(
+        explain(
+            f"{ATTEMPTS} workers died on shard {task.shard} ({', '.join(parts)}{more})",
+            got=got,
+            fix="workers=1 or a smaller shard_bytes if memory ran out; otherwise look for unusual documents there",
+        )
+    )
+
+
+def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> Records:
+    r"""Yield the record of each task, performed by a pool of spawned processes, or in this process.
+
+    At most `workers + 1` tasks are in memory. If a worker dies, a new pool runs the unfinished tasks again, one at a
+    time, until they are done. All workers are killed when the generator ends or is closed.
+
+    Args:
+        writer (`Writer`): must be picklable.
+        tasks (iterator of `Task`): read in the calling thread.
+        workers (`int`): number of processes; 0 performs the tasks in this process, one after another.
+
+    Returns:
+        Generator of `dict`.
+
+    Raises:
+        RuntimeError: if three workers die on the same task.
+        Exception: any error of the writer or of `tasks`.
+
+    Example:
+        >>> list(run_in_processes(None, iter([]), workers=2))
+        []
+    """
+    if workers == 0:
+        yield from map(writer.write, tasks)
+        return
+    pool, errors = _Pool(pickle.dumps(writer), workers), list[Exception]()
+    unread = until_error(tasks, errors)
+    running: dict[Future[dict[str, Any]], Task] = {}
+    waiting: deque[Task] = deque()
+    deaths: Counter[int] = Counter()  # for each shard, the pools that broke while its task was running
+    try:
+        while True:
+            try:
+                # A task that was running when a worker died runs alone, so that the next death has one possible cause.
+                alone = any(deaths[task.shard] for task in (*waiting, *running.values()))
+                while len(running) < (1 if alone else workers + 1):
+                    if not waiting:
+                        waiting.extend(itertools.islice(unread, 1))
+                    if not waiting:
+                        break
+                    future = pool.submit(waiting[0])
+                    running[future] = waiting.popleft()
+                if not running:
+                    break
+                # With a timeout: a signal that arrives just before `wait` is handled when it returns.
+                done = wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done
+                for future in sorted(done, key=lambda future: future.exception() is not None):
+                    record = future.result()
+                    del running[future]
+                    yield record
+            except BrokenProcessPool:
+                death = pool.death()
+                pool.kill()
+                for task in running.values():
+                    deaths[task.shard] += 1
+                    if deaths[task.shard] == ATTEMPTS:
+                        raise died(task, death) from None
+                waiting.extendleft(reversed(running.values()))
+                running.clear()
+                pool = _Pool(pool.pickled, workers)
+    finally:
+        pool.kill()
+    for error in errors:
+        raise error
+
+
+class _Pool:
+    """Worker processes that can be killed at any time."""
+
+    def __init__(self, pickled: bytes, workers: int) -> None:
+        self.pickled = pickled
+        self._context = _Context()
+        self._executor = ProcessPoolExecutor(
+            workers, mp_context=self._context, initializer=_start_worker, initargs=(pickled,)
+        )
+
+    def submit(self, task: Task) -> Future[dict[str, Any]]:
+        try:
+            return self._executor.submit(_write_in_process, task)
+        except (OSError, ValueError) as error:
+            # If a worker dies while `submit` starts another one, the executor has closed its pipes already.
+            if self._exit_code() is None:
+                raise
+            raise BrokenProcessPool from error
+
+    def _exit_code(self) -> int | None:
+        """Return the exit code of the worker that died; `None` if there is none. The executor terminates the others."""
+        code, end = None, time.monotonic() + 1.0
+        while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
+            codes = [process.exitcode for process in self._context.processes]
+            code = next((code for code in codes if code not in (None, -signal.SIGTERM)), None)
+            time.sleep(0.01)
+        return code
+
+    def death(self) -> str:
+        """Describe the end of the worker that died: its exit code or signal."""
+        code = self._exit_code()
+        if code is None or code >= 0:
+            return "a worker ended" + ("" if code is None else f" with exit code {code}")
+        memory = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
+        return f"a worker was killed by {signal.Signals(-code).name}{memory}"
+
+    def kill(self) -> None:
+        for process in self._context.processes:
+            if process.pid is not None:
+                process.kill()
+        self._executor.shutdown()
+        for process in self._context.processes:
+            if process.pid is not None:
+                process.join(SHUTDOWN_SECONDS)
+
+
+class _Process(SpawnProcess):
+    """A spawned process that neither imports the caller's script nor receives Ctrl-C.
+
+    Scripts therefore need no `if __name__ == "__main__"`, and workers print no traceback when the user stops the job.
+    """
+
+    def start(self) -> None:
+        script, safe_path = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
+        blocks = hasattr(signal, "pthread_sigmask")  # a process inherits the signals that its parent blocks
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocks else None
+        sys.modules["__main__"] = ModuleType("__main__")
+        os.environ["PYTHONSAFEPATH"] = "1"  # a file in the working directory is not imported instead of a library
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = script
+            if safe_path is None:
+                del os.environ["PYTHONSAFEPATH"]
+            else:
+                os.environ["PYTHONSAFEPATH"] = safe_path
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    """The spawn context, with a list of the processes that were started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[_Process] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]
+        self.processes.append(_Process(*args, **kwargs))
+        return self.processes[-1]
+
+
+_pickled_writer = b""  # in a worker process
+
+
+def _start_worker(pickled: bytes) -> None:
+    global _pickled_writer  # noqa: PLW0603
+    _pickled_writer = pickled
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # the system wakes and ends a suspended process if the parent of its group dies
+    os.environ.update({**_ENVIRONMENT, **os.environ, "TOKENIZERS_PARALLELISM": "false"})
+    faulthandler.enable()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    parent = parent_process()
+    if parent is None:
+        return
+    # A fork of the parent keeps the sentinel open, so its process id is compared as well.
+    while not connection.wait([parent.sentinel], timeout=0.5) and (os.name == "nt" or os.getppid() == parent.pid):
+        pass
+    os._exit(1)
+
+
+def _write_in_process(task: Task) -> dict[str, Any]:
+    return write(_pickled_writer, task)
