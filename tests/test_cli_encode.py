@@ -21,6 +21,7 @@ from hf_posenc import cli, jobs
 from hf_posenc.cli.progress import ProgressLine
 
 RECORD = {"documents": 1_000, "rows": 900, "tokens": 30_000, "bytes": 2_000_000, "cut": 0, "rejected": 0, "read": 50}
+TOTALS = {**{name: 2 * value for name, value in RECORD.items()}, "shards": 2}
 CONTINUES = "the same command continues where it was"
 
 
@@ -53,7 +54,7 @@ class StandIn:
         if self.then is not None:
             self.then(progress)
         progress.stop()
-        return SimpleNamespace(shards=dict.fromkeys(range(2), RECORD))
+        return SimpleNamespace(totals=TOTALS)
 
 
 @pytest.fixture
@@ -193,7 +194,8 @@ def encode(*_, progress, **__):
         time.sleep(0.3)
         print("printed by a library", file=sys.stderr)
     progress.stop()
-    return SimpleNamespace(shards={})
+    names = ("documents", "rows", "tokens", "shards", "bytes", "cut", "rejected")
+    return SimpleNamespace(totals=dict.fromkeys(names, 0))
 jobs.encode = encode
 cli.main(["encode", "a.txt", "-t", "bert", "-o", "out"])
 """

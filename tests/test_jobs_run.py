@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase
 
 from hf_posenc import DataCollatorWithPositionalEncoding, jobs, use_sinusoidal_positions
@@ -419,13 +418,6 @@ def test_packed_rows_do_not_read_other_columns(wordpiece: PreTrainedTokenizerBas
     with pytest.raises(ValueError, match="column 'n' is 'two', expected int64"):
         encode(path, wordpiece, tmp_path / "rows", columns=["n:int64"])
     assert encode(path, wordpiece, tmp_path / "out", pack=32).totals["documents"] == 2
-
-
-@pytest.mark.slow
-def test_ids_that_shards_cannot_hold_are_refused(corpus: Path, tmp_path: Path) -> None:
-    raw = Tokenizer(models.WordLevel({"?": 0, "a": 2**31}, unk_token="?"))
-    with pytest.raises(ValueError, match=r"below 2\*\*31\n  got: a tokenizer with an id of 2,147,483,648"):
-        encode(corpus, raw, tmp_path / "out")
 
 
 def test_a_home_folder_is_found(

@@ -12,10 +12,9 @@ from typing import Annotated
 import typer
 
 from .demo import demo, show
-from .encode import encode
+from .jobs import encode, verify
 from .plot import PASS_ON, plot
 from .terminal import Screen
-from .verify import verify
 
 app = typer.Typer(
     help="Text in, position-aware model inputs out.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .._explain import counted, in_bytes
-from ..jobs.progress import Progress as Callbacks
+from ..jobs.options import Progress as Callbacks
 from .terminal import Screen
 
 _SECONDS_PER_LINE = 60.0  # if the output is a file
@@ -119,11 +119,11 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
+def summary(totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
     r"""Return the totals of a job for printing. Truncated and rejected documents are left out if there are none.
 
     Args:
-        shards (iterable of mappings): the records of the manifest.
+        totals (mapping): those of the manifest.
         output (`Path`): the folder.
         made (`int`): number of shards that this run wrote, without those of earlier runs.
         tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
@@ -132,8 +132,8 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         `dict` of `str`, in order.
 
     Example:
-        >>> record = {"documents": 3, "rows": 2, "tokens": 9, "bytes": 2_000_000, "cut": 0, "rejected": 1}
-        >>> for name, value in summary([record], Path("out"), made=1, tokens_a_second=0.0).items():
+        >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "cut": 0, "rejected": 1}
+        >>> for name, value in summary(totals, Path("out"), made=1, tokens_a_second=0.0).items():
         ...     print(name, "-", value)
         documents - 3
         rows - 2
@@ -142,22 +142,19 @@ def summary(shards: Iterable[Mapping[str, Any]], output: Path, *, made: int, tok
         rejected - 1 document, listed in out/rejected.jsonl
         read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
     """
-    records = list(shards)
-    names = ("documents", "rows", "tokens", "bytes", "cut", "rejected")
-    total = {name: sum(record[name] for record in records) for name in names}
     speed = f", {short(tokens_a_second)} a second" if tokens_a_second else ""
-    before = len(records) - made
+    before = totals["shards"] - made
     earlier = f", {before:,} of them by earlier runs" if before and made else ", all by earlier runs" if before else ""
     facts = {
-        "documents": f"{total['documents']:,}",
-        "rows": f"{total['rows']:,}",
-        "tokens": f"{total['tokens']:,}{speed}",
-        "shards": f"{len(records):,} in {output}, {in_bytes(total['bytes'])}{earlier}",
+        "documents": f"{totals['documents']:,}",
+        "rows": f"{totals['rows']:,}",
+        "tokens": f"{totals['tokens']:,}{speed}",
+        "shards": f"{totals['shards']:,} in {output}, {in_bytes(totals['bytes'])}{earlier}",
     }
-    if total["cut"]:
-        facts["truncated"] = counted(total["cut"], "document")
-    if total["rejected"]:
-        facts["rejected"] = f"{counted(total['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
+    if totals["cut"]:
+        facts["truncated"] = counted(totals["cut"], "document")
+    if totals["rejected"]:
+        facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
     pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # also a valid Python string
     facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
     return facts

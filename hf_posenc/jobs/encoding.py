@@ -20,9 +20,8 @@ from .card import write_card
 from .folder import CARD, data_files, output_folder, shard_name
 from .manifest import Manifest, job_libraries
 from .on_ray import run_on_ray
-from .options import Job, Options, resolve
+from .options import Job, Options, Progress, resolve
 from .processes import Records, run_in_processes
-from .progress import Progress
 from .rejected import find_rejected, join_rejected
 from .shard_columns import schema_of
 from .shard_writer import ShardWriter

@@ -1,4 +1,4 @@
-"""The options of a job, in one dataclass from the command line to the workers.
+"""The options of a job, in one dataclass from the command line to the workers, and its progress callbacks.
 
 A new option is a field here, with its help, and the line that uses it: `encode`, the command line and the manifest take
 their lists of options from the fields.
@@ -7,6 +7,7 @@ their lists of options from the fields.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..tokenization.serialized import SerializedTokenizer
 
-_MAX_IDS = 2**31  # int32
 _INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
 
 
@@ -34,15 +34,10 @@ def _option(
     example: int | None = None,
     minimum: int = 1,
 ) -> Any:
-    r"""Return the dataclass field of an option.
+    """Return the dataclass field of an option.
 
-    Args:
-        default: its default value.
-        help (`str`): one sentence, for the command line and for `help(encode)`.
-        panel (`str`): its group in the help of the command line.
-        recorded (`bool`): True if the option changes the shards, so that the manifest records it.
-        flag (`str`, *optional*): its name on the command line, if that is not the name of the field.
-        example (`int`, *optional*), minimum (`int`): for integers, a usual value and the smallest one.
+    On the command line it is called `flag`, by default like the field, and listed in the group `panel`. The manifest
+    records options that change the shards. Integers have a usual value (`example`) and a minimum.
     """
     metadata = {"help": help, "panel": panel, "recorded": recorded, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
@@ -176,21 +171,13 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Options):
-    r"""Settings of a job for its workers: the resolved options, and the objects made from them.
-
-    Args:
-        folder (`Path`): output folder.
-        tokenizer (`SerializedTokenizer`): the tokenizer.
-        carried (`pyarrow.Schema`): the further columns.
-        first_position (`int`, *optional*, defaults to 0): position of the first token of a document.
-        settings (mapping to JSON values): what the footer of each shard records of the job.
-    """
+    """Settings of a job for its workers: the resolved options, and the objects made from them."""
 
     folder: Path
     tokenizer: SerializedTokenizer
-    carried: pa.Schema
-    first_position: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    carried: pa.Schema  # the further columns
+    first_position: int = 0  # of a document
+    settings: Mapping[str, Any] = field(default_factory=dict)  # JSON values, for the footer of each shard
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
@@ -220,6 +207,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         TypeError: for an option that does not exist.
         ValueError: for a wrong option, or a collator with settings that shards cannot store.
     """
+    from ..rows import Limits
     from ..tokenization.loading import private_copy, stated_limit
 
     names = [each.name for each in fields(Options)]
@@ -228,7 +216,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
             raise TypeError(unknown_keyword(name, names, {}))
     given = {name: value for name, value in given.items() if value is not None}
     collate = tokenizer if _is_collator(tokenizer) else None
-    settings, first_position = ({}, 0) if collate is None else _settings_of(collate)
+    settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)
     options = Options(**{**settings, **given})
     mine = private_copy(tokenizer if collate is None else collate.tokenizer)
     limits = {
@@ -244,26 +232,10 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     ]
     limit = min((each for each in (asked, *limits.values()) if each is not None), default=None)
     options = Options(**{**settings, **given, "max_length": limit})
-    _check_tokenizer(options, mine)
-    return options, mine, first_position, notes
-
-
-def _check_tokenizer(options: Options, tokenizer: PreTrainedTokenizerBase) -> None:
-    from ..rows import Limits
-    from ..tokenization.loading import number_of_ids
-
     pair = options.text_pair_column is not None
-    special = int(tokenizer.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
-    limits = Limits(options.max_length, overflow=options.too_long == "split", stride=options.stride)
-    limits.check_special_tokens(special)
-    if (ids := number_of_ids(tokenizer)) > _MAX_IDS:
-        raise ValueError(
-            explain(
-                "shards hold ids below 2**31",
-                got=f"a tokenizer with an id of {ids - 1:,}",
-                fix="ids without gaps, as a tokenizer assigns them to its tokens",
-            )
-        )
+    special = int(mine.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
+    Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(special)
+    return options, mine, first_position, notes
 
 
 def _is_collator(tokenizer: Any) -> bool:
@@ -272,8 +244,8 @@ def _is_collator(tokenizer: Any) -> bool:
     return module is not None and isinstance(tokenizer, module.DataCollatorWithPositionalEncoding)
 
 
-def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
-    """Return the settings of a collator as options, and the position of a document's first token."""
+def _settings_of(collate: Any) -> dict[str, Any]:
+    """Return the settings of a collator as options."""
     for name, fix in (
         ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
         ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
@@ -291,7 +263,7 @@ def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
         raise ValueError(_masked_labels())
     truncates = collate.truncation not in (False, "do_not_truncate")
     splits = truncates and collate.return_overflowing_tokens
-    settings = {
+    return {
         "text_column": collate.text_column,
         "text_pair_column": collate.text_pair_column,
         "too_long": "split" if splits else "truncate" if truncates else "error",
@@ -299,7 +271,6 @@ def _settings_of(collate: Any) -> tuple[dict[str, Any], int]:
         "add_special_tokens": collate.add_special_tokens,
         "pack": collate.max_length if collate.packing else None,
     }
-    return settings, collate.first_position
 
 
 def _masked_labels() -> str:
@@ -308,3 +279,31 @@ def _masked_labels() -> str:
         got='labels="masked_lm"',
         fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
     )
+
+
+class Progress:
+    r"""Callbacks of `encode`, called in its thread. By default messages become warnings; other callbacks do nothing.
+
+    Example:
+        >>> class Loud(Progress):
+        ...     def shard(self, record):
+        ...         print(record["file"], record["tokens"])
+        >>> Loud().shard({"file": "data/shard-000000.parquet", "tokens": 812})
+        data/shard-000000.parquet 812
+    """
+
+    def message(self, text: str) -> None:
+        """Show a message, such as a reduced `max_length` or the number of truncated documents."""
+        warnings.warn(text, stacklevel=2)
+
+    def checked(self, size: int) -> None:
+        """Report that `size` more bytes of finished shards were read and compared with their checksums."""
+
+    def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
+        """Report the start: the size of the input, if known, and the bytes and shards finished by earlier runs."""
+
+    def shard(self, record: dict[str, Any]) -> None:
+        """Report a finished shard, given its record in the manifest."""
+
+    def stop(self) -> None:
+        """Report the end of the work, also after an error."""

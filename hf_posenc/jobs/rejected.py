@@ -59,12 +59,7 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
-    r"""Compare the rejected documents on disk with the records of the shards.
-
-    Args:
-        folder (`Path`): the output folder.
-        shards (mapping from number to record): records with `rejected`, a count, and `rejected_sha256`.
-    """
+    """Compare the rejected documents on disk with the records of the shards, given by number."""
     path, parts = folder / REJECTED, rejected_in(folder)
     joined = _lines_by_shard(path)
     good, bad, end = {}, {}, 0
@@ -86,10 +81,6 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
     r"""Join the rejected documents of all shards, in order, into `rejected.jsonl`; write no file if there are none.
 
     The lines of shards that were not made again are copied from the earlier `rejected.jsonl`.
-
-    Args:
-        folder (`Path`): the output folder.
-        shards (mapping from number to record): as for `find_rejected`.
 
     Raises:
         ValueError: if lines are missing.

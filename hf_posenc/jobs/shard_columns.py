@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -108,4 +107,4 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
 
 
 def _lists(rows: Ragged) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(rows.offsets.astype(np.int32)), pa.array(rows.values.astype(np.int32)))
+    return pa.ListArray.from_arrays(pa.array(rows.offsets, _TOKEN), pa.array(rows.values, _TOKEN))

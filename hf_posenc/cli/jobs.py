@@ -1,10 +1,12 @@
-"""`hf-posenc encode`: write a corpus to shards of token ids. The options are the fields of `jobs.options.Options`."""
+"""`hf-posenc encode` writes a corpus to shards of token ids, and `hf-posenc verify` reads them again.
+
+The options of `encode` are the fields of `jobs.options.Options`.
+"""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -49,11 +51,11 @@ def encode(
     screen = Screen()
     line = ProgressLine(screen)
     try:
-        from ..jobs import encode as encode_corpus
+        from .. import jobs
 
         with line, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: line.message(str(message))
-            manifest = encode_corpus(inputs, tokenizer, output, progress=line, **options)
+            manifest = jobs.encode(inputs, tokenizer, output, progress=line, **options)
     except KeyboardInterrupt:
         screen.complain(f"stopped: {_finished(line)}; the same command continues where it was")
         raise typer.Exit(130) from None
@@ -61,39 +63,55 @@ def encode(
         if line.finished:
             screen.complain(f"note: {_finished(line)} and kept")
         raise
-    records = manifest.shards.values()
-    screen.facts(summary(records, Path(output), made=line.made, tokens_a_second=line.tokens_a_second))
+    screen.facts(summary(manifest.totals, Path(output), made=line.made, tokens_a_second=line.tokens_a_second))
 
 
 def _finished(line: ProgressLine) -> str:
     return f"{counted(line.finished, 'shard')} finished" if line.finished else "no shard is finished"
 
 
-def _parameters() -> Iterator[inspect.Parameter]:
-    """Yield the parameters of `encode`, with the fields of `Options` as options of the command line."""
-    hints = get_type_hints(encode, include_extras=True)
-    for each in list(inspect.signature(encode).parameters.values())[:3]:
-        yield each.replace(annotation=hints[each.name])
-    hints = get_type_hints(Options)
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `hf-posenc encode` wrote.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", metavar="INPUT", help="Read this input of the job again as well; repeatable."),
+    ] = None,
+) -> None:
+    """Read every shard again and name those that are not as they were written.
+
+    The exit status is 0 if all is well, 1 if a shard is bad or the run never finished, 2 if there is no manifest.
+    """
+    from .. import jobs
+
+    screen = Screen()
+    with ProgressLine(screen) as line:
+        found = jobs.verify(folder, line.checked, inputs=inputs or None)
+    screen.say(str(found))
+    if found.bad or not found.finished:
+        raise typer.Exit(1)
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature of `encode`, with the fields of `Options` as options of the command line."""
+    hints = get_type_hints(encode, include_extras=True) | get_type_hints(Options)
+    own = [each for each in inspect.signature(encode).parameters.values() if each.name != "options"]
+    parameters = [each.replace(annotation=hints[each.name]) for each in own]
     for field in fields(Options):
-        hint, names = hints[field.name], [field.metadata["flag"]] if field.metadata["flag"] else []
-        choices = choices_of(hint)
-        if field.name == "columns":
-            hint = list[str] | None
-        elif choices:
+        choices = choices_of(hints[field.name])
+        hint = list[str] | None if field.name == "columns" else hints[field.name]
+        if choices:
             hint = str | None if field.default is None else str
         option = typer.Option(
-            *names,
+            *filter(None, [field.metadata["flag"]]),
             metavar="|".join(choices) or None,
             help=field.metadata["help"],
             rich_help_panel=field.metadata["panel"],
         )
         keyword = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(field.name, keyword, default=field.default, annotation=Annotated[hint, option])
+        parameters.append(
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=Annotated[hint, option])
+        )
+    return inspect.Signature(parameters)
 
 
-def _with_options(command: Callable[..., None]) -> None:
-    command.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[attr-defined]
-
-
-_with_options(encode)
+encode.__signature__ = _signature()  # type: ignore[attr-defined]
