@@ -6,11 +6,10 @@ The footer holds the statistics of the shard and the settings of its job, so tha
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -23,93 +22,64 @@ _RECORD, _DIGEST = b"hf_posenc", b"hf_posenc_sha256"  # keys in the footer
 _BLOCK = 1 << 20
 
 
-class ShardFile:
-    r"""Writer of one Parquet file: tables as row groups, then the record of the shard in the footer.
+def write_shard(
+    path: Path,
+    tables: Iterable[pa.Table],
+    schema: pa.Schema,
+    finish: Callable[[], dict[str, Any]],
+    *,
+    settings: Mapping[str, Any],
+    use_dictionary: list[str],
+) -> dict[str, Any]:
+    r"""Write one Parquet file: tables as row groups, then the record of the shard in the footer.
 
     Args:
         path (`Path`): the file to write.
-        schema (`pyarrow.Schema`): the columns.
+        tables (iterable of `pyarrow.Table`): the row groups.
+        schema (`pyarrow.Schema`): their columns.
+        finish (callable): called after the last table; returns the figures of the shard as JSON values.
+        settings (mapping of JSON values): the settings of the job.
         use_dictionary (`list` of `str`): columns to encode with a dictionary.
+
+    Returns:
+        `dict`: the record, with the size (`bytes`) and the `sha256` of the whole file.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path, table = Path(folder, "a.parquet"), pa.table({"length": [3, 4]})
-        ...     with ShardFile(path, table.schema, use_dictionary=[]) as shard:
-        ...         shard.write(table)
-        ...         written = shard.finish({"rows": 2}, settings={})
+        ...     options = {"settings": {}, "use_dictionary": []}
+        ...     written = write_shard(path, [table], table.schema, lambda: {"rows": 2}, **options)
         ...     record, settings = read_footer(path)
         ...     written == {**record, "sha256": read_sha256(path)}, record["rows"]
         (True, 2)
     """
-
-    def __init__(self, path: Path, schema: pa.Schema, *, use_dictionary: list[str]) -> None:
-        self._file = _HashedFile(path)
-        # Token ids spread over the whole vocabulary: a dictionary of them costs more than it saves, and zstd compresses
-        # them to a third.
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression="zstd", compression_level=1, use_dictionary=use_dictionary
-        )
-
-    def __enter__(self) -> ShardFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(Exception):  # after an error; `finish` has closed it otherwise
-            self._writer.close()
-        with suppress(OSError) if kind is not None else nullcontext():
-            self._file.close()
-
-    def write(self, table: pa.Table) -> None:
-        """Write a table as one row group."""
-        self._writer.write_table(table, row_group_size=len(table))
-
-    def finish(self, record: Mapping[str, Any], *, settings: Mapping[str, Any]) -> dict[str, Any]:
-        r"""Write the footer.
-
-        Args:
-            record (mapping of JSON values): the figures of the shard.
-            settings (mapping of JSON values): the settings of the job.
-
-        Returns:
-            `dict`: the record, with the size (`bytes`) and the `sha256` of the whole file.
-        """
-        content = {"format_version": FORMAT_VERSION, "size": self._file.size, "record": record, "settings": settings}
+    # Token ids spread over the whole vocabulary: a dictionary of them costs more than it saves, and zstd compresses
+    # them to a third.
+    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": use_dictionary}
+    with _HashedFile(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=len(table))
+        figures = finish()
+        content = {"format_version": FORMAT_VERSION, "size": file.tell(), "record": figures, "settings": settings}
         text = json.dumps(content).encode()
-        digest = self._file.sha256.copy()
-        digest.update(text)
-        self._writer.add_key_value_metadata({_RECORD: text, _DIGEST: digest.hexdigest().encode()})
-        self._writer.close()
-        return {**record, "bytes": self._file.size, "sha256": self._file.sha256.hexdigest()}
+        checksum = file.sha256.copy()
+        checksum.update(text)
+        writer.add_key_value_metadata({_RECORD: text, _DIGEST: checksum.hexdigest().encode()})
+        writer.close()
+        return {**figures, "bytes": file.tell(), "sha256": file.sha256.hexdigest()}
 
 
-class _HashedFile:
-    """A binary file for `ParquetWriter` that counts and hashes the bytes written to it."""
+class _HashedFile(io.BufferedWriter):
+    """A binary file that hashes the bytes written to it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        super().__init__(io.FileIO(path, "wb"))
         self.sha256 = hashlib.sha256()
-        self.size = 0
 
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def write(self, data: bytes) -> int:
+    def write(self, data: Any) -> int:
         self.sha256.update(data)
-        self.size += len(data)
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
+        return super().write(data)
 
 
 def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

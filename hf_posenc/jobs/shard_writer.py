@@ -17,7 +17,7 @@ from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
 from .shard_columns import Block, schema_of, tables
-from .shard_file import ShardFile
+from .shard_file import write_shard
 from .task import Task
 from .tokenizing import Counted, Tokens
 
@@ -57,20 +57,15 @@ class ShardWriter:
             ValueError: for a bad document, unless the job skips them; with file, line and reason.
             OSError: if the shard cannot be written.
         """
-        job, counted = self.job, Counted()
-        lengths = [np.zeros(0, np.int64)]
-        path = job.folder / shard_name(task.shard)
-        carried = job.carried.names if job.pack is None else []
-        with output_file(path) as temporary, ShardFile(temporary, self._schema, use_dictionary=carried) as file:
-            for group in self._groups(task, counted):
-                lengths.append(group.column("length").to_numpy().astype(np.int64))
-                file.write(group)
-            rejected_sha256 = write_rejected(job.folder, task.shard, counted.rejected)
-            record = {
+        job, counted, lengths = self.job, Counted(), [np.zeros(0, np.int64)]
+
+        def finish() -> dict[str, Any]:
+            """Write the rejected documents, and return the record."""
+            return {
                 "file": shard_name(task.shard),
                 "documents": counted.documents,
                 "rejected": len(counted.rejected),
-                "rejected_sha256": rejected_sha256,
+                "rejected_sha256": write_rejected(job.folder, task.shard, counted.rejected),
                 "on_bad_row": job.on_bad_row if counted.rejected else None,  # otherwise it had no effect
                 "cut": counted.cut,
                 "blank": counted.blank,
@@ -80,7 +75,16 @@ class ShardWriter:
                 "begins": list(task.begins),
                 "ends": list(task.ends),
             }
-            return file.finish(record, settings=job.settings)
+
+        with output_file(job.folder / shard_name(task.shard)) as temporary:
+            return write_shard(
+                temporary,
+                self._groups(task, counted, lengths),
+                self._schema,
+                finish,
+                settings=job.settings,
+                use_dictionary=job.carried.names if job.pack is None else [],
+            )
 
     @cached_property
     def _tokens(self) -> Tokens:
@@ -90,12 +94,14 @@ class ShardWriter:
     def _schema(self) -> pa.Schema:
         return schema_of(self.job)
 
-    def _groups(self, task: Task, counted: Counted) -> Iterator[pa.Table]:
-        """Yield the row groups of the shard, in order."""
+    def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
+        """Yield the row groups of the shard, in order, and append the lengths of their rows."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._tokens.of(task, counted), window_tokens)
         for number, block in enumerate(windows):
-            yield from tables(self.job, block, self._schema, seed=(task.shard << 20) + number)
+            for group in tables(self.job, block, self._schema, seed=(task.shard << 20) + number):
+                lengths.append(group.column("length").to_numpy().astype(np.int64))
+                yield group
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
