@@ -5,6 +5,7 @@ Beside it the claims about fingerprints that `test_collator_datasets` leaves ope
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ import torch
 from torch import nn
 
 from hf_posenc import DataCollatorWithPositionalEncoding, PositionalEmbedding
-from hf_posenc.collator import save
 
 C = DataCollatorWithPositionalEncoding
 TEXTS = ["I ride bike", "bike ride I, she said", "a", "unsurprisingly, so"]
@@ -243,10 +243,14 @@ def _fingerprint(collate: Any) -> str:
     return str(Hasher.hash(collate))
 
 
-def test_the_fingerprint_changes_with_the_format_version(wordpiece, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = _fingerprint(C(wordpiece))
-    monkeypatch.setattr(save, "FORMAT_VERSION", save.FORMAT_VERSION + 1)
-    assert _fingerprint(C(wordpiece)) != before
+def test_the_fingerprint_changes_with_the_format_version(wordpiece, tmp_path: Path) -> None:
+    """A fingerprint is a hash of the pickled state, which begins with the format version of a saved collator."""
+    collate = C(wordpiece)
+    collate.save_pretrained(tmp_path)
+    rebuild, (version, *state) = collate.__reduce__()
+    assert version == json.loads((tmp_path / "hf_posenc.json").read_text())["format_version"]
+    assert _fingerprint((rebuild, (version, *state))) == _fingerprint(collate.__reduce__())
+    assert _fingerprint((rebuild, (version + 1, *state))) != _fingerprint(collate.__reduce__())
 
 
 @pytest.mark.parametrize("stored", [False, True])
