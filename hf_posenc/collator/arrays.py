@@ -1,11 +1,11 @@
-"""Conversion of columns of numbers to arrays.
+"""Conversion of columns, with one value per row, to lists, arrays of numbers and labels.
 
 A column is converted if its values are numbers, whatever its name. A mixture of numbers and other values raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 from ..ragged import Ragged
+from ..rows import IGNORED
+
+LABEL_COLUMNS = ("label", "label_ids", "labels")
 
 # One value per row.
 Values = Sequence[Any] | NDArray[Any] | Ragged
@@ -50,20 +53,10 @@ def as_list(values: Any) -> Values:
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return a column as one array.
+    r"""Return the column `name` as one array `(B,)` or `(B, ...)`; raise if only some of its rows are numbers.
 
-    Args:
-        name (`str`): the column, for error messages.
-        values (sequence): one value a row.
-
-    Returns:
-        `np.ndarray` `(B,)` or `(B, ...)`: int64 for integers, bool for bools; floats keep their dtype (float64 for
-        Python floats, float32 for bfloat16). `None` for a column without numbers: texts, empty lists, or None in every
-        row. The batch leaves such a column out.
-
-    Raises:
-        ValueError: if numbers are missing in some rows, lists of numbers differ in length, or a number does not fit.
-        TypeError: if some rows are numbers and others are not.
+    Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
+    A column without numbers (texts, empty lists, or None in every row) returns `None`: the batch leaves it out.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
@@ -106,19 +99,10 @@ def is_missing(value: object) -> bool:
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return a value of a column as an array of numbers; `None` if it is not numeric.
+    r"""Return a value of column `name` as an array of int64, bool or floats; `None` if it is not numeric.
 
-    Args:
-        value (`object`): a number, an array, a tensor, or lists of numbers.
-        row (`int`), name (`str`): the row and its column, for error messages.
-
-    Returns:
-        `np.ndarray` of int64, bool or floats. It may share memory with `value`.
-
-    Raises:
-        ValueError: for an integer beyond int64, a tensor with gradient, a sparse tensor, or nested lists of different
-            lengths.
-        TypeError: for a list that mixes numbers and other values.
+    The value is a number, an array, a tensor or nested lists. The array may share memory with it. A value that no
+    array can represent, such as an integer beyond int64 or a list that mixes numbers and texts, raises.
 
     Example:
         >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
@@ -164,10 +148,7 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
 
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
-    r"""Return floats as float32, the dtype of torch's losses and layers.
-
-    Raises:
-        ValueError: if a finite number `(B, ...)` is beyond the largest float32.
+    r"""Return floats as float32, the dtype of torch's losses and layers; raise if a finite number becomes infinite.
 
     Example:
         >>> to_float32("score", np.array([0.5, 2]))
@@ -186,6 +167,92 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
             )
         )
     return narrow
+
+
+def label_names(columns: Mapping[str, Values]) -> list[str]:
+    r"""Return the names of the label columns that are not None in every row.
+
+    Example:
+        >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
+        ['label']
+    """
+    return [name for name in LABEL_COLUMNS if name in columns and not all(map(is_missing, as_list(columns[name])))]
+
+
+def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
+    r"""Return the labels of a batch, from one value per row.
+
+    Args:
+        values (sequence): one number per row; or one list of integers per row, a label for each token; or one list of
+            floats per row, several labels of the text.
+        lengths (`np.ndarray` `(B,)`): number of tokens of each row.
+        name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
+
+    Returns:
+        `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
+        float32 for C labels per text.
+
+    Example:
+        >>> given_labels([1, 0], np.array([5, 7]))
+        array([1, 0])
+        >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
+        array([1, 1, 0])
+    """
+    if isinstance(values, Ragged) and np.array_equal(values.lengths, lengths):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i":
+        return values.astype(np.int64)
+    rows = []
+    for index, value in enumerate(as_list(values)):
+        row = None if is_missing(value) else numbers(value, index, name)
+        if row is None:
+            raise TypeError(
+                explain(
+                    f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
+                    got=repr(value)[:60],
+                    fix='map names to numbers first, e.g. ds.class_encode_column("label")',
+                )
+            )
+        rows.append(row)
+    if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
+        raise ValueError(
+            explain(
+                "labels must be one number in every row, or one flat list in every row",
+                got=f"{sorted({row.ndim for row in rows})} dimensions",
+            )
+        )
+    integers = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
+    if rows[0].ndim == 0 or not integers:
+        widths = sorted({row.size for row in rows})
+        if len(widths) > 1:
+            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats"))
+        return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
+    for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+        if row.size != length:
+            raise ValueError(
+                explain(
+                    f"row {index}: {row.size} labels for {length} tokens",
+                    got="each token needs a label, special tokens too",
+                    fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
+                )
+            )
+    return Ragged.from_rows(rows, name="labels", bools=True)
+
+
+def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
+    r"""Return True if most tokens have a label, and each label is the id of its own token.
+
+    Labels for masked tokens never match: few tokens have one, and most of those are mask tokens. `real` `(N,)` is False
+    at padding.
+
+    Example:
+        >>> ids = Ragged.from_rows([[5, 6, 7]])
+        >>> copies(Ragged.from_rows([[-100, 6, 7]]), ids), copies(Ragged.from_rows([[-100, 1, 0]]), ids)
+        (True, False)
+    """
+    made = labels.values != IGNORED
+    tokens = len(made) if real is None else np.count_nonzero(real)
+    return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
 
 
 def _as_lists(value: Any) -> Any:

@@ -19,11 +19,11 @@ from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
 from ..tokenization.loading import number_of_ids, to_files
 from . import save
-from .columns import features_of, first_rows, is_mapped, joins_columns, removable, to_columns, to_mapping, to_table
+from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, padding_changes_outputs
-from .inputs import empty_batch, is_columns, is_table, read
+from .inputs import empty_batch, first_rows, is_columns, is_mapped, is_table, joins_columns, read
 from .padding import pad_batch
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
@@ -465,7 +465,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         ):
             if truncated and getattr(settings, name) is None:
                 self._warnings.once(what, truncation_warning(config, what, truncated, source.count, name))
-        if similar := similar_target_column(made, settings):
+        if settings.text_target_column and (similar := similar_target_column(made, settings)):
             message = explain(
                 f"column '{settings.text_target_column}' is missing, so this batch has no labels",
                 got=f"column '{similar}'",
@@ -489,7 +489,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         if not len(made.rows.ids):
             raise ValueError(empty_batch(given))
         arrays = pad_batch(self._config, made)
-        warn_of_columns(self._config, made, arrays, self._warnings)
+        if made.columns:
+            warn_of_columns(self._config, made, arrays, self._warnings)
         count = len(arrays["input_ids"])
         look_ahead = arrays.pop("look_ahead_mask", None)  # (T, T)
         if self.return_tensors == "np":

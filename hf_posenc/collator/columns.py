@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from .._explain import explain
 from ..ragged import Ragged
 from ..rows import TokenRows
 from .arrays import as_list
-from .inputs import is_lazy_batch
 from .tokens import Tokenized, name_taken, positions_of
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 _one_at_a_time = threading.Lock()  # `_embed_rows` changes global state: training modes and the number of threads
 _IMPORTED_IN = os.getpid()
-_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules of `map`
 
 Column = Ragged | NDArray[Any] | Sequence[Any]
 
@@ -160,22 +157,6 @@ def features_of(columns: dict[str, Any], known: Mapping[str, Any], embedded: Any
     return datasets.Features(found)
 
 
-# --------------------------------------------------------------------------------------------- calls by `datasets.map`
-
-
-def is_mapped() -> bool:
-    """Return True if `datasets.map` calls the collator, read from the stack: some of its batches are plain `dict`s."""
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
-    return frame.f_globals.get("__name__") in _MAPS
-
-
-def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` merges the result of the collator into the columns of this batch."""
-    return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
-
-
 def removable(columns: Mapping[str, Any]) -> Any:
     """Return columns as a `LazyBatch`: `datasets.map` applies `remove_columns` to it, but not to a `dict`."""
     import pyarrow as pa
@@ -184,19 +165,3 @@ def removable(columns: Mapping[str, Any]) -> Any:
     batch = LazyBatch(pa.table({}), None)
     batch.update(columns)
     return batch
-
-
-def first_rows(rows: Any, count: int = 4) -> Any:
-    r"""Return the first rows of a data set, stream, mapping of columns, table, data frame or sequence.
-
-    Example:
-        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
-        ({'text': ['a', 'b']}, ['a', 'b'])
-    """
-    if hasattr(rows, "with_format"):
-        rows = rows.with_format(None)
-        if not hasattr(rows, "__len__"):  # a stream
-            return list(rows.take(count))
-    if isinstance(rows, Mapping):
-        return {name: rows[name][:count] for name in rows}
-    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]

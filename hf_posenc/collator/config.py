@@ -14,9 +14,10 @@ from ..ragged import PaddingSide
 from ..rows import IGNORED, Encoder, Limits
 from ..sinusoid import resolve_convention
 from ..tokenization.loading import private_copy, stated_limit
+from .arrays import LABEL_COLUMNS
 from .embed import Embedder
 from .fit import check_fit, decoder_start, numbering, was_examined
-from .labels import LABEL_COLUMNS, LABEL_KINDS
+from .labels import LABEL_KINDS
 from .settings import Settings, padding_of, truncation_of
 
 if TYPE_CHECKING:

@@ -20,6 +20,8 @@ from .arrays import Values, as_list, is_arrow
 if TYPE_CHECKING:
     from .settings import Settings
 
+_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules of `map`
+
 
 @dataclass(frozen=True)
 class Given:
@@ -285,3 +287,32 @@ def is_frame(given: object) -> bool:
     """Return True for a `pandas.DataFrame` or a subclass; imports nothing."""
     frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
     return frame is not None and isinstance(given, frame)
+
+
+def is_mapped() -> bool:
+    """Return True if `datasets.map` calls the collator, read from the stack: some of its batches are plain `dict`s."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in _MAPS
+
+
+def joins_columns(given: Any) -> bool:
+    """Return True if `datasets.map` merges the result of the collator into the columns of this batch."""
+    return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
+
+
+def first_rows(rows: Any, count: int = 4) -> Any:
+    r"""Return the first rows of a data set, stream, mapping of columns, table, data frame or sequence.
+
+    Example:
+        >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)
+        ({'text': ['a', 'b']}, ['a', 'b'])
+    """
+    if hasattr(rows, "with_format"):
+        rows = rows.with_format(None)
+        if not hasattr(rows, "__len__"):  # a stream
+            return list(rows.take(count))
+    if isinstance(rows, Mapping):
+        return {name: rows[name][:count] for name in rows}
+    return rows.slice(0, count).to_pydict() if hasattr(rows, "to_pydict") else rows[:count]

@@ -1,4 +1,4 @@
-"""Labels: given in a column, made from the ids for language modelling, or target sequences.
+"""Labels made from the ids for language modelling, and targets: labels that are sequences of their own.
 
 Masking itself is done by transformers; this module seeds its random numbers. NumPy, except for torch's random numbers.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,100 +18,11 @@ from numpy.typing import NDArray
 from .._explain import explain
 from ..ragged import PaddingSide, Ragged
 from ..rows import IGNORED, Limits, TokenRows
-from .arrays import Values, as_list, is_missing, numbers, to_float32
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from .settings import Settings
-
-LABEL_COLUMNS = ("label", "label_ids", "labels")
-
-
-def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of the label columns that are not None in every row.
-
-    Example:
-        >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
-        ['label']
-    """
-    return [name for name in LABEL_COLUMNS if name in columns and not all(map(is_missing, as_list(columns[name])))]
-
-
-def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Return the labels of a batch, from one value per row.
-
-    Args:
-        values (sequence): one number per row; or one list of integers per row, a label for each token; or one list of
-            floats per row, several labels of the text.
-        lengths (`np.ndarray` `(B,)`): number of tokens of each row.
-        name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
-
-    Returns:
-        `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
-        float32 for C labels per text.
-
-    Example:
-        >>> given_labels([1, 0], np.array([5, 7]))
-        array([1, 0])
-        >>> given_labels([[1, 1], [0]], np.array([2, 1])).values
-        array([1, 1, 0])
-    """
-    if isinstance(values, Ragged) and np.array_equal(values.lengths, lengths):
-        return values
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i":
-        return values.astype(np.int64)
-    rows = []
-    for index, value in enumerate(as_list(values)):
-        row = None if is_missing(value) else numbers(value, index, name)
-        if row is None:
-            raise TypeError(
-                explain(
-                    f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
-                    got=repr(value)[:60],
-                    fix='map names to numbers first, e.g. ds.class_encode_column("label")',
-                )
-            )
-        rows.append(row)
-    if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
-        raise ValueError(
-            explain(
-                "labels must be one number in every row, or one flat list in every row",
-                got=f"{sorted({row.ndim for row in rows})} dimensions",
-            )
-        )
-    integers = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
-    if rows[0].ndim == 0 or not integers:
-        widths = sorted({row.size for row in rows})
-        if len(widths) > 1:
-            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats"))
-        return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
-    for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
-        if row.size != length:
-            raise ValueError(
-                explain(
-                    f"row {index}: {row.size} labels for {length} tokens",
-                    got="each token needs a label, special tokens too",
-                    fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
-                )
-            )
-    return Ragged.from_rows(rows, name="labels", bools=True)
-
-
-def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if most tokens have a label, and each label is the id of its own token.
-
-    Labels for masked tokens never match: few tokens have one, and most of those are mask tokens. `real` `(N,)` is False
-    at padding.
-
-    Example:
-        >>> ids = Ragged.from_rows([[5, 6, 7]])
-        >>> copies(Ragged.from_rows([[-100, 6, 7]]), ids), copies(Ragged.from_rows([[-100, 1, 0]]), ids)
-        (True, False)
-    """
-    made = labels.values != IGNORED
-    tokens = len(made) if real is None else np.count_nonzero(real)
-    return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
 
 
 class MaskedLabels:

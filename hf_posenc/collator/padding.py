@@ -14,8 +14,17 @@ from .._explain import explain
 from ..positions import position_ids_from_mask
 from ..ragged import Ragged, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
-from .arrays import as_array, as_list, numbers, to_float32
-from .labels import LABEL_COLUMNS, copies, decoder_inputs, given_labels, label_names
+from .arrays import (
+    LABEL_COLUMNS,
+    as_array,
+    as_list,
+    copies,
+    given_labels,
+    label_names,
+    numbers,
+    to_float32,
+)
+from .labels import decoder_inputs
 from .tokens import Tokenized, name_taken, positions_of
 
 if TYPE_CHECKING:
@@ -232,10 +241,12 @@ def _width(config: Config, ids: Ragged) -> int:
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return position ids from lengths, for rows without padding between tokens; faster than a cumulative sum."""
-    padding = config.fills["position_ids"]
-    columns = np.arange(mask.shape[1]) + (config.first_position - padding)
-    first = 0 if config.side == "right" else len(columns) - lengths[:, None]
-    positions: NDArray[np.int64] = (columns - first) * mask
+    padding, width = config.fills["position_ids"], mask.shape[1]
+    first = config.first_position - padding
+    columns = np.arange(first, first + width)
+    if config.side == "left":
+        columns = columns - (width - lengths)[:, None]
+    positions: NDArray[np.int64] = columns * mask
     return positions + padding if padding else positions
 
 

@@ -38,17 +38,9 @@ State = tuple[int, type, type, Files, str, Any]
 def state(
     cls: type, tokenizer: PreTrainedTokenizerBase, files: Files, settings: Mapping[str, Any], table: Any
 ) -> State:
-    r"""Return all values that the output of a collator depends on. They pickle to the same bytes in every process.
+    """Return all values that the output of a collator depends on. They pickle to the same bytes in every process.
 
-    Args:
-        cls (`type`): the collator's class.
-        tokenizer (`PreTrainedTokenizerBase`): its private copy.
-        files (`tuple` of name and content): the files of the tokenizer.
-        settings (mapping): every argument as given, except tokenizer and embedding.
-        table (`object`): result of `Embedder.state`.
-
-    Returns:
-        `tuple`: format version, class, tokenizer class, tokenizer files, settings as JSON, table.
+    `files` are those of the tokenizer, `settings` every other argument as given, and `table` is `Embedder.state`.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
@@ -57,8 +49,9 @@ def rebuild(*state: Any) -> Any:
     """Return the collator of a `state`. Called by unpickling."""
     version, *rest = state
     _check_version(version, "this pickle")
-    cls, kind, files, settings, table = rest
-    return _made(cls, from_files(kind, dict(files)), from_state(table), _from_plain(json.loads(settings)))
+    cls, kind, files, plain, table = rest
+    settings = {name: _READERS[name](value) if name in _READERS else value for name, value in json.loads(plain).items()}
+    return _made(cls, from_files(kind, dict(files)), from_state(table), settings)
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
@@ -226,11 +219,6 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("padding", "truncation"):
         plain[name] = getattr(plain[name], "value", plain[name])
     return plain
-
-
-def _from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a collator from the result of `_plain`."""
-    return {name: _READERS[name](value) if name in _READERS else value for name, value in plain.items()}
 
 
 def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:

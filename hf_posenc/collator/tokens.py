@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from ..ragged import Ragged
 from ..rows import IGNORED, TokenRows
-from .arrays import Values, as_list, is_arrow
+from .arrays import Values, as_list, given_labels, is_arrow, label_names
 from .config import PER_TOKEN, Config
 from .inputs import Given
-from .labels import given_labels, label_names, truncate_targets
+from .labels import truncate_targets
 
 
 @dataclass(frozen=True, eq=False)

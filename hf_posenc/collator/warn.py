@@ -13,8 +13,7 @@ import torch
 
 from .._explain import explain
 from ..tokenization.loading import stated_limit
-from .arrays import as_list, is_missing, numbers
-from .labels import LABEL_COLUMNS, label_names
+from .arrays import LABEL_COLUMNS, as_list, is_missing, label_names, numbers
 from .padding import NOT_COPIED, Arrays
 from .tokens import Tokenized
 
@@ -64,8 +63,8 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
     """Return a column whose name is similar to a missing `text_target_column`, if the rows have no targets."""
-    wanted = settings.text_target_column
-    if wanted is None or made.targets is not None or wanted in made.columns or label_names(made.columns):
+    wanted = str(settings.text_target_column)
+    if made.targets is not None or wanted in made.columns or label_names(made.columns):
         return None
     texts = (settings.text_column, settings.text_pair_column)
     others = {name.lower(): name for name in made.columns if name not in texts}
@@ -75,8 +74,6 @@ def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
 
 def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
     """Warn about columns that are not in the batch, and about label columns with other names."""
-    if not made.columns:
-        return
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
