@@ -27,7 +27,7 @@ from .inputs import empty_batch, first_rows, is_columns, is_mapped, is_table, jo
 from .padding import pad_batch
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
-from .warn import Warnings, similar_target_column, truncation_warning, warn_of_columns
+from .warn import Warnings, missing_target_warning, truncation_warning, warn_of_columns
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -465,12 +465,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         ):
             if truncated and getattr(settings, name) is None:
                 self._warnings.once(what, truncation_warning(config, what, truncated, source.count, name))
-        if settings.text_target_column and (similar := similar_target_column(made, settings)):
-            message = explain(
-                f"column '{settings.text_target_column}' is missing, so this batch has no labels",
-                got=f"column '{similar}'",
-                fix=f"text_target_column='{similar}', if that is the target",
-            )
+        if settings.text_target_column and (message := missing_target_warning(made, settings)):
             self._warnings.once("target column", message)
         return made
 
@@ -491,17 +486,15 @@ class DataCollatorWithPositionalEncoding(Settings):
         arrays = pad_batch(self._config, made)
         if made.columns:
             warn_of_columns(self._config, made, arrays, self._warnings)
-        count = len(arrays["input_ids"])
-        look_ahead = arrays.pop("look_ahead_mask", None)  # (T, T)
-        if self.return_tensors == "np":
-            batch = Batch(arrays, tokens_of=self._tokens_of)
-            if look_ahead is not None:
-                shape = (count, 1, *look_ahead.shape)
-                batch["look_ahead_mask"] = np.broadcast_to(look_ahead, shape)  # (B, 1, T, T)
-            return batch
-        batch = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}, tokens_of=self._tokens_of)
-        if look_ahead is not None:
-            batch["look_ahead_mask"] = torch.from_numpy(look_ahead).expand(count, 1, -1, -1)  # (B, 1, T, T)
+        as_tensors = self.return_tensors == "pt"
+        values = {name: torch.from_numpy(array) for name, array in arrays.items()} if as_tensors else arrays
+        batch = Batch(values, tokens_of=self._tokens_of)
+        if "look_ahead_mask" in arrays:
+            mask = batch["look_ahead_mask"]  # (T, T)
+            shape = (len(batch["input_ids"]), 1, *mask.shape)
+            batch["look_ahead_mask"] = (
+                mask.expand(shape) if as_tensors else np.broadcast_to(mask, shape)
+            )  # (B, 1, T, T)
         return batch
 
     def _fitted(self, batch: Batch) -> Batch:

@@ -73,30 +73,6 @@ def was_examined(spec: ModelSpec) -> bool:
 
 def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise for the first setting that the model cannot use or would silently ignore."""
-    _check_reads_text(spec)
-    if settings.embedding is not None:
-        _check_embedding(spec)
-    else:
-        _check_no_embedding(settings, spec)
-    if settings.embedding is None and "input_ids" in spec.accepts and spec.num_embeddings is not None:
-        needed = number_of_ids(tokenizer)
-        if spec.num_embeddings < needed:
-            raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
-    if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
-        raise ValueError(_look_ahead(spec))
-    if settings.packing and "document_ids" not in spec.accepts:
-        _check_packing(spec)
-    if settings.labels is not None:
-        _check_labels(settings.labels, spec)
-    if settings.text_target_column is not None:
-        _check_targets(settings, spec, tokenizer)
-
-
-def _forward(spec: ModelSpec) -> str:
-    return f"forward({', '.join(spec.accepts)})"
-
-
-def _check_reads_text(spec: ModelSpec) -> None:
     if not {"input_ids", "inputs_embeds"} & set(spec.accepts):
         raise ValueError(
             explain(
@@ -105,6 +81,33 @@ def _check_reads_text(spec: ModelSpec) -> None:
                 fix="def forward(self, input_ids, attention_mask=None, ...): *args and **kwargs do not count",
             )
         )
+    if settings.embedding is not None:
+        _check_embedding(spec)
+    else:
+        _check_no_embedding(settings, spec)
+        needed = number_of_ids(tokenizer)
+        if "input_ids" in spec.accepts and spec.num_embeddings is not None and spec.num_embeddings < needed:
+            raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
+    if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
+        raise ValueError(_look_ahead(spec))
+    if settings.packing and "document_ids" not in spec.accepts:
+        _check_packing(spec)
+    if settings.labels is not None:
+        _check_labels(settings.labels, spec)
+    alone = was_examined(spec) and not spec.is_encoder_decoder
+    reads_one = decoder_start(spec, tokenizer) is None and (alone or "labels" not in spec.accepts)
+    if settings.text_target_column is not None and reads_one:
+        raise ValueError(
+            explain(
+                f"text_target_column makes a second sequence, and {spec.name} reads one",
+                got=_forward(spec),
+                fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
+            )
+        )
+
+
+def _forward(spec: ModelSpec) -> str:
+    return f"forward({', '.join(spec.accepts)})"
 
 
 def _check_embedding(spec: ModelSpec) -> None:
@@ -205,19 +208,6 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
                 f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
                 got="outputs that depend on later tokens",
                 fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
-            )
-        )
-
-
-def _check_targets(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
-    reads = decoder_start(spec, tokenizer) is not None
-    alone = was_examined(spec) and not spec.is_encoder_decoder
-    if not reads and (alone or "labels" not in spec.accepts):
-        raise ValueError(
-            explain(
-                f"text_target_column makes a second sequence, and {spec.name} reads one",
-                got=_forward(spec),
-                fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
             )
         )
 

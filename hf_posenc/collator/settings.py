@@ -34,15 +34,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "look_ahead": (None, True, False),
     "return_tensors": ("pt", "np"),
 }
-_BOOLS = (
-    "is_split_into_words",
-    "return_overflowing_tokens",
-    "add_special_tokens",
-    "packing",
-    "whole_word_mask",
-    "zero_padding",
-    "store_embeddings",
-)
 _INTEGERS = {  # smallest value, and an example for the error message
     "max_length": (1, 512),
     "max_target_length": (1, 128),
@@ -117,10 +108,11 @@ class Settings:
         for name, (minimum, example) in _INTEGERS.items():
             if getattr(self, name) is not None or name == "stride":
                 as_integer(getattr(self, name), name, minimum=minimum, example=example)
-        for name in _BOOLS:
-            if not isinstance(getattr(self, name), bool):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
                 raise TypeError(
-                    explain(f"{name} must be True or False", got=repr(getattr(self, name)), fix=f"{name}=True")
+                    explain(f"{field.name} must be True or False", got=repr(value), fix=f"{field.name}=True")
                 )
 
     def _check_combinations(self) -> None:

@@ -61,15 +61,21 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
     )
 
 
-def similar_target_column(made: Tokenized, settings: Settings) -> str | None:
-    """Return a column whose name is similar to a missing `text_target_column`, if the rows have no targets."""
+def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
+    """Return the warning if rows have no targets, but a column whose name is similar to `text_target_column`."""
     wanted = str(settings.text_target_column)
     if made.targets is not None or wanted in made.columns or label_names(made.columns):
         return None
     texts = (settings.text_column, settings.text_pair_column)
     others = {name.lower(): name for name in made.columns if name not in texts}
     near = difflib.get_close_matches(wanted.lower(), others, n=1)
-    return others[near[0]] if near else None
+    if not near:
+        return None
+    return explain(
+        f"column '{wanted}' is missing, so this batch has no labels",
+        got=f"column '{others[near[0]]}'",
+        fix=f"text_target_column='{others[near[0]]}', if that is the target",
+    )
 
 
 def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
