@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from .._arrow import row_sizes, runs
 from .._explain import explain, shorten
 from .schema import Columns
-from .task import Part, Task
+from .task import Part, Rejected, Task
 from .text_files import DELIMITERS
 
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
@@ -40,7 +40,7 @@ class Documents:
             document has an empty text.
         carried (`pyarrow.Table`): the further columns, a row for each document.
         bad (`dict` from `int` to `str`): the reason for each bad document.
-        excerpts (`dict` from `int` to `str`): the first characters of each bad document.
+        excerpts (`dict` from `int` to `str`): the start of each bad document.
         blank (`int`): blank lines between the documents.
     """
 
@@ -51,6 +51,12 @@ class Documents:
     bad: dict[int, str]
     excerpts: dict[int, str]
     blank: int = 0
+
+    def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
+        """Return the entries of `rejected.jsonl` for the given documents and reasons, in order."""
+        shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:_EXCERPT] or None for row in bad}
+        part = self.part
+        return [Rejected(part.source, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
 
 
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
@@ -109,7 +115,7 @@ def _documents(part: Part, batch: list[_Document], columns: Columns) -> Document
         array, wrong = _column(field, column)
         carried.append(array)
         bad = {**wrong, **bad}
-    excerpts = {row: _excerpt(found[row][0]) if found[row][3] else values[0][row][:_EXCERPT] for row in bad}
+    excerpts = {row: _excerpt(found[row][0]) if found[row][3] else values[0][row] for row in bad}
     for text in values[:split]:
         for row in bad:
             text[row] = ""
@@ -296,7 +302,7 @@ def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Column
             if value is None:
                 bad.setdefault(row, f"column {name!r} is null")
     for row in bad:
-        excerpts.setdefault(row, (texts[0][row] or "")[:_EXCERPT])
+        excerpts.setdefault(row, texts[0][row] or "")
         for column in texts:
             column[row] = ""
     return Documents(part, numbers, texts, _table(arrays[len(columns.texts) :], columns, len(batch)), bad, excerpts)

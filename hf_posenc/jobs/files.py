@@ -16,6 +16,7 @@ import re
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -207,7 +208,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
         return [name], []
     if glob.has_magic(name):
         matches = [Path(one) for one in sorted(glob.glob(str(path), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
-        files = _outside_output(_without_links_back(matches), path)
+        files = _not_read_twice(matches, path)
         if not files:
             got = "nothing but the output of earlier runs" if matches else None
             raise FileNotFoundError(
@@ -296,25 +297,22 @@ def _is_output(folder: Path) -> bool:
         return False
 
 
-def _outside_output(files: list[Path], pattern: Path) -> list[Path]:
-    """Drop files in output folders of jobs, except if the pattern names that folder before its first wildcard."""
+def _not_read_twice(files: list[Path], pattern: Path) -> list[Path]:
+    """Drop files in folders that a link reaches a second time, and those in output folders of jobs.
+
+    An output folder that the pattern names before its first wildcard is read.
+    """
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
-    inside = {top: False}
-
-    def in_output(folder: Path) -> bool:
-        if folder not in inside:
-            inside[folder] = folder != folder.parent and (_is_output(folder) or in_output(folder.parent))
-        return inside[folder]
-
-    return [file for file in files if not in_output(file.parent)]
-
-
-def _without_links_back(files: list[Path]) -> list[Path]:
-    """Drop files in folders that a link reaches a second time."""
+    is_output = cache(_is_output)
     shortest: dict[Path, Path] = {}
     for folder in sorted({file.parent for file in files}, key=lambda one: (len(one.parts), one)):
         shortest.setdefault(folder.resolve(), folder)
-    return [file for file in files if file.parent in set(shortest.values())]
+    kept = {
+        folder
+        for folder in shortest.values()
+        if not any(is_output(one) for one in (folder, *folder.parents) if one != top and one.is_relative_to(top))
+    }
+    return [file for file in files if file.parent in kept]
 
 
 def _looks_like_path(name: str) -> bool:

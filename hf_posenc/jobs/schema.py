@@ -121,9 +121,9 @@ def carried_columns(
             if names.count(name) > 1:
                 raise ValueError(explain(f"{source.name} has several columns {name!r}", fix="rename them"))
             if name not in names and (source.complete or named.get(name) is None):
-                raise ValueError(missing_column(source.name, name, names, texts))
+                raise ValueError(_missing_column(source.name, name, names, texts))
         for name in texts:
-            if not is_text(source.schema.field(name).type):
+            if not _is_text(source.schema.field(name).type):
                 raise TypeError(_not_text(source, name, texts))
         if named and not source.typed:
             raise ValueError(
@@ -135,7 +135,7 @@ def carried_columns(
             )
     fields = [pa.field(name, kind or _common_type(name, offered)) for name, kind in named.items()]
     for one in fields:
-        if not can_store(one.type):
+        if not _can_store(one.type):
             raise TypeError(
                 explain(
                     f"column {one.name!r} has a type that Parquet or datasets cannot store",
@@ -147,45 +147,30 @@ def carried_columns(
     return pa.schema(fields, metadata=features or None)
 
 
-def missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the message for a column that a source does not have."""
-    further = [name for name in columns if name not in texts]
-    fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
-    got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"
-    return explain(f"{source} has no column {column!r}", got=got, fix=fix)
-
-
-def is_text(kind: pa.DataType) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     """Return True for a column of strings in any encoding, and for a column of nulls."""
     if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
+        return _is_text(kind.value_type)
     return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
 
 
-def can_store(kind: pa.DataType) -> bool:
+def _can_store(kind: pa.DataType) -> bool:
     r"""Return True if Parquet stores columns of a type, and `datasets` reads them.
 
     Example:
-        >>> can_store(pa.list_(pa.int64())), can_store(pa.month_day_nano_interval()), can_store(pa.struct([]))
+        >>> _can_store(pa.list_(pa.int64())), _can_store(pa.month_day_nano_interval()), _can_store(pa.struct([]))
         (True, False, False)
     """
+    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):  # those of datasets, and Arrow's own
         return not kind.extension_name.startswith("arrow.") or kind.extension_name == "arrow.json"
-    if pa.types.is_dictionary(kind):
-        return not pa.types.is_nested(kind.value_type) and can_store(kind.value_type)
-    if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(can_store(inner.type) for inner in kind)
-    if pa.types.is_fixed_size_list(kind):
-        return kind.list_size > 0 and can_store(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return can_store(kind.value_type)
-    return not (
-        pa.types.is_nested(kind)  # maps, unions, views of lists
-        or pa.types.is_run_end_encoded(kind)
-        or pa.types.is_interval(kind)
-        or pa.types.is_decimal32(kind)
-        or pa.types.is_decimal64(kind)
-    )
+    if types.is_dictionary(kind):
+        return not types.is_nested(kind.value_type) and _can_store(kind.value_type)
+    if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = [kind.field(number).type for number in range(kind.num_fields)]
+        return bool(inner) and getattr(kind, "list_size", 1) > 0 and all(map(_can_store, inner))
+    without = (types.is_nested, types.is_run_end_encoded, types.is_interval, types.is_decimal32, types.is_decimal64)
+    return not any(is_without(kind) for is_without in without)  # nested: maps, unions, views of lists
 
 
 def _common_type(column: str, offered: Sequence[Offered]) -> pa.DataType:
@@ -222,8 +207,16 @@ def _features(names: Sequence[str], offered: Sequence[Offered]) -> dict[bytes, b
     return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
 
 
+def _missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
+    """Return the message for a column that a source does not have."""
+    further = [name for name in columns if name not in texts]
+    fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
+    got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"
+    return explain(f"{source} has no column {column!r}", got=got, fix=fix)
+
+
 def _not_text(source: Offered, column: str, texts: Sequence[str]) -> str:
-    others = [one.name for one in source.schema if is_text(one.type)]
+    others = [one.name for one in source.schema if _is_text(one.type)]
     return explain(
         f"column {column!r} of {source.name} is {source.schema.field(column).type}, expected text",
         got=f"its columns of text are {', '.join(map(repr, others)) or 'none'}",

@@ -19,7 +19,7 @@ from .rejected import write_rejected
 from .shard_columns import Block, schema_of, tables
 from .shard_file import write_shard
 from .task import Task
-from .tokenizing import Counted, Tokens
+from .tokenizing import Counted, TaskEncoder
 
 # Tokens of the documents that are packed together. More tokens give fuller rows; one row in 512 may stay half empty.
 _WINDOW_TOKENS = 2_000_000
@@ -87,8 +87,8 @@ class ShardWriter:
             )
 
     @cached_property
-    def _tokens(self) -> Tokens:
-        return Tokens(self.job)
+    def _encoder(self) -> TaskEncoder:
+        return TaskEncoder(self.job)
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -97,7 +97,7 @@ class ShardWriter:
     def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
         """Yield the row groups of the shard, in order, and append the lengths of their rows."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
-        windows = _windows(self._tokens.of(task, counted), window_tokens)
+        windows = _windows(self._encoder.encode(task, counted), window_tokens)
         for number, block in enumerate(windows):
             for group in tables(self.job, block, self._schema, seed=(task.shard << 20) + number):
                 lengths.append(group.column("length").to_numpy().astype(np.int64))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,24 +19,12 @@ from .files import InputFile
 from .schema import Columns, Offered
 from .task import Part
 
+if TYPE_CHECKING:
+    from .data_sets import DataSet
+
 BATCH_BYTES = 4 << 20  # of a table, read at once
 BATCH_ROWS = 8192
 _LARGEST = 64 << 20  # bytes of one part
-
-
-class Table(Protocol):
-    """A source of rows."""
-
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-
-    @property
-    def can_seek(self) -> bool:
-        """True if reading can start at any row without reading the earlier rows."""
-
-    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on (0 if it cannot seek), with those columns of `names` that exist."""
 
 
 class TableReader:
@@ -45,14 +33,14 @@ class TableReader:
     `row` is the number of rows before the next one.
 
     Args:
-        table (`Table`): the table.
+        table (`ParquetFile`, `ArrowFile` or `DataSet`): the table.
         columns (`Columns`): the columns to read.
         longest (`int`): maximum size of a row in bytes.
     """
 
     offset = 0
 
-    def __init__(self, table: Table, columns: Columns, longest: int) -> None:
+    def __init__(self, table: ParquetFile | ArrowFile | DataSet, columns: Columns, longest: int) -> None:
         self._table, self._columns, self._longest = table, columns, longest
         self._open(0)
 

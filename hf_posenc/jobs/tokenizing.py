@@ -20,8 +20,6 @@ from .schema import Columns
 from .shard_columns import Block
 from .task import Rejected, Task
 
-_EXCERPT = 200  # characters of a rejected document
-
 
 @dataclass
 class Counted:
@@ -40,8 +38,8 @@ class Counted:
     rejected: list[Rejected] = field(default_factory=list)
 
 
-class Tokens:
-    r"""Tokenizer of the documents in the tasks of one job.
+class TaskEncoder:
+    r"""Reader and tokenizer of the documents in the tasks of one job.
 
     Args:
         job (`Job`): the columns, the tokenizer, its limits, and the handling of bad rows.
@@ -60,7 +58,7 @@ class Tokens:
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
         self._empty = self._encoder.encode([""], None if pair is None else [""]).ids.values
 
-    def of(self, task: Task, counted: Counted) -> Iterator[Block]:
+    def encode(self, task: Task, counted: Counted) -> Iterator[Block]:
         r"""Yield the documents of a task, tokenized in batches.
 
         Args:
@@ -88,7 +86,9 @@ class Tokens:
         counted.documents += len(documents.numbers)
         counted.cut += rows.truncated
         if bad:
-            counted.rejected += self._rejected(documents, bad)
+            counted.rejected += (rejected := documents.rejected(bad))
+            if self._job.on_bad_row == "error":
+                raise ValueError(self._bad_row(rejected[0], is_unreadable=documents.part.kind == "unreadable"))
             if self._job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
@@ -131,30 +131,16 @@ class Tokens:
         same[rows] = (tokens == self._empty).all(axis=1)
         return same
 
-    def _rejected(self, documents: Documents, bad: Mapping[int, str]) -> list[Rejected]:
-        part = documents.part
-        found = [
-            Rejected(
-                part.source, part.unit, documents.numbers[row], bad[row],
-                (documents.excerpts.get(row) or documents.texts[0][row][:_EXCERPT]) or None,
-            )
-            for row in sorted(bad)
-        ]  # fmt: skip
-        if self._job.on_bad_row == "error":
-            first = found[0]
-            fixes = ['on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl']
-            if self._job.pack is None:
-                fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
-            if part.kind == "unreadable":
-                fixes.insert(0, "download or write the file again")
-            raise ValueError(
-                explain(
-                    f"{first.source}, {first.unit} {first.number}: {first.reason}",
-                    got=shorten(first.text) if first.text else "no text",
-                    fix="; ".join(fixes),
-                )
-            )
-        return found
+    def _bad_row(self, bad: Rejected, *, is_unreadable: bool) -> str:
+        fixes = ["download or write the file again"] if is_unreadable else []
+        fixes.append('on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl')
+        if self._job.pack is None:
+            fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
+        return explain(
+            f"{bad.source}, {bad.unit} {bad.number}: {bad.reason}",
+            got=shorten(bad.text) if bad.text else "no text",
+            fix="; ".join(fixes),
+        )
 
 
 def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, str]) -> list[list[str]]:
