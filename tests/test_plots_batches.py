@@ -81,7 +81,7 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_grey() -> None:
 def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
     batch = made([4, 4], 4)
     titles = [axes.get_title(loc="left") for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
-    assert titles == ["tokens (grey: padding)"]
+    assert titles == ["tokens (gray: padding)"]
     figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
     assert [axes.get_title(loc="left")[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
 
@@ -168,7 +168,7 @@ def test_given_axes_show_the_tokens_alone() -> None:
     assert plots.batch(made([3, 1], 3), ax=right) is figure
     assert not left.images
     assert len(figure.axes) == 2
-    assert right.get_title(loc="left") == "tokens (grey: padding)"
+    assert right.get_title(loc="left") == "tokens (gray: padding)"
 
 
 def test_batches_of_a_wrong_shape_are_refused() -> None:

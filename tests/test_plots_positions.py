@@ -461,6 +461,10 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (lambda: plots.degrees(range(2, 10)), ValueError, "a picture can label at most 7 bases"),
         (lambda: plots.similarity(8, 10, measure="dots"), ValueError, "fix: measure='dot'"),
         (lambda: plots.similarity(8, 10, starts=range(7)), ValueError, "a picture can label at most 6 starts"),
+        *(
+            (lambda name=name: draw(name, 1, convention="fairseq"), ValueError, "no sine or cosine to draw\n  got: ")
+            for name in ("frequencies", "offsets", "oscillation", "dials")
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(call: Any, error: type[Exception], words: str) -> None:

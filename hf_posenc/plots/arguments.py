@@ -33,8 +33,8 @@ def as_numpy(value: Any) -> NDArray[Any]:
     return np.asarray(value)
 
 
-def as_finite(value: Any, name: str, example: str) -> NDArray[np.float64]:
-    r"""Return numbers as float64, or raise if they are not finite numbers.
+def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDArray[np.float64]:
+    r"""Return numbers as float64, or raise if they are not numbers, or if one is NaN or infinite.
 
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
@@ -44,16 +44,6 @@ def as_finite(value: Any, name: str, example: str) -> NDArray[np.float64]:
         values = np.asarray(as_numpy(value), dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeError(explain(f"{name} must be numbers", got=shorten(value), fix=example)) from None
-    return check_finite(values, name)
-
-
-def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
-    r"""Return the values, or raise if one is NaN or infinite.
-
-    Example:
-        >>> check_finite(np.ones(2), "attention")
-        array([1., 1.])
-    """
     wrong = ~np.isfinite(values)
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -68,7 +58,7 @@ def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise if there are more items than can be labelled and distinguished.
+    r"""Raise if there are more items than can be labeled and distinguished.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")
@@ -106,6 +96,29 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
     if array.min() < least:
         raise ValueError(explain(f"{name} must be at least {least}", got=int(array.min()), fix=f"{name}={example}"))
     return array.astype(np.int64)
+
+
+def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
+    r"""Return one or several indices as numbers from 0 to `count` - 1, or raise; negative ones count from the end.
+
+    Args:
+        wanted (`int`, or a list, tuple or range of them): the indices.
+        count (`int`): number of items.
+        name (`str`): name of the argument.
+        others (`str`, *optional*): the other values that the argument allows, for the message.
+
+    Example:
+        >>> as_indices([0, -1], 3, "layer")
+        [0, 2]
+    """
+    numbers: list[Any] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
+            rule = f"{name} must be an integer from 0 to {count - 1}{others}"
+            raise ValueError(explain(rule, got=shorten(number), fix=f"{name}={count - 1}"))
+    if not numbers:
+        raise ValueError(explain(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0"))
+    return [int(number) % count for number in numbers]
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from .._explain import explain, one_of, shorten
 from .._huggingface import forward_names, is_hugging_face, opened
 from ..batch import real_tokens
 from ..masks import AttentionMask
-from .arguments import as_numpy, check_count, check_finite, evaluating
-from .canvas import MEDIUM, SEQUENTIAL, SMALL, colour_bar, new_axes, new_figure, picture
-from .labels import inches_of, label_matrix, row_index, span_of, token_labels
+from .arguments import as_finite, as_indices, as_numpy, check_count, evaluating
+from .canvas import MEDIUM, SMALL, color_bar, grid_shape, heat_map, label, new_axes, new_figure, picture
+from .labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _Weights = list[tuple[str, str, NDArray[Any]]]  # kind, name of the layer, weigh
 
 _WIDEST = 10.0  # inches
 _MOST_PANELS = 144  # twelve layers of twelve heads
-_LABELLED = 12  # panels; a figure with more has no room for tokens
+_LABELED = 12  # panels; a figure with more has no room for tokens
 _ROUNDING = 0.02  # sums of bfloat16 weights may exceed 1 by this much
 _OUTPUTS = {
     "attentions": "self",
@@ -123,7 +123,7 @@ def attention(
     only = panels[0]
     width, height = (min(max(len(words) * 0.3, 2.6), 7.8) for words in (only.keys, only.queries))
     ax = new_axes(ax, width + inches_of(only.queries) + 1.4, height + inches_of(only.keys) + 0.8)
-    colour_bar(ax, _draw(ax, only, float(only.weights.max()), labelled=True), "attention weight", shrink=0.8)
+    color_bar(ax, _draw(ax, only, float(only.weights.max()), labeled=True), "attention weight", shrink=0.8)
     return ax
 
 
@@ -138,7 +138,7 @@ def _panels(
 ) -> Iterator[_Panel]:
     for kind, values in weights.items():
         layers, rows, heads, queries, keys = values.shape
-        index = row_index(row, rows)
+        (index,) = as_indices(row, rows, "row")
         decoders = (kind in ("decoder", "cross"), kind == "decoder")  # of queries, of keys
         sides = []
         for decoder, length in zip(decoders, (queries, keys), strict=True):
@@ -148,8 +148,14 @@ def _panels(
             )
             sides.append((part, words, _real(batch, (rows, length), decoder=decoder)[index, part].tolist()))
         (down, query_words, real_queries), (across, key_words, real_keys) = sides
-        numbers = [None] if head == "mean" else _indices(head, heads, "head", '"all" or "mean"')
-        for one, other in product(_indices(layer, layers, "layer", '"all"'), numbers):
+        chosen = range(layers) if layer == "all" else as_indices(layer, layers, "layer", ', several, or "all"')
+        if head == "mean":
+            numbers: Sequence[int | None] = [None]
+        else:
+            numbers = (
+                range(heads) if head == "all" else as_indices(head, heads, "head", ', several, or "all" or "mean"')
+            )
+        for one, other in product(chosen, numbers):
             shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
             which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
             title = f"{'' if kind == 'self' else f'{kind}, '}layer {one}, {which}"
@@ -167,56 +173,37 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
     return np.ones(shape, dtype=bool)
 
 
-def _indices(wanted: Any, count: int, name: str, words: str) -> list[int]:
-    """Return the selected layers or heads as indices from 0; negative numbers count from the end."""
-    if wanted == "all":
-        return list(range(count))
-    numbers: list[Any] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
-            rule = f"{name} must be an integer from 0 to {count - 1}, several, or {words}"
-            raise ValueError(explain(rule, got=shorten(number), fix=f"{name}={count - 1}"))
-    if not numbers:
-        raise ValueError(explain(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0"))
-    return [number % count for number in numbers]
-
-
-def _draw(ax: Axes, panel: _Panel, highest: float, *, labelled: bool) -> Any:
-    narrow = min(panel.weights.shape) * 4 < max(panel.weights.shape)
-    colours: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": highest, "interpolation": "nearest"}
-    image = ax.imshow(panel.weights, aspect="auto" if narrow else "equal", **colours)
-    ax.set_title(panel.title, fontsize=MEDIUM if labelled else SMALL)
-    if labelled:
+def _draw(ax: Axes, panel: _Panel, highest: float, *, labeled: bool) -> Any:
+    image = heat_map(ax, panel.weights, limits=(0, highest or 1))
+    is_narrow = min(panel.weights.shape) * 4 < max(panel.weights.shape)
+    ax.set_aspect("auto" if is_narrow else "equal")
+    label(ax, panel.title, *(("key", "query") if labeled else ("", "")), size=MEDIUM if labeled else SMALL)
+    if labeled:
         label_matrix(ax, panel.keys, panel.queries, real_across=panel.real_keys, real_down=panel.real_queries)
-        ax.set_xlabel("key", fontsize=SMALL)
-        ax.set_ylabel("query", fontsize=SMALL)
     else:
-        ax.set_xticks([])
-        ax.set_yticks([])
+        ax.set(xticks=[], yticks=[])
     return image
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Draw all panels with the same colour scale; if there are many, one line per layer and one column per head."""
-    labelled = len(panels) <= _LABELLED
+    """Draw all panels with the same color scale; if there are many, one line per layer and one column per head."""
+    labeled = len(panels) <= _LABELED
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
-    side = max(0.17 * most, 1.8) + inches_of(words) + 0.5 if labelled else 1.25  # inches
+    side = max(0.17 * most, 1.8) + inches_of(words) + 0.5 if labeled else 1.25  # inches
     heads = sum(panel.title.startswith(panels[0].title.rpartition(", ")[0]) for panel in panels)
-    abreast = heads if not labelled and 1 < heads <= _LABELLED else int(_WIDEST // side)
-    abreast = max(min(len(panels), abreast), 1)
-    abreast = 2 if (len(panels), abreast) == (4, 3) else abreast  # instead of a single panel in the second line
-    lines = -(-len(panels) // abreast)
+    abreast = heads if not labeled and 1 < heads <= _LABELED else int(_WIDEST // side)
+    lines, abreast = grid_shape(len(panels), abreast)
     figure = new_figure(max(abreast * side + 1.0, 5.0), lines * side + 0.4)
     highest = max(float(panel.weights.max()) for panel in panels)
     cells = figure.subplots(lines, abreast, squeeze=False).flatten().tolist()
     for cell, panel in zip(cells, panels, strict=False):
-        image = _draw(cell, panel, highest, labelled=labelled)
+        image = _draw(cell, panel, highest, labeled=labeled)
     for cell in cells[len(panels) :]:
         cell.set_axis_off()
-    colour_bar(cells, image, "attention weight", shrink=min(4 / (lines * side), 0.8), aspect=25)
-    if not labelled:
-        figure.suptitle(f"Attention weights: queries down, keys across (tokens are shown for up to {_LABELLED} panels)")
+    color_bar(cells, image, "attention weight", shrink=min(4 / (lines * side), 0.8), aspect=25)
+    if not labeled:
+        figure.suptitle(f"Attention weights: queries down, keys across (tokens are shown for up to {_LABELED} panels)")
     return figure
 
 
@@ -246,18 +233,18 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
     found = {}
     for kind in dict.fromkeys(kind for kind, _, _ in weights):
-        layers = [(name, values) for each, name, values in weights if each == kind]
-        for name, values in layers:
-            if values.shape != layers[0][1].shape:
+        layers = {name: values for each, name, values in weights if each == kind}
+        first, shape = next((name, values.shape) for name, values in layers.items())
+        for name, values in layers.items():
+            if values.shape != shape:
                 raise ValueError(
                     explain(
                         f"all {kind!r} layers must have equally many heads, queries and keys",
-                        got=f"{layers[0][0]} has weights {layers[0][1].shape}, {name} {values.shape}",
+                        got=f"{first} has weights {shape}, {name} {values.shape}",
                         fix="plots.attention(model.part, batch) for one part of the model",
                     )
                 )
-        found[kind] = np.stack([values for _, values in layers]).astype(np.float64)
-        check_finite(found[kind], f"{kind} attention")
+        found[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
         least, most = float(found[kind].min()), float(found[kind].sum(axis=-1).max())
         if least < 0 or most > 1 + _ROUNDING:  # models with attention sinks have smaller sums
             raise ValueError(

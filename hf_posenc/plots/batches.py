@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from ..batch import real_tokens
 from ..masks import AttentionMask
-from .arguments import as_numpy, check_finite
+from .arguments import as_finite, as_indices, as_numpy
 from .canvas import (
     BLUE,
-    DIVERGING,
     FADED,
     GREEN,
     INK,
@@ -24,12 +23,15 @@ from .canvas import (
     PADDING,
     SEQUENTIAL,
     SMALL,
-    colour_bar,
+    grid_shape,
+    heat_map,
+    integer_ticks,
+    label,
     new_axes,
     new_figure,
     picture,
 )
-from .labels import inches_of, label_matrix, row_index, span_of, token_labels
+from .labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,19 +40,19 @@ if TYPE_CHECKING:
 _ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
 _PANELS = {"attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds"}  # of `batch`, below the tokens
 _MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
-_ROTATED, _NUMBERED = 14, 24  # columns; beyond these, tokens are rotated, and positions are shown by colour alone
+_ROTATED, _NUMBERED = 14, 24  # columns; beyond these, tokens are rotated, and positions are shown by color alone
 _WIDEST = 10.0  # inches of the masks
-_LINES = "#C8C8C8"  # between cells
 
-# A cell of a mask, by its colour.
+# A cell of a mask, by its color.
 _HIDDEN, _PADDING, _FROM_PADDING, _ALLOWED = range(4)
-_COLOURS = ("#FFFFFF", PADDING, "#A6CBE3", BLUE)
+_COLORS = ("#FFFFFF", PADDING, "#A6CBE3", BLUE)
 _MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed")
+_TWO_COLORS = (PADDING, BLUE)
 
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
-    r"""Draw a batch: tokens with padding in grey, both masks, position ids, and the embeddings of the first row.
+    r"""Draw a batch: tokens with padding in gray, both masks, position ids, and the embeddings of the first row.
 
     There is one panel for each of these entries in the batch. At most 16 rows and 64 columns are drawn; the title
     states the numbers drawn if some are left out.
@@ -76,7 +78,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
         >>> figure = batch({"input_ids": ids, "attention_mask": ids != 0}, [["I", "ride", "bike"], ["no", "-", "-"]])
         >>> [axes.get_title(loc="left") for axes in figure.axes]
-        ['tokens (grey: padding)', 'attention_mask (grey: padding)']
+        ['tokens (gray: padding)', 'attention_mask (gray: padding)']
     """
     contents = _Contents(batch)
     rows, columns = min(contents.shape[0], _MOST_ROWS), min(contents.shape[1], _MOST_COLUMNS)
@@ -87,8 +89,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(columns))
     names = [name for name in _ENTRIES if name in _PANELS and batch.get(name) is not None]
     if "inputs_embeds" in names:
-        values = as_numpy(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH])
-        check_finite(values, "inputs_embeds")
+        values = as_finite(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH], "inputs_embeds")
     if ax is not None:
         _draw_tokens(new_axes(ax), words, real)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
@@ -105,22 +106,23 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     figure.suptitle(title + (f", the first {drawn}" if drawn else ""))
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     _draw_tokens(figure.add_subplot(grid[0, :]), words, real)
-    for line, pair in enumerate(pairs, 1):
-        for column, name in enumerate(pair):
-            panel = figure.add_subplot(grid[line, column] if len(pair) == 2 else grid[line, :])
-            if name == "attention_mask":
-                _two_colours(panel, real, PADDING, BLUE)
-                _cell_lines(panel, *real.shape)
-                _number_ticks(panel, "attention_mask (grey: padding)", "column", "row", real.shape)
-            elif name == "position_ids":
-                _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
-            elif name == "look_ahead_mask":
-                mask = contents.matrix(name)[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
-                _two_colours(panel, as_numpy(mask).astype(bool), PADDING, BLUE)
-                panel.set_aspect("equal")
-                _number_ticks(panel, "look_ahead_mask (blue: allowed)", "key", "query", tuple(mask.shape))
-            else:
-                _draw_embeddings(panel, values, int(batch[name].shape[-1]))
+    for number, name in enumerate(names):
+        line, column = divmod(number, 2)
+        panel = figure.add_subplot(grid[line + 1, column if len(pairs[line]) == 2 else slice(None)])
+        if name == "attention_mask":
+            _draw_cells(panel, real, _TWO_COLORS, "attention_mask (gray: padding)")
+        elif name == "position_ids":
+            _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
+        elif name == "look_ahead_mask":
+            mask = contents.look_ahead_mask()[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
+            _draw_cells(panel, as_numpy(mask).astype(bool), _TWO_COLORS, "look_ahead_mask (blue: allowed)", lines=None)
+            panel.set(aspect="equal", xlabel="key", ylabel="query")
+        else:
+            full = int(batch[name].shape[-1])
+            more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+            largest = float(np.abs(values).max()) or 1.0
+            heat_map(panel, values, limits=(-largest, largest), name="value")
+            label(panel, f"inputs_embeds of row 0{more}", "dimension", "column", size=MEDIUM)
     return figure
 
 
@@ -137,7 +139,7 @@ def masks(
 ) -> Axes | Figure:
     r"""Draw the attention masks of one row of a batch, and the padding of every row.
 
-    In a blue cell, the query token of the line may attend to the key token of the column. Keys at padding are grey;
+    In a blue cell, the query token of the line may attend to the key token of the column. Keys at padding are gray;
     allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
     documents of packed rows, are drawn below for every row.
 
@@ -170,9 +172,11 @@ def masks(
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
+    from matplotlib.patches import Patch
+
     contents = _Contents(_part_of(batch, decoder=decoder))
     count, length = contents.shape
-    index = contents.most_masked_row() if row is None else row_index(row, count)
+    index = contents.most_masked_row() if row is None else as_indices(row, count, "row")[0]
     part = span_of(span, length)
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
@@ -182,32 +186,29 @@ def masks(
         title, allowed = matrices.popitem()
         return _draw_matrix(new_axes(ax), title, allowed, words, real)
 
-    below = {"padding mask of every row": None, "position_ids": contents.positions, "document_ids": contents.documents}
-    strips = {title: values for title, values in below.items() if values is not None or "mask" in title}
+    below = {"position_ids": contents.positions, "document_ids": contents.documents}
+    strips = {title: values for title, values in below.items() if values is not None}
     rows = min(count, _MOST_ROWS)
-    panel = max(len(words) * min(0.3, max(0.12, 2.2 / len(words))), 1.7) + inches_of(words) + 0.45  # inches
-    abreast = max(min(len(matrices), int(_WIDEST // panel)), 1)
-    abreast = 2 if (len(matrices), abreast) == (4, 3) else abreast  # instead of one alone in a line
-    lines = -(-len(matrices) // abreast)
-    heights = [panel + 0.1] * lines + [0.2 * rows + 0.75] * len(strips)
-    figure = new_figure(max(abreast * panel + 0.3, 6.5), sum(heights) + 0.7)
+    side = max(len(words) * min(0.3, max(0.12, 2.2 / len(words))), 1.7) + inches_of(words) + 0.45  # inches
+    lines, abreast = grid_shape(len(matrices), int(_WIDEST // side))
+    heights = [side + 0.1] * lines + [0.2 * rows + 0.75] * (1 + len(strips))
+    figure = new_figure(max(abreast * side + 0.3, 6.5), sum(heights) + 0.7)
     grid = figure.add_gridspec(len(heights), abreast, height_ratios=heights)
     whose = "decoder row" if decoder else "row"
     tokens_drawn = f", tokens {part.start} to {part.stop - 1}" if part.stop - part.start < length else ""
     figure.suptitle(f"Masks of {whose} {index} in a batch of {count} × {length} tokens{tokens_drawn}")
     for number, (title, allowed) in enumerate(matrices.items()):
-        cell = figure.add_subplot(grid[number // abreast, number % abreast])
-        _draw_matrix(cell, title, allowed, words, real)
-    more = f", the first {rows} of {count} rows" if rows < count else ""
-    for number, (title, values) in enumerate(strips.items()):
-        strip, there = figure.add_subplot(grid[lines + number, :]), contents.real[:rows, part]
-        if values is None:
-            _two_colours(strip, there, PADDING, BLUE)
-            _cell_lines(strip, *there.shape)
-            _number_ticks(strip, title + more, "column", "row", there.shape, part.start)
-        else:
-            _draw_numbers(strip, title, values[:rows, part], there, part.start, more)
-    _mask_legend(figure)
+        _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), title, allowed, words, real)
+    more, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
+    all_rows = figure.add_subplot(grid[lines, :])
+    _draw_cells(all_rows, there, _TWO_COLORS, f"padding mask of every row{more}", first=part.start)
+    for number, (title, values) in enumerate(strips.items(), lines + 1):
+        _draw_numbers(figure.add_subplot(grid[number, :]), title, values[:rows, part], there, part.start, more)
+    patches = [
+        Patch(facecolor=color, edgecolor="#909090", label=meaning)
+        for color, meaning in zip(_COLORS, _MEANINGS, strict=True)
+    ]
+    figure.legend(handles=patches[::-1], loc="outside lower center", ncols=4)
     return figure
 
 
@@ -221,41 +222,32 @@ class _Contents:
         if isinstance(mask, dict):  # one for each kind of layer
             mask = next(iter(mask.values()))
         self.four_dimensional = mask[:, 0] if mask is not None and mask.ndim == 4 else None  # (B, 1 or T, T)
-        self.real: NDArray[np.bool_]
-        if self.four_dimensional is not None:
-            allowed = _allowed(self.four_dimensional)
-            _check_shape("attention_mask", (len(allowed), allowed.shape[-1]), self.shape)
-            self.real = np.asarray(allowed.any(axis=1))  # real tokens are seen by some query, padding by none
-        else:
-            known = real_tokens(batch)
-            self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
-            _check_shape("attention_mask", self.real.shape, self.shape)
+        # Some query attends to each real token, and none to padding.
+        known = real_tokens(batch) if self.four_dimensional is None else _allowed(self.four_dimensional).any(axis=1)
+        self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
+        _check_shape("attention_mask", self.real.shape, self.shape)
+        ids, positions = batch.get("document_ids"), batch.get("position_ids")
         self.positions: NDArray[Any] | None = None
-        if batch.get("position_ids") is not None:
-            positions = as_numpy(batch["position_ids"])
-            one = positions.ndim == 1 or len(positions) == 1  # one row of positions for all
-            _check_shape(
-                "position_ids", positions.shape[-1:] if one else positions.shape, self.shape[1 if one else 0 :]
-            )
+        if positions is not None:
+            positions = np.atleast_2d(as_numpy(positions))
+            rows = self.shape[0] if len(positions) == 1 else len(positions)  # one row of positions may stand for all
+            _check_shape("position_ids", (rows, *positions.shape[1:]), self.shape)
             self.positions = np.broadcast_to(positions, self.shape)
-        self.documents = self._documents()
+        # The document of each token, -1 at padding; None if no row has several.
+        self.documents: NDArray[np.int64] | None = None
+        if ids is not None:
+            documents = as_numpy(ids).astype(np.int64)
+            _check_shape("document_ids", documents.shape, self.shape)
+            self.documents = np.where(self.real, documents, -1)
+        elif self.positions is not None:
+            packed = {"attention_mask": self.real, "position_ids": self.positions.astype(np.int64)}
+            tensors = {name: torch.from_numpy(values.copy()) for name, values in packed.items()}
+            found = AttentionMask.from_batch(tensors).documents.numpy()
+            self.documents = found if (found > 0).any() else None
 
-    def _documents(self) -> NDArray[np.int64] | None:
-        """Return the document of each token, -1 at padding; `None` if no row has several."""
-        if self.batch.get("document_ids") is not None:
-            ids = as_numpy(self.batch["document_ids"]).astype(np.int64)
-            _check_shape("document_ids", ids.shape, self.shape)
-            return np.where(self.real, ids, -1)
-        if self.positions is None:
-            return None
-        packed = {"attention_mask": torch.from_numpy(self.real.copy())}
-        packed["position_ids"] = torch.from_numpy(self.positions.astype(np.int64))
-        ids = AttentionMask.from_batch(packed).documents.numpy()
-        return ids if (ids > 0).any() else None
-
-    def matrix(self, name: str) -> Any:
-        """Return a mask `(B, 1, T, T)`, equal for every row, as `(T, T)`."""
-        mask = self.batch[name]
+    def look_ahead_mask(self) -> Any:
+        """Return the look-ahead mask `(B, 1, T, T)`, which is equal for every row, as `(T, T)`."""
+        mask = self.batch["look_ahead_mask"]
         while mask.ndim > 2:
             mask = mask[0]
         return mask
@@ -279,7 +271,7 @@ class _Contents:
             found["look-ahead mask"] = np.tri(len(real), dtype=bool)
             together.append("look-ahead")
             if self.batch.get("look_ahead_mask") is not None:
-                mask = self.matrix("look_ahead_mask")
+                mask = self.look_ahead_mask()
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
                 found["look-ahead mask"] = _allowed(mask[part, part])
             combined &= found["look-ahead mask"]
@@ -349,90 +341,76 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
 
 
 def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_]) -> None:
-    _two_colours(ax, real, PADDING, "#FFFFFF")
-    for (i, j), is_real in np.ndenumerate(real):
-        rotation = 90 if real.shape[1] > _ROTATED else 0
-        _write(ax, i, j, words[i][j], INK if is_real else FADED, rotation=rotation)
-    _cell_lines(ax, len(real), real.shape[1], colour="#B0B0B0")
-    _number_ticks(ax, "tokens (grey: padding)", "column", "row", real.shape)
+    style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0"}
+    style["rotation"] = 90 if real.shape[1] > _ROTATED else 0
+    _draw_cells(ax, real, (PADDING, "#FFFFFF"), "tokens (gray: padding)", words=words, **style)
 
 
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
 ) -> None:
-    """Draw position ids or document ids by colour, and as numbers where there is room; padding in grey."""
+    """Draw position ids or document ids by color, and as numbers where there is room; padding in gray."""
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
+    title, bright = f"{name}: {low} to {high}", np.ones_like(real)
+    if name == "position_ids":
+        title, bright = f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
     ax.set_facecolor(PADDING)  # visible where the array is masked
-    if name == "document_ids":  # two colours alternate
-        _two_colours(ax, shown % 2, GREEN, ORANGE)
-        title = f"{name}: {low} to {high}"
-    else:
-        ax.imshow(shown, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")
-        title = f"{name}: {low} (dark) to {high} (bright)"
-    if real.shape[1] <= _NUMBERED:
-        for (i, j), number in np.ndenumerate(numbers):
-            dark = name != "document_ids" and number <= (low + high) / 2
-            _write(ax, i, j, str(number), FADED if not real[i, j] else "white" if dark else "black")
-    _cell_lines(ax, *real.shape)
-    _number_ticks(ax, title + more, "column", "row", real.shape, first)
-
-
-def _draw_embeddings(ax: Axes, values: NDArray[Any], width: int) -> None:
-    largest = float(np.abs(values).max()) or 1.0
-    image = ax.imshow(values, cmap=DIVERGING, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
-    more = f", the first {_MOST_WIDTH} of {width} dimensions" if width > _MOST_WIDTH else ""
-    _number_ticks(ax, f"inputs_embeds of row 0{more}", "dimension", "column", values.shape)
-    colour_bar(ax, image, "value")
+    values, colors = (shown, SEQUENTIAL) if name == "position_ids" else (shown % 2, (GREEN, ORANGE))
+    words = numbers.tolist() if real.shape[1] <= _NUMBERED else None
+    inks = np.where(real, np.where(bright, "black", "white"), FADED)
+    _draw_cells(ax, values, colors, title + more, words=words, inks=inks, first=first)
 
 
 def _draw_matrix(ax: Axes, title: str, allowed: NDArray[np.bool_], words: list[str], real: NDArray[np.bool_]) -> Axes:
-    from matplotlib.colors import ListedColormap
-
     queries, keys = real[:, None], real[None, :]
     cells = np.where(allowed, np.where(queries, _ALLOWED, _FROM_PADDING), np.where(keys, _HIDDEN, _PADDING))
-    ax.imshow(cells, cmap=ListedColormap(list(_COLOURS)), vmin=0, vmax=3, interpolation="nearest")
-    _cell_lines(ax, *cells.shape)
+    _draw_cells(ax, cells, _COLORS, title)
+    ax.set(aspect="equal", xlabel="key", ylabel="query")
     label_matrix(ax, words, words, real_across=real.tolist(), real_down=real.tolist())
-    ax.set_title(title, fontsize=MEDIUM)
-    ax.set_xlabel("key", fontsize=SMALL)
-    ax.set_ylabel("query", fontsize=SMALL)
     return ax
 
 
-def _two_colours(ax: Axes, values: Any, zero: str, one: str) -> None:
+def _draw_cells(
+    ax: Axes,
+    values: NDArray[Any],
+    colors: str | Sequence[str],
+    title: str,
+    *,
+    words: Sequence[Sequence[object]] | None = None,
+    inks: NDArray[Any] | None = None,
+    rotation: int = 0,
+    first: int = 0,
+    lines: str | None = "#C8C8C8",
+) -> None:
+    r"""Draw a matrix as cells, with lines between them.
+
+    Args:
+        ax (`Axes`): the axes to draw into.
+        values (`np.ndarray` `(R, C)`): the numbers of the cells.
+        colors (`str` or several): a color map, or the colors of the numbers 0, 1, 2, ...
+        title (`str`): title of the axes.
+        words, inks (`R` rows of `C` each, *optional*): text of every cell, and its color.
+        rotation (`int`): rotation of the texts in degrees.
+        first (`int`): number of the first column.
+        lines (`str`, *optional*): color of the lines.
+    """
     from matplotlib.colors import ListedColormap
 
-    ax.imshow(values, cmap=ListedColormap([zero, one]), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-
-
-def _write(ax: Axes, row: int, column: int, text: str, colour: str, **style: Any) -> None:
-    ax.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour, clip_on=True, **style)
-
-
-def _cell_lines(ax: Axes, rows: int, columns: int, *, colour: str = _LINES) -> None:
-    ax.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-    ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    ax.grid(which="minor", color=colour, linewidth=0.5)
+    rows, columns = values.shape
+    style: dict[str, Any] = {"cmap": colors}
+    if not isinstance(colors, str):
+        style = {"cmap": ListedColormap(list(colors)), "vmin": 0, "vmax": len(colors) - 1}
+    edges = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
+    ax.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **style)
+    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True, "rotation": rotation}
+    for row, line in enumerate(words or ()):
+        for column, word in enumerate(line):
+            ax.text(first + column, row, str(word), color=INK if inks is None else inks[row, column], **place)
+    label(ax, title, "column", "row", size=MEDIUM)
+    integer_ticks(ax.xaxis, ax.yaxis, most=16)
+    if lines is not None:
+        ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)
+        ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+        ax.grid(which="minor", color=lines, linewidth=0.5)
     ax.tick_params(which="both", length=0)
-
-
-def _number_ticks(ax: Axes, title: str, across: str, down: str, shape: tuple[int, ...], first: int = 0) -> None:
-    """Set the title and both labels, and at most 16 ticks a side; columns are counted from `first`."""
-    ax.set_title(title, fontsize=MEDIUM)
-    ax.set_xlabel(across, fontsize=SMALL)
-    ax.set_ylabel(down, fontsize=SMALL)
-    columns, rows = (range(0, count, -(-count // 16)) for count in (shape[1], shape[0]))
-    ax.set_xticks(columns, labels=[str(first + column) for column in columns])
-    ax.set_yticks(rows)
-    ax.tick_params(labelsize=SMALL)
-
-
-def _mask_legend(figure: Figure) -> None:
-    from matplotlib.patches import Patch
-
-    patches = [
-        Patch(facecolor=colour, edgecolor="#909090", label=meaning)
-        for colour, meaning in zip(_COLOURS, _MEANINGS, strict=True)
-    ]
-    figure.legend(handles=patches[::-1], loc="outside lower center", ncols=4)

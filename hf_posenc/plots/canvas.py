@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 _Picture = TypeVar("_Picture", bound="Axes | Figure")
 
-# Okabe and Ito 2008, "Color Universal Design": distinct with any kind of colour vision.
+# Okabe and Ito 2008, "Color Universal Design": distinct with any kind of color vision.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 LINES = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # without yellow, which is faint on white
 DASHES = ("-", "--", "-.", ":")  # distinguish lines in print
-# Colour maps: amounts from dark to bright; signed numbers orange below 0, white at 0 and purple above.
+# Color maps: amounts from dark to bright; signed numbers orange below 0, white at 0 and purple above.
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
 PADDING = GRID = "#DCDCDC"
 INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
 
 LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points
 
-# The style of every plot, independent of the user's style. Axes passed as `ax` keep their own colours.
 _STYLE: dict[str, Any] = {
     "axes.titlelocation": "left",
     "axes.titlesize": LARGE,
@@ -47,21 +46,9 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.3,
     "axes.grid": False,
-    "figure.facecolor": "white",
-    "figure.edgecolor": "white",
-    "axes.facecolor": "white",
-    "axes.edgecolor": BLACK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "xtick.labelcolor": INK,
-    "ytick.color": INK,
-    "ytick.labelcolor": INK,
-    "patch.edgecolor": BLACK,
-    "legend.labelcolor": INK,
 }
-# Common system fonts for other scripts. None has colour bitmaps, which matplotlib cannot draw.
+_COLORS = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+# Common system fonts for other scripts. None has color bitmaps, which matplotlib cannot draw.
 _OTHER_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC"),
     *("Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
@@ -73,7 +60,7 @@ _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the pr
 
 
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Decorate a drawing function to run with the style of this package.
+    r"""Decorate a drawing function to run with the style of this package; axes passed as `ax` keep their own colors.
 
     Raises:
         ImportError: if matplotlib is not installed, with the line that installs it.
@@ -86,17 +73,16 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
     @functools.wraps(draw)
     def styled(*args: _Arguments.args, **settings: _Arguments.kwargs) -> _Picture:
         need_matplotlib()
-        from matplotlib import rc_context
+        from matplotlib import style
 
         theirs = settings.get("ax") is not None
-        style = {name: value for name, value in _STYLE.items() if not (theirs and "color" in name)}
-        with _ONE_AT_A_TIME, rc_context(style | {"font.family": list(fonts())}):
+        ours = _STYLE | {"font.family": list(fonts())}
+        with _ONE_AT_A_TIME, style.context(ours if theirs else ["default", ours | _COLORS]):
             made = draw(*args, **settings)
             if not theirs:
                 for ax in figure_of(made).axes:
-                    for each in (ax, *ax.child_axes):
-                        for axis in (each.xaxis, each.yaxis):  # ticks get the style when they are first used
-                            axis.get_major_ticks(1), axis.get_minor_ticks(1)
+                    for axis in [axis for each in (ax, *ax.child_axes) for axis in (each.xaxis, each.yaxis)]:
+                        axis.get_major_ticks(1), axis.get_minor_ticks(1)  # ticks get the style when they are created
         return made
 
     return styled
@@ -123,22 +109,12 @@ def need_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""Return an empty figure that needs no display; a notebook shows it as PNG.
-
-    Args:
-        width, height (`float`): size in inches; a notebook shows about 6.5 inches.
-
-    Returns:
-        `matplotlib.figure.Figure`
-
-    Raises:
-        ImportError: if matplotlib is not installed.
+    r"""Return an empty figure of this size in inches; a notebook, which has room for 6.5 inches, shows it as PNG.
 
     Example:
         >>> new_figure(4, 3).get_size_inches()
         array([4., 3.])
     """
-    need_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -163,80 +139,103 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
     return ax
 
 
-def label(ax: Axes, title: str, across: str, down: str, *, grid: bool = False, pad: float | None = None) -> None:
-    """Set the title and the names of both axes; a title wider than the axes is wrapped."""
-    inches = ax.get_window_extent().width / figure_of(ax).dpi
-    lines = [textwrap.fill(line, max(int(inches * _CHARACTERS_PER_INCH), 20)) for line in title.split("\n")]
-    ax.set_title("\n".join(lines), pad=pad)
-    ax.set_xlabel(across, fontsize=MEDIUM)
-    ax.set_ylabel(down, fontsize=MEDIUM)
+def ink() -> str:
+    """Return the color of text: dark, or on axes passed as `ax` that of the user's style."""
+    from matplotlib import rcParams
+
+    return str(rcParams["text.color"])
+
+
+def grid_shape(count: int, most: int) -> tuple[int, int]:
+    r"""Return lines and columns of a grid of panels with at most `most` columns; the lines are about equally long.
+
+    Example:
+        >>> grid_shape(4, 3), grid_shape(12, 5), grid_shape(2, 0)
+        ((2, 2), (3, 4), (2, 1))
+    """
+    lines = -(-count // max(most, 1))
+    return lines, -(-count // lines)
+
+
+def width_of(ax: Axes) -> float:
+    """Return the width of axes in inches, before the layout of the figure is final."""
+    return float(ax.get_window_extent().width / figure_of(ax).dpi)
+
+
+def label(
+    ax: Axes, title: str, across: str, down: str, *, size: int = LARGE, grid: bool = False, pad: float | None = None
+) -> None:
+    """Set the title and the names of both axes; a large title that is wider than the axes is wrapped."""
+    if size == LARGE:
+        characters = max(int(width_of(ax) * _CHARACTERS_PER_INCH), 20)
+        title = "\n".join(textwrap.fill(line, characters) for line in title.split("\n"))
+    ax.set_title(title, fontsize=size, pad=pad)
+    ax.set_xlabel(across, fontsize=size - 1)
+    ax.set_ylabel(down, fontsize=size - 1)
     ax.tick_params(which="both", labelsize=SMALL)
     if grid:
-        ax.grid(color=GRID, linewidth=0.6)
+        ax.grid(color=FADED, alpha=0.25, linewidth=0.6)  # faint on white and on black
         ax.set_axisbelow(True)
 
 
-def integer_ticks(*each: Any) -> None:
-    """Set ticks at integers only, on axes (`ax.xaxis`) whose limits are set."""
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+def integer_ticks(*each: Any, most: int = 8) -> None:
+    """Set ticks at integers only, about `most` of them, on axes (`ax.xaxis`) whose limits are set."""
+    from matplotlib.ticker import MaxNLocator
 
     for axis in each:
         low, high = sorted(axis.get_view_interval())
         if high - low <= 1:  # otherwise matplotlib would label fractions
             axis.set_ticks([round((low + high) / 2)])
         else:
-            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
+        axis.set_major_formatter("{x:,.0f}")
 
 
 def legend_below(ax: Axes, entry_width: float = 2.4) -> None:
     """Add a legend below the x label, so that it covers no line; each entry is `entry_width` inches wide."""
     from matplotlib.transforms import ScaledTranslation
 
-    figure = figure_of(ax)
-    columns = max(int(ax.get_window_extent().width / figure.dpi / entry_width), 1)
-    below = ax.transAxes + ScaledTranslation(0, -0.48, figure.dpi_scale_trans)
+    below = ax.transAxes + ScaledTranslation(0, -0.48, figure_of(ax).dpi_scale_trans)
     corner: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    ax.legend(**corner, ncols=columns, borderaxespad=0, borderpad=0)
+    ax.legend(**corner, ncols=max(int(width_of(ax) / entry_width), 1), borderaxespad=0, borderpad=0)
 
 
 def heat_map(
     ax: Axes,
     values: NDArray[Any],
     *,
+    limits: tuple[float, float] | None = None,
     extent: tuple[float, float, float, float] | None = None,
-    largest: float | None = None,
     name: str | None = None,
 ) -> Any:
-    r"""Draw numbers as colours, first row on top, with integer ticks on both axes.
+    r"""Draw numbers as colors, first row on top, with integer ticks on both axes.
 
     Args:
         ax (`Axes`): the axes to draw into.
         values (`np.ndarray` `(R, C)`): finite numbers.
+        limits (two `float`, *optional*): the numbers of the first and the last color; if the first is negative, 0 is
+            white in the middle. By default 0 and the largest number.
         extent (four `float`, *optional*): left, right, bottom and top in axis units, for thinned data. By default the
             row and column numbers.
-        largest (`float`, *optional*): for signed numbers, colours from -`largest` to `largest` with white at 0. By
-            default, colours from 0 to the largest number.
-        name (`str`, *optional*): label of the colour bar. By default there is no bar.
+        name (`str`, *optional*): label of the color bar. By default there is no bar.
 
     Returns:
         `matplotlib.image.AxesImage`
     """
-    colours: dict[str, Any] = {"cmap": SEQUENTIAL, "vmin": 0, "vmax": float(values.max()) or 1}
-    if largest is not None:
-        colours = {"cmap": DIVERGING, "vmin": -largest, "vmax": largest}
-    # If there are more numbers than pixels, average the numbers, not their colours: a mean of orange and purple would
-    # be a brown that is not in the colour bar.
+    low, high = limits or (0.0, float(values.max()) or 1.0)
+    # If there are more numbers than pixels, average the numbers, not their colors: a mean of orange and purple would
+    # be a brown that is not in the color bar.
     smooth: dict[str, Any] = {"interpolation": "antialiased", "interpolation_stage": "data"}
-    image = ax.imshow(values, aspect="auto", extent=extent, **smooth, **colours)
+    colors = DIVERGING if low < 0 else SEQUENTIAL
+    image = ax.imshow(values, cmap=colors, vmin=low, vmax=high, aspect="auto", extent=extent, **smooth)
     integer_ticks(ax.xaxis, ax.yaxis)
     if name is not None:
-        colour_bar(ax, image, name)
+        color_bar(ax, image, name)
     return image
 
 
-def colour_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
-    """Add a labelled colour bar beside one or several axes."""
+def color_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
+    """Add a labeled color bar beside one or several axes."""
     bar = image.figure.colorbar(image, ax=ax, **settings)
     bar.ax.tick_params(labelsize=SMALL)
     bar.set_label(name, fontsize=MEDIUM)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .._explain import counted
 from ..sinusoid import Convention
 from .arguments import as_count
-from .canvas import FADED, SMALL, colour_bar, figure_of, heat_map, label, new_axes, picture
-from .sinusoids import columns_of, described, mean_rows, rows_of
+from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
+from .sinusoids import Sinusoids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,15 +51,16 @@ def encoding(
         >>> encoding(128, 100).images[0].get_array().shape
         (100, 128)
     """
-    count = as_count(length, "length", 100)
-    values, step = mean_rows(count, d_model, convention, base)
+    count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
+    values, step = table.mean_rows(count)
+    width, height, across, down = d_model, count, "column", "position"
+    if transpose:
+        values, width, height, across, down = values.T, height, width, down, across
     ax = new_axes(ax, 6.5, 4.0)
-    title = f"Encoding of {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
     averaged = f"\neach {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, title + averaged, *(("position", "column") if transpose else ("column", "position")))
-    width, height = (count, d_model) if transpose else (d_model, count)
+    label(ax, f"Encoding of {counted(count, 'position')}: {table}{averaged}", across, down)
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, even if a row is the mean of several
-    heat_map(ax, values.T if transpose else values, extent=extent, largest=1, name="value")
+    heat_map(ax, values, limits=(-1, 1), extent=extent, name="value")
     return ax
 
 
@@ -90,33 +92,29 @@ def sine_and_cosine(
         >>> [image.get_array().shape for image in sine_and_cosine(5, 100).images]
         [(100, 3), (100, 2)]
     """
-    count = as_count(length, "length", 100)
-    values, step = mean_rows(count, d_model, convention, base)
-    columns = columns_of(d_model, convention, base)
-    halves = {"sines": np.flatnonzero(columns.sine), "cosines": np.flatnonzero(columns.cosine)}
-    halves = {name: kind for name, kind in halves.items() if len(kind)} or {"zeros": np.arange(d_model)}
+    count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
+    values, step = table.mean_rows(count)
+    halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
     ax = new_axes(ax, 6.5, 4.0)
-    title = f"Sines and cosines of {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
     averaged = f"\neach row is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, title + averaged, "column", "position", pad=18)
-    wide = ax.get_window_extent().width / figure_of(ax).dpi > _WIDE
-    gap, start = max(d_model // 32, 0.25), 0.0
-    ticks: dict[float, str] = {}
-    for name, kind in halves.items():
-        width = len(kind)
-        heat_map(ax, values[:, kind], extent=(start, start + width, count - 0.5, -0.5), largest=1)
-        marked = np.unique(np.linspace(0, width, min(width, 4), endpoint=False).astype(int)).tolist()
-        ticks |= {start + 0.5 + i: str(kind[i]) for i in marked}
-        parity = set((kind % 2).tolist())
-        which = f" ({'odd' if 1 in parity else 'even'} columns)" if wide and len(parity) == 1 < width else ""
-        above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
-        ax.text(start + width / 2, 1.01, name + which, fontsize=SMALL, color=FADED, **above)
-        for edge in (start, start + width):
+    label(ax, f"Sines and cosines of {counted(count, 'position')}: {table}{averaged}", "column", "position", pad=18)
+    above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    start, ticks = 0.0, {}
+    for name, columns in (halves or {"zeros": np.arange(d_model)}).items():
+        stop = start + len(columns)
+        heat_map(ax, values[:, columns], limits=(-1, 1), extent=(start, stop, count - 0.5, -0.5))
+        for i in np.linspace(0, len(columns), min(len(columns), 4), endpoint=False).astype(int):
+            ticks[start + 0.5 + i] = str(columns[i])
+        parity = set((columns % 2).tolist())
+        has_room = width_of(ax) > _WIDE and len(parity) == 1 < len(columns)
+        which = f" ({'odd' if 1 in parity else 'even'} columns)" if has_room else ""
+        ax.text((start + stop) / 2, 1.01, name + which, fontsize=SMALL, color=FADED, **above)
+        for edge in (start, stop):
             ax.axvline(edge, color=FADED, linewidth=0.8)
-        start += width + gap
-    ax.set_xlim(0, start - gap)
+        start = stop + max(d_model // 32, 0.25)
+    ax.set_xlim(0, stop)
     ax.set_xticks(list(ticks), list(ticks.values()))
-    colour_bar(ax, ax.images[0], "value")
+    color_bar(ax, ax.images[0], "value")
     return ax
 
 
@@ -147,13 +145,13 @@ def distances(
         >>> distances(64, 50).images[0].get_array().shape
         (50, 50)
     """
-    count = as_count(length, "length", 100)
+    count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // _MOST_DISTANCES)
-    rows = torch.from_numpy(rows_of(np.arange(0, count, step), d_model, convention, base))
+    rows = torch.from_numpy(table.rows(np.arange(0, count, step)))
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # matmul errs in the eighth digit
     ax = new_axes(ax, 5.2, 4.4)
     thinned = f"\none of every {step:,} positions drawn" if step > 1 else ""
-    label(ax, f"Distances between positions\n{described(d_model, convention, base)}{thinned}", "position", "position")
+    label(ax, f"Distances between positions\n{table}{thinned}", "position", "position")
     heat_map(ax, apart.numpy(), extent=(-0.5, count - 0.5, count - 0.5, -0.5), name="distance")
     ax.set_aspect("equal")
     return ax

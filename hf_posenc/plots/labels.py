@@ -1,11 +1,10 @@
 """Tokens as labels of a plot: readable in any script, on the axes of a matrix or beside points.
 
-At most 64 tokens are labelled; for a longer text, choose a span.
+At most 64 tokens are labeled; for a longer text, choose a span.
 """
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,17 +25,16 @@ _TOKEN_SIZE = 7.5  # points
 
 # Words beside points: candidate offsets in points from a dot to its word, nearest first, and the directions tried.
 _OFFSETS = (5.0, 12.0, 20.0, 30.0, 42.0, 56.0, 72.0)
-_DIRECTIONS = ((0.0, 1.0), (0.0, -1.0), *itertools.product((1.0, -1.0), (0.0, 1.0, -1.0, 0.5, -0.5)))
+_SIDES = [(right, up) for right in (1.0, -1.0) for up in (0.0, 1.0, -1.0, 0.5, -0.5)]
+_DIRECTIONS = np.array([(0.0, 1.0), (0.0, -1.0), *_SIDES])
 _GAP, _DOT = 1.0, 4.0  # points around a word; radius of a dot
-
-_Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
 def readable(text: str, longest: int = 12) -> str:
     r"""Return the text in displayable form: a missing glyph as its code point, a long text truncated.
 
     Example:
-        >>> readable("ride\n"), readable("internationalisation")
+        >>> readable("ride\n"), readable("internationalization")
         ('ride\\n', 'internation…')
     """
     shown = "".join(map(_shown, text))
@@ -101,7 +99,7 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
     r"""Return the tokens to draw: from the first number of `span` up to, not including, the second; by default all.
 
     Raises:
-        ValueError: if there are more than can be labelled, or none.
+        ValueError: if there are more than can be labeled, or none.
 
     Example:
         >>> span_of((8, 100), 20)
@@ -121,20 +119,6 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
     return slice(start, stop)
 
 
-def row_index(row: Any, rows: int) -> int:
-    r"""Return the index of a row, from 0, or raise if there is no such row.
-
-    Example:
-        >>> row_index(-1, 3)
-        2
-    """
-    if isinstance(row, bool) or not isinstance(row, int | np.integer) or not -rows <= row < rows:
-        raise ValueError(
-            explain(f"row must be an integer from 0 to {rows - 1}", got=shorten(row), fix=f"row={rows - 1}")
-        )
-    return int(row) % rows
-
-
 def inches_of(labels: Sequence[str]) -> float:
     """Return the width of the longest token label in inches."""
     return 0.058 * max((len(label) for label in labels), default=0) + 0.12
@@ -148,7 +132,7 @@ def label_matrix(
     real_across: Sequence[bool] | None = None,
     real_down: Sequence[bool] | None = None,
 ) -> None:
-    r"""Label the columns and rows of a matrix with tokens, padding in grey.
+    r"""Label the columns and rows of a matrix with tokens, padding in gray.
 
     Args:
         ax (`Axes`): with a matrix drawn, one unit a cell.
@@ -182,42 +166,34 @@ def label_points(
 
     to_points = 72.0 / figure_of(ax).dpi
     dots = ax.transData.transform(points) * to_points
-    others = () if clear_of is None else ax.transData.transform(clear_of) * to_points
-    frame = ax.get_window_extent()
-    inside = (frame.x0 * to_points, frame.y0 * to_points, frame.x1 * to_points, frame.y1 * to_points)
-    taken: list[_Box] = [(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in (*dots, *others)]
-    for (x, y), point, word in zip(dots, points, words, strict=True):
+    others = np.empty((0, 2)) if clear_of is None else ax.transData.transform(clear_of) * to_points
+    inside = np.asarray(ax.get_window_extent().extents) * to_points
+    taken = [np.concatenate([dot - _DOT, dot + _DOT]) for dot in (*dots, *others)]  # left, bottom, right, top
+    for dot, point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
         note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # lines are drawn behind it
-        extent = note.get_window_extent()
-        width, height = extent.width * to_points + 2 * _GAP, extent.height * to_points + 2 * _GAP
-        box = _best_box(x, y, width, height, taken, inside)
+        box = _best_box(dot, np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP, np.stack(taken), inside)
         taken.append(box)
-        note.set_position((box[0] + _GAP - x, box[1] + _GAP - y))
-        if max(box[0] - x, x - box[2], box[1] - y, y - box[3]) > 1.5 * _OFFSETS[0]:
-            nearest = (min(max(x, box[0]), box[2]) - x, min(max(y, box[1]), box[3]) - y)
+        note.set_position(tuple(box[:2] + _GAP - dot))
+        nearest = np.clip(dot, box[:2], box[2:]) - dot
+        if np.abs(nearest).max() > 1.5 * _OFFSETS[0]:
             style = {"arrowstyle": "-", "color": FADED, "lw": 0.5}
             ax.annotate("", point, nearest, textcoords="offset points", arrowprops=style).set_in_layout(False)
 
 
-def _best_box(x: float, y: float, width: float, height: float, taken: Sequence[_Box], inside: _Box) -> _Box:
-    least, best = np.inf, (x, y, x + width, y + height)
-    for offset in _OFFSETS:
-        for right, up in _DIRECTIONS:
-            left = x - width / 2 + right * (width / 2 + offset)
-            bottom = y - height / 2 + up * (height / 2 + offset)
-            box = (left, bottom, left + width, bottom + height)
-            covered = sum(_overlap(box, other) for other in taken) + 4 * (width * height - _overlap(box, inside))
-            if covered < least - 1e-9:
-                least, best = covered, box
-        if least <= 1e-6:
-            break
-    return best
+def _best_box(
+    dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the nearest box beside a dot that is in the axes and overlaps none of `taken`, else the best one."""
+    offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
+    middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
+    boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
+    covered = _overlap(boxes[:, None], taken).sum(axis=1) + 4 * (size.prod() - _overlap(boxes, inside))
+    return boxes[covered.round(6).argmin()]  # type: ignore[no-any-return]
 
 
-def _overlap(one: _Box, other: _Box) -> float:
-    """Return the area that two boxes share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    return max(width, 0.0) * max(height, 0.0)
+def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the area that each pair of boxes shares."""
+    sides = np.minimum(ones[..., 2:], others[..., 2:]) - np.maximum(ones[..., :2], others[..., :2])
+    return sides.clip(min=0).prod(axis=-1)  # type: ignore[no-any-return]

@@ -17,9 +17,9 @@ from .canvas import (
     GRID,
     LINES,
     MEDIUM,
-    SMALL,
     VERMILLION,
     figure_of,
+    grid_shape,
     integer_ticks,
     label,
     new_axes,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_CURVES = 14  # seven colours, two dashes
+_MOST_CURVES = 14  # seven colors, two dashes
 _INSIDE = 4  # curves named inside the axes; more are named beside them
 _DOTTED = 60  # points; curves with more have no dots
 _MOST_SEQUENCES = 8
@@ -68,7 +68,7 @@ def losses(
         >>> {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
         {'training': [0.9, 0.5], 'evaluation': [0.8]}
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import LogLocator
 
     curves = _curves(history)
     check_count("curves", len(curves), _MOST_CURVES, fix='plots.losses({"a": ..., "b": ...}) with fewer of them')
@@ -89,8 +89,8 @@ def losses(
     if log:
         ax.set_yscale("log")
         ax.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
-        for set_formatter in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-            set_formatter(FuncFormatter(lambda loss, _: f"{loss:g}"))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("{x:g}")
     else:
         ax.set_ylim(bottom=min(0.0, lowest))
     integer_ticks(ax.xaxis)
@@ -139,8 +139,7 @@ def sequences(
         _draw_sequence(made, parts, 0, limits)
         made.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
     else:
-        abreast = min(count, 4)
-        lines = -(-count // abreast)
+        lines, abreast = grid_shape(count, 4)
         made = new_figure(2.4 * abreast, 2.4 * lines + 0.7)
         grid = made.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True).flatten().tolist()
         cells = grid[:count]
@@ -195,9 +194,9 @@ def _curves_of_log(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[NDAr
             else:
                 continue
             points.setdefault(name, []).append((float(log.get("step", number)), float(value)))
-    named = {name: np.array(found, dtype=np.float64) for name, found in points.items() if found}
+    curves = {name: np.array(found).T for name, found in points.items() if found}
     return {
-        name: (found[:, 0], as_finite(found[:, 1], f"losses of {name!r}", _HISTORY)) for name, found in named.items()
+        name: (steps, as_finite(values, f"losses of {name!r}", _HISTORY)) for name, (steps, values) in curves.items()
     }
 
 
@@ -239,5 +238,4 @@ def _draw_sequence(ax: Axes, parts: Sequence[NDArray[np.float64]], number: int, 
     ax.set_aspect("equal")
     ax.set_xlim(*limits[:, 0])
     ax.set_ylim(*limits[:, 1])
-    ax.set_title(f"sequence {number}", fontsize=MEDIUM)
-    ax.tick_params(labelsize=SMALL)
+    label(ax, f"sequence {number}", "", "", size=MEDIUM)

@@ -13,7 +13,6 @@ import numpy as np
 
 from .._explain import explain
 from ..sinusoid import Convention, fixed_bases
-from ..sinusoid import frequencies as radians
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
     BLUE,
@@ -29,7 +28,7 @@ from .canvas import (
     new_axes,
     picture,
 )
-from .sinusoids import check_width, columns_of, described, line_points, turn, with_gaps
+from .sinusoids import Sinusoids, line_points, turn, with_gaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,15 +61,14 @@ def frequencies(
         >>> frequencies(8).lines[0].get_ydata().round(4)
         array([1.   , 0.1  , 0.01 , 0.001])
     """
-    check_width(d_model)
-    rates = radians(d_model, convention=convention, base=base).numpy()
+    table = Sinusoids(d_model, convention, base)
+    table.check_waves()
     ax = new_axes(ax, 6.5, 3.4)
-    ax.plot(np.arange(len(rates)), rates, color=BLUE, marker="." if len(rates) <= 64 else None)
-    if rates[0] > 10 * rates[-1]:
+    ax.plot(table.rates, color=BLUE, marker="." if len(table.rates) <= 64 else None)
+    if table.rates[0] > 10 * table.rates[-1]:
         ax.set_yscale("log")
     integer_ticks(ax.xaxis)
-    title = f"Frequency of each pair of columns: {described(d_model, convention, base)}"
-    label(ax, title, "pair of columns", "radians per position", grid=True)
+    label(ax, f"Frequency of each pair of columns: {table}", "pair of columns", "radians per position", grid=True)
     right = ax.secondary_yaxis("right", functions=(_wavelength, _wavelength))
     right.set_ylabel("wavelength: positions per turn", fontsize=MEDIUM)
     right.tick_params(which="both", labelsize=SMALL)
@@ -113,9 +111,10 @@ def offsets(
     if not where.all():
         rule = "position must be at least 1: at position 0 every angle is 0, which a logarithmic axis cannot show"
         raise ValueError(explain(rule, got=0, fix="position=[1, 10, 100]"))
-    rates = columns_of(d_model, convention, base).frequency
-    columns = np.flatnonzero(rates)
-    rates = rates[columns]
+    table = Sinusoids(d_model, convention, base)
+    table.check_waves()
+    columns = np.flatnonzero(table.frequency)
+    rates = table.frequency[columns]
     ends = np.flatnonzero(np.diff(rates) > 0) + 1  # with halves, the index where the cosines begin
     across, marker = with_gaps(columns, ends), "." if len(columns) == 1 else None
     ax = new_axes(ax, 6.5, 3.6)
@@ -124,23 +123,12 @@ def offsets(
     for i, one in enumerate(where.tolist()):
         ax.plot(across, with_gaps(rates * one, ends), color=LINES[i], marker=marker, label=f"position {one:,}")
     ax.axhline(2 * np.pi, color=FADED, linewidth=0.8)
+    end: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "top", "fontsize": SMALL}
+    ax.text(0.99, 2 * np.pi, "one turn", **end)
     ax.set_yscale("log")
-    low, high = np.log(ax.get_ylim())
-    below = (np.log(2 * np.pi) - low) / (high - low) > 0.85  # above the line, the text would overlap the title
-    ax.annotate(
-        "one turn",
-        (1, 2 * np.pi),
-        xycoords=("axes fraction", "data"),
-        xytext=(-3, -2 if below else 2),
-        textcoords="offset points",
-        ha="right",
-        va="top" if below else "bottom",
-        fontsize=SMALL,
-    )
     legend_below(ax, 1.6)
     integer_ticks(ax.xaxis)
-    title = f"Angle of each column at a position: {described(d_model, convention, base)}"
-    label(ax, title, "column", "angle in radians", grid=True)
+    label(ax, f"Angle of each column at a position: {table}", "column", "angle in radians", grid=True)
     return ax
 
 
@@ -178,34 +166,35 @@ def dials(
     from matplotlib.collections import LineCollection
 
     length = as_count(positions, "positions", 10, most=_MOST_POSITIONS)
-    rates = radians(d_model, convention=convention, base=base).numpy()
-    check_count("pairs of columns", len(rates), _MOST_PAIRS, f"d_model={2 * _MOST_PAIRS}")
-    formulas = columns_of(d_model, convention, base)
-    sines, cosines = np.flatnonzero(formulas.sine).tolist(), np.flatnonzero(formulas.cosine).tolist()
-    pairs = [sines[i : i + 1] + cosines[i : i + 1] for i in range(len(rates))]
+    table = Sinusoids(d_model, convention, base)
+    table.check_waves()
+    count = len(table.rates)
+    check_count("pairs of columns", count, _MOST_PAIRS, f"d_model={2 * _MOST_PAIRS}")
     size = min(0.5, 5.0 / length)
-    ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * len(pairs))
-    centres = np.stack(np.meshgrid(np.arange(length), -np.arange(len(pairs))), axis=-1).reshape(-1, 2)
+    ax = new_axes(ax, max(2.0 + size * length, 4.2), 1.0 + size * count)
+    centers = np.stack(np.meshgrid(np.arange(length), -np.arange(count)), axis=-1).reshape(-1, 2)
     around = np.linspace(0, 2 * np.pi, 49)
     rims = 0.44 * np.stack([np.cos(around), np.sin(around)], axis=-1)  # (49, 2)
-    ax.add_collection(LineCollection(list(centres[:, None] + rims), colors=FADED, linewidths=0.6))
-    angles = np.outer(rates, np.arange(length)).reshape(-1)
-    tips = centres + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    ax.add_collection(LineCollection(list(centers[:, None] + rims), colors=FADED, linewidths=0.6))
+    angles = np.outer(table.rates, np.arange(length)).reshape(-1)
+    tips = centers + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     ax.scatter(tips[:, 0], tips[:, 1], s=6, color=BLUE, zorder=3)
-    ax.add_collection(LineCollection(list(np.stack([centres, tips], axis=1)), colors=BLUE, linewidths=1.4))
+    ax.add_collection(LineCollection(list(np.stack([centers, tips], axis=1)), colors=BLUE, linewidths=1.4))
     ax.set_xlim(-0.6, length - 0.4)
-    ax.set_ylim(0.4 - len(pairs), 0.6)
+    ax.set_ylim(0.4 - count, 0.6)
     ax.set_aspect("equal")
     ax.set_anchor("W")  # aligned with the title
     for side in ax.spines.values():
         side.set_visible(False)
-    label(ax, f"Pairs of columns as clock hands: {described(d_model, convention, base)}", "position", "")
-    names = [f"column{'s' if len(pair) > 1 else ''} {', '.join(map(str, pair))}" for pair in pairs]
+    label(ax, f"Pairs of columns as clock hands: {table}", "position", "")
+    names = [f"columns {sine}, {cosine}" for sine, cosine in zip(table.sines, table.cosines, strict=False)]
+    alone = [*table.sines[len(names) :], *table.cosines[len(names) :]]  # the last column of an odd width
+    names += [f"column {column}" for column in alone]
     inside = ax.get_window_extent()
-    row = min(inside.height / len(pairs), inside.width / length) / figure_of(ax).dpi  # inches, about
+    row = min(inside.height / count, inside.width / length) / figure_of(ax).dpi  # inches, about
     if size > 0.4 and row > 0.35:  # room for two lines
-        names = [f"{name}\n{turn(2 * np.pi / rate)}" for name, rate in zip(names, rates, strict=True)]
-    ax.set_yticks(-np.arange(len(pairs)), names)
+        names = [f"{name}\n{turn(2 * np.pi / rate)}" for name, rate in zip(names, table.rates, strict=True)]
+    ax.set_yticks(-np.arange(count), names)
     ax.set_xticks(range(0, length, 1 if length <= 16 else 2))
     ax.tick_params(length=0)
     return ax

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,59 +14,68 @@ _MOST_VALUES = 2**20  # in an image; drawing more takes seconds
 _MOST_COLUMNS = 2**17
 
 
-class Columns(NamedTuple):
-    r"""The formula of every column: its value at position p is sin(p · frequency), or the cosine of it."""
+class Sinusoids:
+    r"""The encoding of one width: column c has the value sin(p · frequency[c] + phase[c]) at position p.
 
-    sine: NDArray[np.bool_]  # (D,)
-    cosine: NDArray[np.bool_]  # (D,); a column of zeros is neither
-    frequency: NDArray[np.float64]  # (D,) radians per position; 0 in a column of zeros
-
-
-def columns_of(d_model: int, convention: str | Convention, base: float | None) -> Columns:
-    """Return the columns of an encoding of this width."""
-    check_width(d_model)
-    rates = frequencies(d_model, convention=convention, base=base).numpy()
-    columns = Columns(np.zeros(d_model, dtype=bool), np.zeros(d_model, dtype=bool), np.zeros(d_model))
-    for kind, where in zip(columns, resolve_convention(convention).columns(d_model), strict=False):
-        kind[where] = True
-        columns.frequency[where] = rates[: kind.sum()]  # sines and cosines each have the frequencies in order
-    return columns
-
-
-def rows_of(
-    positions: NDArray[np.int64], d_model: int, convention: str | Convention, base: float | None
-) -> NDArray[np.float64]:
-    """Return the encoding of these positions, `(P, D)` float64."""
-    check_width(d_model)
-    where = torch.from_numpy(positions)
-    rows = sinusoidal_encoding(where, d_model, convention=convention, base=base, dtype=torch.float64)
-    return np.asarray(rows.numpy())
-
-
-def mean_rows(
-    length: int, d_model: int, convention: str | Convention, base: float | None
-) -> tuple[NDArray[np.float64], int]:
-    r"""Return the rows of an image `(R, D)` of `length` positions, and the number of positions averaged in each row.
-
-    Skipping positions instead would show fast columns as slow waves (aliasing).
+    `sines` and `cosines` are the indices of these columns; `rates` are the frequencies of the pairs of columns, in
+    radians per position. A column of zeros is in no pair, and has frequency and phase 0.
 
     Example:
-        >>> rows, step = mean_rows(100_000, 4, "vaswani", None)
-        >>> rows.shape, step
-        ((2000, 4), 50)
+        >>> columns = Sinusoids(4, "vaswani", base=500)
+        >>> print(columns, columns.sines, columns.cosines, columns.rates.round(4))
+        d_model=4, vaswani, base 500 [0 2] [1 3] [1.     0.0447]
     """
-    columns = columns_of(d_model, convention, base)
-    step = -(-length // min(MOST_POINTS, max(_MOST_VALUES // d_model, 1)))
-    starts = np.arange(0, length, step)
-    if step == 1:
-        return rows_of(starts, d_model, convention, base), step
-    counts = np.minimum(step, length - starts)[:, None]
-    # The sum of n turns by the angle w is a geometric series: (1 - e^(iwn)) / (1 - e^(iw)).
-    turn = np.exp(1j * columns.frequency)
-    whole = np.abs(turn - 1) < 1e-12  # zeros, or whole turns from each position to the next
-    series = (1 - np.exp(1j * columns.frequency * counts)) / np.where(whole, 1, 1 - turn) / counts
-    mean = np.exp(1j * np.outer(starts, columns.frequency)) * np.where(whole, 1, series)
-    return np.where(columns.cosine, mean.real, mean.imag), step
+
+    def __init__(self, d_model: int, convention: str | Convention, base: float | None) -> None:
+        if isinstance(d_model, int) and d_model > _MOST_COLUMNS:  # the encoding raises for other wrong widths
+            rule = f"a picture shows d_model up to {_MOST_COLUMNS:,}"
+            raise ValueError(explain(rule, got=d_model, fix="d_model=512"))
+        self.d_model, self.convention, self.base = d_model, convention, base
+        self.rates: NDArray[np.float64] = frequencies(d_model, convention=convention, base=base).numpy()
+        parts = resolve_convention(convention).columns(d_model)
+        self.sines, self.cosines = (np.arange(d_model)[part] for part in parts)
+        self.frequency, self.phase = np.zeros(d_model), np.zeros(d_model)
+        for columns in (self.sines, self.cosines):  # each has the frequencies in order
+            self.frequency[columns] = self.rates[: len(columns)]
+        self.phase[self.cosines] = np.pi / 2
+
+    def __str__(self) -> str:
+        name = resolve_convention(self.convention).name
+        name = name if len(name) <= 40 else f"{name[:39]}…"
+        return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
+
+    def check_waves(self) -> None:
+        """Raise if all columns are zeros, as in width 1 of some conventions."""
+        if not len(self.rates):
+            raise ValueError(explain("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2"))
+
+    def rows(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the encoding of these positions, `(P, D)` float64."""
+        where = torch.from_numpy(positions)
+        rows = sinusoidal_encoding(where, self.d_model, convention=self.convention, base=self.base, dtype=torch.float64)
+        return np.asarray(rows.numpy())
+
+    def mean_rows(self, length: int) -> tuple[NDArray[np.float64], int]:
+        r"""Return the rows of an image `(R, D)` of `length` positions, and the number of positions averaged in each.
+
+        Skipping positions instead would show fast columns as slow waves (aliasing).
+
+        Example:
+            >>> rows, step = Sinusoids(4, "vaswani", None).mean_rows(100_000)
+            >>> rows.shape, step
+            ((2000, 4), 50)
+        """
+        step = -(-length // min(MOST_POINTS, max(_MOST_VALUES // self.d_model, 1)))
+        starts = np.arange(0, length, step)
+        if step == 1:
+            return self.rows(starts), step
+        counts = np.minimum(step, length - starts)[:, None]
+        # The sum of n turns by the angle w is a geometric series: (1 - e^(iwn)) / (1 - e^(iw)).
+        turn = np.exp(1j * self.frequency)
+        whole = np.abs(turn - 1) < 1e-12  # zeros, or whole turns from each position to the next
+        series = (1 - turn**counts) / np.where(whole, 1, 1 - turn) / counts
+        first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
+        return (first * np.where(whole, 1, series)).imag, step
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
@@ -83,9 +90,8 @@ def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
         kept = []
         for start in range(0, len(values), 2 * step):
             part = values[start : start + 2 * step]
-            low, high = part.argmin(axis=0), part.argmax(axis=0)
-            kept += [start + np.minimum(low, high), start + np.maximum(low, high)]
-        positions = np.stack(kept)
+            kept.append(start + np.sort([part.argmin(axis=0), part.argmax(axis=0)], axis=0))
+        positions = np.concatenate(kept)
     return positions, np.take_along_axis(values, positions, axis=0), step
 
 
@@ -97,24 +103,6 @@ def with_gaps(numbers: NDArray[np.number], before: NDArray[np.int64]) -> NDArray
         array([ 1.,  2., nan,  3.])
     """
     return np.insert(numbers.astype(np.float64), before, np.nan)
-
-
-def check_width(d_model: int) -> None:
-    """Raise if the width is too large for a picture; the encoding raises for other wrong widths."""
-    if isinstance(d_model, int) and d_model > _MOST_COLUMNS:
-        raise ValueError(explain(f"a picture shows d_model up to {_MOST_COLUMNS:,}", got=d_model, fix="d_model=512"))
-
-
-def described(d_model: int, convention: str | Convention, base: float | None) -> str:
-    r"""Return width, convention and base for a title.
-
-    Example:
-        >>> described(128, "vaswani", 500)
-        'd_model=128, vaswani, base 500'
-    """
-    name = resolve_convention(convention).name
-    name = name if len(name) <= 40 else f"{name[:39]}…"
-    return f"d_model={d_model}, {name}" + ("" if base is None else f", base {base:g}")
 
 
 def turn(wavelength: float) -> str:

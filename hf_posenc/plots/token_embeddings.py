@@ -15,7 +15,7 @@ from ..embedding import PositionalEmbedding
 from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
 from .arguments import as_finite, check_count, evaluating
-from .canvas import BLUE, GRID, INK, MEDIUM, ORANGE, SMALL, figure_of, new_axes, new_figure, picture
+from .canvas import BLUE, ORANGE, SMALL, figure_of, ink, label, new_axes, new_figure, picture
 from .labels import MOST_TOKENS, label_points, readable
 
 if TYPE_CHECKING:
@@ -74,31 +74,36 @@ def embeddings(
         >>> [len(axes.collections[0].get_offsets()) for axes in figure.axes]
         [3, 4]
     """
-    if isinstance(embedding, PositionalEmbedding):
-        module, factor = embedding, ""
-    else:
-        module = PositionalEmbedding(embedding, convention=convention, base=base, scale=scale)
+    module, factor = embedding, ""
+    if not isinstance(module, PositionalEmbedding):
+        module = PositionalEmbedding(module, convention=convention, base=base, scale=scale)
         factor = "" if scale is None else ", tokens × √d" if scale == "sqrt_d" else f", tokens × {scale:.3g}"
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
     with evaluating(module):
         moved = module.encoding(vectors)
-    panels = [
-        ("before positions", *principal_components(as_finite(vectors[0], "embeddings", "torch.randn(8, 4)"))),
-        (f"after positions{factor}", *principal_components(as_finite(moved[0], "embeddings", "torch.randn(8, 4)"))),
-    ]
+    panels = {"before positions": vectors[0], f"after positions{factor}": moved[0]}
     if ax is not None:
-        cells, panels = [new_axes(ax)], panels[1:]
+        del panels["before positions"]
+        cells = [new_axes(ax)]
     else:
         side = 4.6 if len(tokens) <= 16 else 6.0
         figure = new_figure(2 * side, side)
         if title is not None:
             figure.suptitle(title)
         cells = figure.subplots(1, 2).tolist()
-    for cell, (name, points, share) in zip(cells, panels, strict=True):
-        _draw_frame(cell, name, points, share)
+    planes = []
+    for cell, (name, points) in zip(cells, panels.items(), strict=True):
+        plane, share = principal_components(as_finite(points, "embeddings"))
+        parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
+        label(cell, name, *parts, grid=True)
+        margin = 0.16 * np.ptp(plane, axis=0)  # for words
+        margin[margin == 0] = 1.0
+        limits = np.stack([plane.min(axis=0) - margin, plane.max(axis=0) + margin])
+        cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
+        planes.append(plane)
     figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
-    for cell, (name, points, _) in zip(cells, panels, strict=True):
-        _draw_points(cell, points, [readable(token) for token in tokens], in_order=name != "before positions")
+    for cell, name, plane in zip(cells, panels, planes, strict=True):
+        _draw_points(cell, plane, [readable(token) for token in tokens], in_order=name != "before positions")
     return figure_of(cells[0]) if ax is None else ax
 
 
@@ -147,27 +152,26 @@ def crowding(
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
     with evaluating(module):
         positions = module.encoding(torch.zeros_like(vectors))
-    token_norms = np.linalg.norm(as_finite(vectors[0], "embeddings", "torch.randn(8, 4)"), axis=1)
-    position_norms = np.linalg.norm(as_finite(positions[0], "positions", "torch.randn(8, 4)"), axis=1)
+    token_norms = np.linalg.norm(as_finite(vectors[0], "embeddings"), axis=1)
+    position_norms = np.linalg.norm(as_finite(positions[0], "positions"), axis=1)
 
     count = len(tokens)
     ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 10.0), height=3.6)
     root = float(module.d_model) ** 0.5
     bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
-    for factor, shift, colour, name in bars:
+    for factor, shift, color, name in bars:
         whole = position_norms + factor * token_norms
         share = position_norms / np.where(whole > 0, whole, 1.0)
-        ax.bar(np.arange(count) + shift, share, 0.4, color=colour, label=name)
-    ax.axhline(0.5, color=INK, linewidth=0.8, linestyle="--")
+        ax.bar(np.arange(count) + shift, share, 0.4, color=color, label=name)
+    ax.axhline(0.5, color=ink(), linewidth=0.8, linestyle="--")
     ax.set_ylim(0, 1.16)  # the legend is above the bars
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.set_xlim(-0.6, count - 0.4)
     rotated = count > 12 or max(len(token) for token in tokens) * count > 60
-    labels = [readable(token) for token in tokens]
-    ax.set_xticks(np.arange(count), labels=labels, rotation=90 if rotated else 0, fontsize=SMALL)
-    ax.set_ylabel("|p| / (|p| + |e|)", fontsize=MEDIUM)
-    ax.tick_params(labelsize=SMALL, length=2)
-    ax.set_title("Share of positions in the norm of each token")
+    label(ax, "Share of positions in the norm of each token", "", "|p| / (|p| + |e|)")
+    ax.tick_params(length=2)
+    names = [readable(token) for token in tokens]
+    ax.set_xticks(np.arange(count), labels=names, rotation=90 if rotated else 0, fontsize=SMALL)
     ax.legend(loc="upper left", ncols=2)
     return ax
 
@@ -190,15 +194,15 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
         (array([[-1.5,  0. ],
                [ 1.5,  0. ]]), array([1., 0.]))
     """
-    centred = points - points.mean(axis=0)
-    _, lengths, right = np.linalg.svd(centred, full_matrices=False)
+    centered = points - points.mean(axis=0)
+    _, lengths, right = np.linalg.svd(centered, full_matrices=False)
     rounding = len(points) * np.finfo(np.float64).eps * np.abs(points).max(initial=0.0)
     lengths = np.where(lengths > rounding, lengths, 0.0)
     largest = right[np.arange(len(right)), np.abs(right).argmax(axis=1)]
     signed = right * np.where(largest < 0, -1.0, 1.0)[:, None]
     plane, share = np.zeros((len(points), 2)), np.zeros(2)
     found = min(2, int((lengths > 0).sum()))  # without variance there is no direction
-    plane[:, :found] = centred @ signed[:found].T
+    plane[:, :found] = centered @ signed[:found].T
     share[:found] = lengths[:found] ** 2 / (float((lengths**2).sum()) or 1.0)
     return plane + 0.0, share  # no negative zeros
 
@@ -230,41 +234,18 @@ def _vectors(
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
-def _draw_frame(ax: Axes, title: str, points: NDArray[np.float64], share: NDArray[np.float64]) -> None:
-    """Draw everything that affects the size of the axes."""
-    ax.set_title(title)
-    ax.set_xlabel(f"component 1: {share[0]:.0%} of the variance", fontsize=MEDIUM)
-    ax.set_ylabel(f"component 2: {share[1]:.0%} of the variance", fontsize=MEDIUM)
-    ax.tick_params(labelsize=SMALL)
-    ax.grid(color=GRID, linewidth=0.5)
-    ax.set_axisbelow(True)
-    for set_limits, values in ((ax.set_xlim, points[:, 0]), (ax.set_ylim, points[:, 1])):
-        low, high = float(values.min()), float(values.max())
-        margin = 0.16 * (high - low) or 1.0  # for words
-        set_limits(low - margin, high + margin)
-
-
 def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
-    groups = _coinciding(points)
-    middles = np.array([points[group].mean(axis=0) for group in groups])
+    """Draw points with their words; coinciding points are drawn once."""
+    near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for number, place in enumerate((points / near).round().tolist()):
+        groups.setdefault(tuple(place), []).append(number)
+    middles = np.array([points[group].mean(axis=0) for group in groups.values()])
     if in_order:
         alpha = 0.8 if len(words) <= 16 else 0.3
         ax.plot(points[:, 0], points[:, 1], color=ORANGE, linewidth=0.8, alpha=alpha, zorder=1)
     ax.scatter(middles[:, 0], middles[:, 1], s=16, color=BLUE, zorder=2)
-    label_points(ax, middles, [_label(group, words) for group in groups])
-
-
-def _coinciding(points: NDArray[np.float64]) -> list[list[int]]:
-    """Group the indices of points by location; coinciding points are in one list."""
-    near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
-    groups: list[list[int]] = []
-    for number, point in enumerate(points):
-        same = [group for group in groups if float(np.abs(points[group[0]] - point).max()) <= near]
-        if same:
-            same[0].append(number)
-        else:
-            groups.append([number])
-    return groups
+    label_points(ax, middles, [_label(group, words) for group in groups.values()])
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:

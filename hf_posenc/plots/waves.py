@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, one_of
+from .._explain import counted, explain, one_of
 from ..sinusoid import Convention
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
-    BLACK,
     BLUE,
     DASHES,
     GREEN,
@@ -21,19 +20,19 @@ from .canvas import (
     ORANGE,
     SKY,
     VERMILLION,
+    ink,
     integer_ticks,
     label,
     legend_below,
     new_axes,
     picture,
 )
-from .sinusoids import MOST_POINTS, Columns, columns_of, described, line_points, rows_of, turn
+from .sinusoids import MOST_POINTS, Sinusoids, line_points, turn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_BANDS = 12
-_ON_TOP = (SKY, BLACK, ORANGE, BLUE, VERMILLION, GREEN)  # for lines that lie on each other: neighbours differ most
+_MOST_BANDS, _MOST_STARTS = 12, 6
 Measure = Literal["dot", "cosine"]
 
 
@@ -66,31 +65,28 @@ def curves(
         >>> [line.get_label() for line in curves(20, 100, columns=[4, 5]).lines]
         ['column 4, sine, 39.6 positions a turn', 'column 5, cosine, 39.6 positions a turn']
     """
-    formulas = columns_of(d_model, convention, base)
-    count = as_count(length, "length", 100)
-    chosen = _visible_columns(formulas, count) if columns is None else _checked_columns(columns, d_model)
+    table, count = Sinusoids(d_model, convention, base), as_count(length, "length", 100)
+    chosen = _visible_columns(table, count) if columns is None else _checked_columns(columns, d_model)
     check_count("columns", len(chosen), len(LINES), "columns=[0, 1]")
-    cosine, frequency = formulas.cosine[chosen], formulas.frequency[chosen]
-    angles = np.outer(np.arange(count), frequency)  # (P, C); float64 errs by 1e-11 at 100,000
-    positions, values, step = line_points(np.where(cosine, np.cos(angles), np.sin(angles)))
+    angles = np.outer(np.arange(count), table.frequency[chosen])  # (P, C); float64 errs by 1e-11 at 100,000
+    positions, values, step = line_points(np.sin(angles + table.phase[chosen]))
     ax = new_axes(ax, 6.5, 3.6)
     for i, column in enumerate(chosen.tolist()):
-        name = "cosine" if cosine[i] else "sine"
-        wavelength = 2 * np.pi / frequency[i] if frequency[i] else np.inf
+        with np.errstate(divide="ignore"):
+            wavelength = turn(2 * np.pi / table.frequency[column])
         ax.plot(
             positions[:, i],
             values[:, i],
             color=LINES[i],
             linestyle=DASHES[i % 4],
             marker="." if count == 1 else None,
-            label=f"column {column}, {name}, {turn(wavelength)}",
+            label=f"column {column}, {'cosine' if column in table.cosines else 'sine'}, {wavelength}",
         )
     ax.set_ylim(-1.1, 1.1)
     legend_below(ax)
     integer_ticks(ax.xaxis)
     thinned = f"\nlowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
-    title = f"Columns along {count:,} position{'s' * (count > 1)}: {described(d_model, convention, base)}"
-    label(ax, title + thinned, "position", "value", grid=True)
+    label(ax, f"Columns along {counted(count, 'position')}: {table}{thinned}", "position", "value", grid=True)
     return ax
 
 
@@ -124,28 +120,29 @@ def oscillation(
     """
     where = as_integers(positions, "positions", "[1, 10, 100]")
     check_count("positions", len(where), _MOST_BANDS, "positions=[1, 10, 100]")
-    formulas = columns_of(d_model, convention, base)
-    rows = rows_of(where, d_model, convention, base)
+    table = Sinusoids(d_model, convention, base)
+    table.check_waves()
+    rows = table.rows(where)
     ax = new_axes(ax, 6.5, 1.4 + 0.7 * len(where))
     for i, row in enumerate(rows):
         ax.axhspan(-3 * i - 1, -3 * i + 1, color=GRID, alpha=0.4, linewidth=0)
-        kinds = (("sine columns", formulas.sine, BLUE, "-"), ("cosine columns", formulas.cosine, ORANGE, "--"))
-        for name, kind, colour, style in kinds:
-            if kind.any():
+        kinds = (("sine columns", table.sines, BLUE, "-"), ("cosine columns", table.cosines, ORANGE, "--"))
+        for name, columns, color, dashes in kinds:
+            if len(columns):
                 ax.plot(
-                    np.flatnonzero(kind),
-                    row[kind] - 3 * i,
-                    color=colour,
-                    linestyle=style,
-                    marker="." if kind.sum() <= 32 else None,
+                    columns,
+                    row[columns] - 3 * i,
+                    color=color,
+                    linestyle=dashes,
+                    marker="." if len(columns) <= 32 else None,
                     label=name if i == 0 else None,
                 )
     ax.set_yticks([-3 * i for i in range(len(where))], [f"{one:,}" for one in where.tolist()])
     ax.set_ylim(1.5 - 3 * len(where), 1.5)
     legend_below(ax)
     integer_ticks(ax.xaxis)
-    title = f"Encoding of {len(where)} position{'s' * (len(where) > 1)} along the columns"
-    label(ax, f"{title}: {described(d_model, convention, base)}\neach band runs from -1 to 1", "column", "position")
+    title = f"Encoding of {counted(len(where), 'position')} along the columns: {table}\neach band runs from -1 to 1"
+    label(ax, title, "column", "position")
     return ax
 
 
@@ -187,18 +184,19 @@ def similarity(
     if measure not in get_args(Measure):
         raise ValueError(one_of("measure", measure, get_args(Measure)))
     where = as_integers(starts, "starts", "[0, 10, 100]").tolist()
-    check_count("starts", len(where), len(_ON_TOP), "starts=[0, 10, 100]")
-    count = as_count(length, "length", 100)
+    check_count("starts", len(where), _MOST_STARTS, "starts=[0, 10, 100]")
+    count, table = as_count(length, "length", 100), Sinusoids(d_model, convention, base)
     step = -(-count // MOST_POINTS)
     apart = np.arange(0, count, step)
-    lines = [_similarities(start, apart, measure, d_model, convention, base) for start in where]
+    lines = [_similarities(table, start, apart, measure) for start in where]
     ax = new_axes(ax, 6.5, 3.4)
+    colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # the lines lie on each other: neighbors differ most
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
         # The first line is broad and pale; the lines on top are thinner and dashed, so that all are visible.
         ax.plot(
             apart,
             values,
-            color=_ON_TOP[i],
+            color=colors[i],
             linewidth=1.2 if len(where) == 1 else 6 - 4.8 * i / (len(where) - 1),
             linestyle="-" if i == 0 else (0, (4, 2 + 2 * i)),
             marker="." if count == 1 else None,
@@ -208,21 +206,12 @@ def similarity(
     integer_ticks(ax.xaxis)
     name = "dot product" if measure == "dot" else "cosine similarity"
     thinned = f"\none of every {step:,} distances drawn" if step > 1 else ""
-    title = f"{name.capitalize()} by distance: {described(d_model, convention, base)}{thinned}"
-    label(ax, title, "distance in positions", name, grid=True)
+    label(ax, f"{name.capitalize()} by distance: {table}{thinned}", "distance in positions", name, grid=True)
     return ax
 
 
-def _similarities(
-    start: int,
-    apart: NDArray[np.int64],
-    measure: Measure,
-    d_model: int,
-    convention: str | Convention,
-    base: float | None,
-) -> NDArray[np.float64]:
-    rows = rows_of(start + apart, d_model, convention, base)  # (K, D)
-    one = rows_of(np.array([start]), d_model, convention, base)[0]
+def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measure: Measure) -> NDArray[np.float64]:
+    one, rows = table.rows(np.array([start]))[0], table.rows(start + apart)  # (D,), (K, D)
     dots: NDArray[np.float64] = rows @ one
     if measure == "dot":
         return dots
@@ -231,10 +220,10 @@ def _similarities(
     return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
 
 
-def _visible_columns(formulas: Columns, length: int) -> NDArray[np.int64]:
+def _visible_columns(table: Sinusoids, length: int) -> NDArray[np.int64]:
     """Return up to four columns, fastest first: those nearest to 8, 4, 2 and 1 turns over the length."""
     with np.errstate(divide="ignore"):
-        turns = np.log(formulas.frequency * length / (2 * np.pi))
+        turns = np.log(table.frequency * length / (2 * np.pi))
     nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
     return np.array(sorted(set(nearest.tolist()), key=lambda column: -turns[column]))
 
