@@ -19,6 +19,8 @@ FIXED = fixed_bases(4, 5, 7)
 ALL = [*CONVENTIONS.values(), FIXED]
 # Conventions that differ in more than their name.
 DISTINCT = list({replace(convention, name=""): convention for convention in reversed(ALL)}.values())[::-1]
+# Conventions that give a position different rows.
+FORMULAS = list({convention.formula: convention for convention in reversed(ALL)}.values())[::-1]
 # Significant bits, and the exponent of the smallest normal number: units of smaller numbers have the same size.
 FORMATS = {torch.float32: (24, -126), torch.bfloat16: (8, -126), torch.float16: (11, -14)}
 # 50 decimal places at 2**31 turns.

@@ -270,14 +270,20 @@ def test_whisper_qwen_musicgen_videomae_and_ctrl_are_distinguished() -> None:
     assert "CTRL" in identify(ctrl).presets
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_131072_rows_with_float32_angles_are_recognised_with_their_error(dtype: torch.dtype) -> None:
-    theirs = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(131_072, 64).to(dtype)
+@pytest.mark.parametrize(
+    ("rows", "dtype", "error"),
+    [(131_072, torch.float32, 5e-3), (8192, torch.bfloat16, 1e-3), (8192, torch.float16, 3e-4)],
+    ids=str,
+)
+def test_long_tables_with_float32_angles_are_recognised_with_their_error(
+    rows: int, dtype: torch.dtype, error: float
+) -> None:
+    theirs = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(rows, 64).to(dtype)
     found = identify(theirs)
     assert found.is_sinusoidal
     assert not found.is_exact
     assert found.largest_error == pytest.approx(largest_error(theirs, found), rel=1e-9)
-    assert 5e-3 < found.largest_error < 1e-2
+    assert error < found.largest_error < 4 * error
 
 
 # ----------------------------------------------------------------------------------------------- other tables
