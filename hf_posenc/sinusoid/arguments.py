@@ -263,6 +263,11 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
     return positions.to(x.device)
 
 
+def as_index(positions: torch.Tensor) -> torch.Tensor:
+    """Return integer positions in a dtype that torch can index with."""
+    return positions if positions.dtype == torch.int32 else positions.long()
+
+
 def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
     """Return the message for positions up to `highest` where the last allowed one is `limit` - 1."""
     return explain(

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import as_integer, explain
-from .arguments import Scale, check_length, check_number, check_std
+from .arguments import Scale, as_index, check_length, check_number, check_std
 from .module import PositionalEncoding
 
 _STD_OF_SINUSOIDS = math.sqrt(0.5)
@@ -89,9 +89,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
                 )
             )
         self._check_positions(positions, bound, negative=False)
-        # F.embedding accepts only int32 and int64.
-        index = positions if positions.dtype == torch.int32 else positions.long()
-        return F.embedding(index, self.weight).to(like.dtype)
+        return F.embedding(as_index(positions), self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
         """Return the first `length` rows, as a view if `like` has their dtype."""

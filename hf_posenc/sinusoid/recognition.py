@@ -32,7 +32,7 @@ _FAMILIES = {
 _TABLE_NAMES = ("weight", "weights", "positional_embedding")  # attributes of modules that hold a table
 _FIRST_ROWS, _OTHER_ROWS = 48, 16  # size of the sample: the first rows, and rows spread over the others
 _PAIRS = 16  # pairs of columns that determine the offset
-_NEAR_POSITIONS, _FAR_POSITIONS, _MAX_TURNS = 2048, 2**17, 512  # offsets that are tried
+_FAR_POSITIONS, _MAX_TURNS = 2**17, 512  # offsets that are tried, and turns of the slowest column to reach them
 _ELEMENTS = 2**20  # compared at once
 # Difference between float64 encodings and the exact values.
 _FLOAT64_ERROR = 2.0**-51
@@ -249,13 +249,12 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
     points = torch.complex(cosines[:, some], sines[:, some])  # (R, P)
     rates = _rates(formula, d_model)[some]
     # Rotate row r back by r positions, so that all rows of a column have the angle of row 0.
-    start = (points * _turn(-rows.unsqueeze(1) * rates)).mean(0)
+    start = (points * torch.exp(-1j * (rows.unsqueeze(1) * rates))).mean(0)
     if float(start.abs().square().mean()) < 0.5 * float(points.abs().square().mean()):
         return 0  # the columns do not turn at these rates
-    tried = torch.arange(-_NEAR_POSITIONS, _NEAR_POSITIONS + 1, device="cpu")
-    tried = torch.cat([tried, _by_vernier(start.angle(), rates)])
+    tried = _by_vernier(start.angle(), rates)
     tried = tried[tried.abs().argsort(stable=True)]
-    error = (start * _turn(-tried.unsqueeze(1) * rates)).angle().abs()  # (positions, P)
+    error = (start * torch.exp(-1j * (tried.unsqueeze(1) * rates))).angle().abs()  # (positions, P)
     fitting = (error <= 2 * torch.finfo(precision).eps + 1e-5).all(1).nonzero().squeeze(1)
     return int(tried[fitting[0] if len(fitting) else error.mean(1).argmin()])
 
@@ -270,11 +269,6 @@ def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
         turn, missing = 2 * math.pi / rate, angle / rate - positions
         positions = positions + missing - turn * (missing / turn).round()
     return positions.round().long()
-
-
-def _turn(angles: torch.Tensor) -> torch.Tensor:
-    """Return the complex numbers of length 1 at these angles."""
-    return torch.polar(torch.ones_like(angles), angles)
 
 
 def _rates(formula: Convention, d_model: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from .arguments import beyond_length, check_tensor_range, check_width, without_values
+from .arguments import as_index, beyond_length, check_tensor_range, check_width, without_values
 from .conventions import Convention, resolve_convention
 from .exact import Waves, encode, encode_in_graph, waves
 
@@ -184,13 +184,13 @@ def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *,
     """
     table = _table_for(positions, encoding, out.dtype, bound, limit)
     if table is not None:
-        torch.index_select(table, 0, _as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
+        torch.index_select(table, 0, as_index(positions).reshape(-1), out=out.view(-1, encoding.d_model))
     return table is not None
 
 
 def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int) -> torch.Tensor:
     table = _table_for(positions, encoding, dtype, bound, limit)
-    return compute(positions, encoding, dtype) if table is None else F.embedding(_as_index(positions), table)
+    return compute(positions, encoding, dtype) if table is None else F.embedding(as_index(positions), table)
 
 
 def _table_for(
@@ -207,11 +207,6 @@ def _table_for(
     if not is_integer or lowest < 0 or not positions.numel():
         return None
     return _table(encoding, int(highest) + 1, dtype, positions.device, count=positions.numel())
-
-
-def _as_index(positions: torch.Tensor) -> torch.Tensor:
-    """Return integer positions in a dtype that torch can index with."""
-    return positions if positions.dtype == torch.int32 else positions.long()
 
 
 # ----------------------------------------------------------------------------------------------- compilers, torch.func
