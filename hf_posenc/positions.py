@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ._explain import as_integer, explain, shorten
-from .ragged import PaddingSide, check_padding_side, run_indices
+from .ragged import PaddingSide, Ragged, check_padding_side, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
@@ -118,10 +118,7 @@ def position_ids_from_lengths(
     counts = lengths_as_array(lengths, "lengths", example="position_ids_from_lengths([3, 1])")
     width = row_length(counts, max_length)
     begin = as_integer(start, "start", example=0)
-    first = width - counts if padding_side == "left" else np.zeros_like(counts)
-    columns = np.arange(width)
-    inside = (columns >= first[:, None]) & (columns < (first + counts)[:, None])  # (B, T)
-    return _like(np.where(inside, columns - first[:, None], 0) + begin, lengths)
+    return _like(Ragged(run_indices(begin, counts), counts).pad(begin, width, side=padding_side), lengths)
 
 
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
@@ -151,10 +148,10 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
         for index, row in enumerate(rows)
     ]
     totals = np.array([part.sum() for part in parts], dtype=np.int64)
-    out = np.zeros((len(rows), row_length(totals, max_length)), dtype=np.int64)
-    for row, part, total in zip(out, parts, totals, strict=True):
-        row[:total] = run_indices(0, part)
-    return _like(out + as_integer(start, "start", example=0), rows[0] if rows else None)
+    begin = as_integer(start, "start", example=0)
+    positions = run_indices(begin, np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+    padded = Ragged(positions, totals).pad(begin, row_length(totals, max_length))
+    return _like(padded, rows[0] if rows else None)
 
 
 def count_real_tokens(keep: _Array, start: int) -> _Array:

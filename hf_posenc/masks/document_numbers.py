@@ -14,8 +14,8 @@ import torch
 from .._explain import explain, shorten
 from ..packing.documents import documents_by_positions
 from ..positions import lengths_as_array, row_length
-from ..ragged import PaddingSide, check_padding_side
-from .functions import as_integer_tensor, padding_mask
+from ..ragged import PaddingSide, Ragged, check_padding_side
+from .functions import as_integer_tensor
 from .structure import rank_in_document
 
 PADDING = -1  # the document number at padding
@@ -119,11 +119,9 @@ def documents_of_lengths(
                 )
             )
     totals = np.array([row.sum() for row in rows], dtype=np.int64)
-    real = padding_mask(totals, row_length(totals, max_length), padding_side=padding_side)
-    numbers = [np.repeat(np.arange(len(row)), row) for row in rows]
-    table = torch.full(real.shape, PADDING)
-    table[real] = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *numbers]))
-    return table
+    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(np.repeat(np.arange(len(row)), row) for row in rows)])
+    width = row_length(totals, max_length)
+    return torch.from_numpy(Ragged(numbers, totals).pad(PADDING, width, side=padding_side))
 
 
 def prefix_tokens(
