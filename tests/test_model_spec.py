@@ -382,10 +382,9 @@ def test_making_a_spec_takes_few_forwards_on_few_tokens() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "name", ["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"]
+    "family", each_family(["bert", "roberta", "gpt2", "opt", "bart", "mpnet", "llama", "xglm", "t5", "bloom", "mamba"])
 )
-def test_the_spec_in_half_precision_is_the_same(name: str, dtype: str) -> None:
-    family = families.family(name)
+def test_the_spec_in_half_precision_is_the_same(family: Family, dtype: str) -> None:
     full = ModelSpec.of(family.build())
     half = ModelSpec.of(family.build().to(getattr(torch, dtype)))
     assert half == dataclasses.replace(full, dtype=dtype)

@@ -686,11 +686,11 @@ def test_a_table_that_was_trained_for_a_while_looks_trained_and_a_fresh_one_neve
 
 
 def test_a_long_table_that_was_trained_on_short_rows_is_not_overwritten() -> None:
-    """Three hundred steps on rows of 32 tokens: the other rows are as they were drawn, and outnumber those by far."""
+    """A hundred steps on rows of 32 tokens: the other rows are as they were drawn, and outnumber those by far."""
     model = GPT2.build("LMHeadModel", n_positions=1024, n_embd=32).train()
     optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=2e-3)
     generator = torch.Generator().manual_seed(0)
-    for _ in range(300):
+    for _ in range(100):
         inputs = torch.randint(20, VOCABULARY, (4, 8), generator=generator).repeat(1, 4)  # what comes next is known
         model(input_ids=inputs, labels=inputs).loss.backward()
         optimizer.step()
