@@ -175,32 +175,30 @@ def check(model: Any) -> PositionCheck:
             )
         )
     check_weights(inner)
-    try:
-        seen, not_run = find_positions(inner), ""
-    except ValueError as error:
-        seen, not_run = None, str(error).partition("\n")[0]
-    read = () if seen is None else seen.tables
-    kinds = kinds_of(inner, ()) if seen is None else seen.kinds
-    # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
-    absolute = tuple(table for table in read if table.is_learned or "rotary" not in kinds)
     formula = recorded_formula(inner)
     recorded: tuple[Convention, ...] = ()
     if formula is not None:
         convention = formula.convention
         recorded = (convention if formula.base is None else replace(convention, base=formula.base),)
-    tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in read)
-    tables += tuple(_checked(name, tensor, recorded) for name, tensor in _unread_tables(inner, read))
-    shifts = None
-    if seen is not None:
-        shifts = any(table.left_padding_shifts for table in absolute) or (seen.left_padding_shifts and not read)
+    name = type(inner).__name__
+    try:
+        seen = find_positions(inner)
+    except ValueError as error:
+        tables = tuple(_checked(*table, recorded) for table in _unread_tables(inner, ()))
+        reason = str(error).partition("\n")[0]
+        return PositionCheck(name, _kinds(kinds_of(inner, ()), tables), tables, None, None, not_run=reason)
+    # RoFormer rotates queries and keys by a table of sinusoids, where an offset of all positions has no effect.
+    absolute = [table for table in seen.tables if table.is_learned or "rotary" not in seen.kinds]
+    tables = tuple(_checked(table.name, table.tensor, recorded, table, table in absolute) for table in seen.tables)
+    tables += tuple(_checked(*table, recorded) for table in _unread_tables(inner, seen.tables))
     return PositionCheck(
-        model=type(inner).__name__,
-        positions=_kinds(kinds, tables),
+        model=name,
+        positions=_kinds(seen.kinds, tables),
         tables=tables,
-        left_padding_shifts=shifts,
-        takes_position_ids=None if seen is None else seen.takes_position_ids,
-        unknown_in=() if seen is None or "unknown" not in seen.kinds else seen.not_reached,
-        not_run=not_run,
+        left_padding_shifts=any(table.left_padding_shifts for table in absolute)
+        or (seen.left_padding_shifts and not seen.tables),
+        takes_position_ids=seen.takes_position_ids,
+        unknown_in=seen.not_reached if "unknown" in seen.kinds else (),
     )
 
 

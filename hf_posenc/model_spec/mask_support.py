@@ -111,13 +111,14 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     A mask of four dimensions replaces the model's own mask, windows included. The model is run with a window of two
     tokens on a row of seven.
 
-    Args:
-        probe (`Probe`): of a model that takes masks of four dimensions.
-        positions (`ModelPositions`): from `find_positions`.
+    Args: as `takes_4d_mask`.
 
     Returns:
-        `Windows`; `None` if the model has windows or chunks that none of the tried masks reproduces.
+        `Windows`; `None` if the model takes no mask of four dimensions, or has windows or chunks that none of the tried
+        masks reproduces.
     """
+    if not takes_4d_mask(probe, positions):
+        return None
     configs = [config for config in configurations(probe.model.config) if _configured_window(config) is not None]
     kinds = {
         kind for config in configurations(probe.model.config) for kind in getattr(config, "layer_types", None) or ()

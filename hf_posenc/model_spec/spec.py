@@ -16,7 +16,7 @@ from torch import nn
 from .._explain import one_of
 from .._huggingface import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
 from ..rows import IGNORED
-from .mask_support import Windows, find_windows, isolates_by_positions, takes_4d_mask
+from .mask_support import Windows, find_windows, isolates_by_positions
 from .position_tables import ModelPositions, find_positions
 from .probe import Probe, unchanged
 
@@ -122,7 +122,7 @@ class ModelSpec:
             return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
         probe = Probe(model)
         positions = find_positions(probe)
-        windows = find_windows(probe, positions) if takes_4d_mask(probe, positions) else None
+        windows = find_windows(probe, positions)
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(
