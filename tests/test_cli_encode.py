@@ -259,7 +259,7 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
         "-t",
         bert_folder,
         "--workers",
-        1,
+        0,
         "--shard-bytes",
         30_000,
         "--on-bad-row",
@@ -314,7 +314,7 @@ def test_refusals_name_the_option_and_the_line(
         (["--text-column", "body"], ("no column 'body'",)),
         (["--max-length", 64], ("line 3001", 'on_bad_row="skip"')),
     ):
-        assert run("encode", corpus, "-t", bert_folder, "-o", "out", "--workers", 1, *options) == 2
+        assert run("encode", corpus, "-t", bert_folder, "-o", "out", "--workers", 0, *options) == 2
         errors = capsys.readouterr().err
         assert "Traceback" not in errors
         for phrase in phrases:

@@ -129,7 +129,7 @@ def encode(
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
     """Return the manifest of the folder, saved and of this job, and the job with the settings of its shards."""
-    earlier = Manifest.find(job.folder)
+    earlier = Manifest.read(job.folder)
     if earlier is not None and not earlier.started:
         earlier = None
     shard_bytes = job.shard_bytes
@@ -153,7 +153,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
         libraries=job_libraries(job),
     )
     if earlier is not None:
-        fingerprints, stamps, shards = (earlier.inputs, earlier.stamps(), earlier.shards)
+        fingerprints, stamps, shards = earlier.inputs, earlier.stamps(), earlier.shards
         if earlier.problem is not None:  # the footers of shards do not name the inputs
             fingerprints, stamps = manifest.inputs, None
         earlier.check_same_job(manifest, lambda: sources.differences(fingerprints, stamps, shards, shard_bytes))

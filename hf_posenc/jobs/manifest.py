@@ -88,7 +88,7 @@ class Manifest:
         }
 
     @classmethod
-    def find(cls, folder: Path) -> Manifest | None:
+    def read(cls, folder: Path) -> Manifest | None:
         r"""Read the manifest of a folder, and the footers of its shards if the job is not finished.
 
         Args:
@@ -123,24 +123,6 @@ class Manifest:
                 else:
                     found.others[shard_name(shard)] = f"is a shard of another job{MOVE_AWAY}"
         found._on_disk = text
-        return found
-
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        r"""Read the manifest of a folder, and all shards of a job that is not finished.
-
-        Raises:
-            ValueError: if there is none, or if it cannot be used.
-        """
-        found = cls.find(folder)
-        if found is None:
-            raise ValueError(no_output(folder))
-        if found.problem is not None:
-            raise ValueError(
-                explain(f"{folder / MANIFEST} is damaged", got=found.problem, fix="the same hf-posenc encode again")
-            )
-        if not found.finished:
-            found.check()
         return found
 
     def add(self, record: dict[str, Any]) -> None:
@@ -268,11 +250,6 @@ class Manifest:
         lines = [f"  {_json(key)}: {_json(value, indent=2)}," for key, value in content.items()]
         listed = "[\n" + ",\n".join(f"    {_json(record)}" for record in shards) + "\n  ]" if shards else "[]"
         return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
-
-
-def no_output(folder: Path) -> str:
-    """Return the message for a folder without a manifest and shards."""
-    return explain(f"{folder} holds no {MANIFEST}", fix="a folder that hf-posenc encode wrote with --output")
 
 
 def _of(folder: Path, content: Mapping[str, Any], **values: Any) -> Manifest:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .._explain import counted
+from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, shard_name
-from .manifest import MOVE_AWAY, Manifest, OnRead, no_output
+from .manifest import MOVE_AWAY, Manifest, OnRead
 from .rejected import find_rejected
 from .schema import columns_with_types
 from .sources import open_sources
@@ -113,9 +113,10 @@ def verify(
           fix: a folder that hf-posenc encode wrote with --output
     """
     folder = Path(folder).expanduser()
-    manifest = Manifest.find(folder)
+    manifest = Manifest.read(folder)
     if manifest is None:
-        raise ValueError(no_output(folder))
+        fix = "a folder that hf-posenc encode wrote with --output"
+        raise ValueError(explain(f"{folder} holds no {MANIFEST}", fix=fix))
     bad = [BadFile(file, reason) for file, reason in _bad_files(manifest, on_read)]
     if inputs is not None:
         options = {"format": format, "dataset_config": dataset_config, "dataset_split": dataset_split}
