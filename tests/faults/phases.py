@@ -21,7 +21,7 @@ SIGHTS = {
     "the card is written": r"\.README\.md\..*\.tmp",
     "the card is there": r"README\.md",
 }
-BUSY = {"a shard is written", "a shard is renamed", "the manifest is saved"}  # when there are workers
+BUSY = {"a shard is written", "a shard is renamed"}  # when there are workers
 _CLOCK = 0.01  # seconds that the time of a file may lag behind
 _POLL = 0.0003  # seconds; a rename after a sync takes about as long
 
@@ -73,12 +73,9 @@ def phases_of(folder: Path, since: float) -> list[str]:
     content = json.loads((folder / "manifest.json").read_text())
     if content["finished"]:
         return ["finished"]
-    noted = {Path(record["file"]).name for record in content["shards"]}
     found = []
     if any(name.startswith("shard-") for name in aside):
         found.append("a shard is written")
-    if any(name.startswith("shard-") and name not in noted for name in new):
-        found.append("a shard is renamed, not noted")
     if "manifest" in aside:
         found.append("the manifest is saved")
     if any(name.startswith(".rejected.jsonl.") for name in new):
