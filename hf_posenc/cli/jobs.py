@@ -5,16 +5,15 @@ The options of `encode` are the fields of `jobs.options.Options`.
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from dataclasses import fields
+from dataclasses import Field
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from .._explain import counted, explain
-from ..jobs.options import Options, choices_of
+from ..jobs.options import choices_of, with_options
 from .progress import ProgressLine, summary
 from .terminal import Screen
 
@@ -91,27 +90,20 @@ def verify(
         raise typer.Exit(1)
 
 
-def _signature() -> inspect.Signature:
-    """Return the signature of `encode`, with the fields of `Options` as options of the command line."""
-    hints = get_type_hints(encode, include_extras=True) | get_type_hints(Options)
-    own = [each for each in inspect.signature(encode).parameters.values() if each.name != "options"]
-    parameters = [each.replace(annotation=hints[each.name]) for each in own]
-    for field in fields(Options):
-        choices = choices_of(hints[field.name])
-        hint = list[str] | None if field.name == "columns" else hints[field.name]
-        if choices:
-            hint = str | None if field.default is None else str
-        option = typer.Option(
-            *filter(None, [field.metadata["flag"]]),
-            metavar="|".join(choices) or None,
-            help=field.metadata["help"],
-            rich_help_panel=field.metadata["panel"],
-        )
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(
-            inspect.Parameter(field.name, keyword, default=field.default, annotation=Annotated[hint, option])
-        )
-    return inspect.Signature(parameters)
+def _option(option: Field[Any], hint: Any) -> Any:
+    """Return the annotation from which typer makes an option of the command line."""
+    choices = choices_of(hint)
+    if option.name == "columns":
+        hint = list[str] | None
+    elif choices:
+        hint = str | None if option.default is None else str
+    described = typer.Option(
+        *filter(None, [option.metadata["flag"]]),
+        metavar="|".join(choices) or None,
+        help=option.metadata["help"],
+        rich_help_panel=option.metadata["panel"],
+    )
+    return Annotated[hint, described]
 
 
-encode.__signature__ = _signature()  # type: ignore[attr-defined]
+encode.__signature__ = with_options(encode, _option)  # type: ignore[attr-defined]

@@ -5,14 +5,13 @@ Open the inputs, compare the folder with the options, write the missing shards, 
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from .._explain import explain
 from ..tokenization.serialized import SerializedTokenizer
@@ -20,7 +19,7 @@ from .card import write_card
 from .folder import CARD, data_files, output_folder, shard_name
 from .manifest import Manifest, job_libraries
 from .on_ray import run_on_ray
-from .options import Job, Options, Progress, resolve
+from .options import Job, Options, Progress, resolve, with_options
 from .processes import Records, run_in_processes
 from .rejected import find_rejected, join_rejected
 from .shard_columns import schema_of
@@ -219,21 +218,8 @@ def _check_other_files(manifest: Manifest) -> None:
         )
 
 
-def _describe_options() -> None:
-    """Add the fields of `Options` to the signature and the docstring of `encode`."""
-    hints = get_type_hints(Options)
-    signature = inspect.signature(encode)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    options = [
-        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
-        for each in fields(Options)
-    ]
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-    encode.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    described = [
-        f"        {each.name} (defaults to `{each.default!r}`): {each.metadata['help']}" for each in fields(Options)
-    ]
-    encode.__doc__ = (encode.__doc__ or "").replace("        **options:", "\n".join(described))
-
-
-_describe_options()
+encode.__signature__ = with_options(encode)  # type: ignore[attr-defined]
+_described = [
+    f"        {each.name} (defaults to `{each.default!r}`): {each.metadata['help']}" for each in fields(Options)
+]
+encode.__doc__ = (encode.__doc__ or "").replace("        **options:", "\n".join(_described))

@@ -6,10 +6,11 @@ their lists of options from the fields.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -178,6 +179,26 @@ class Job(Options):
     carried: pa.Schema  # the further columns
     first_position: int = 0  # of a document
     settings: Mapping[str, Any] = field(default_factory=dict)  # JSON values, for the footer of each shard
+
+
+def with_options(
+    function: Callable[..., Any], annotate: Callable[[Field[Any], Any], Any] = lambda option, hint: hint
+) -> inspect.Signature:
+    r"""Return the signature of a function, with a keyword for each field of `Options` in place of `**options`.
+
+    Args:
+        function (callable): has `**options`.
+        annotate (callable, *optional*): returns the annotation of a keyword, given the field and its type.
+    """
+    signature, hints = inspect.signature(function, eval_str=True), get_type_hints(Options)
+    keywords = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=annotate(each, hints[each.name])
+        )
+        for each in fields(Options)
+    ]
+    own = [each for each in signature.parameters.values() if each.name != "options"]
+    return signature.replace(parameters=[*own, *keywords])
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
