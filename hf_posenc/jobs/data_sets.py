@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from .._arrow import row_sizes
 from .._explain import explain
-from .schema import Columns, Offered
+from .schema import Columns, SourceColumns
 from .tables import BATCH_BYTES, BATCH_ROWS, ArrowFile, refuse_damage
 
 _FIRST_ROWS = 64
@@ -63,13 +63,13 @@ class DataSet:
         """Return an empty list: a data set has no timestamps."""
         return []
 
-    def offered(self, texts: object) -> Offered | None:
-        """Return its columns; for a stream without features, the keys of its first row, without types."""
+    def read_columns(self, texts: object) -> SourceColumns | None:
+        """Return the columns; for a stream without features, the keys of its first row, without types."""
         if self.data.features is not None:
-            return Offered(self.name, self.data.features.arrow_schema)
+            return SourceColumns(self.name, self.data.features.arrow_schema)
         first = next(iter(self.data.with_format(None)), None)
         schema = pa.schema([(name, pa.string()) for name in first or ()])
-        return None if first is None else Offered(self.name, schema, typed=False)
+        return None if first is None else SourceColumns(self.name, schema, typed=False)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield the rows from `row` on; all rows of a stream."""

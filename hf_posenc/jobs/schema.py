@@ -36,7 +36,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Offered:
+class SourceColumns:
     r"""Columns of one source.
 
     Args:
@@ -98,12 +98,12 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
 
 
 def carried_columns(
-    offered: Sequence[Offered], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
+    sources: Sequence[SourceColumns], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
     r"""Return the schema of the further columns, given the columns of the sources.
 
     Args:
-        offered (sequence of `Offered`): columns of the sources.
+        sources (sequence of `SourceColumns`): columns of the sources.
         texts (sequence of `str`): the columns of text.
         named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to carry, and the types to cast them to.
 
@@ -115,7 +115,7 @@ def carried_columns(
         TypeError: if a column of text holds something else, or Parquet or `datasets` cannot store a column.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
-    for source in offered:
+    for source in sources:
         names = source.schema.names
         for name in [*texts, *named]:
             if names.count(name) > 1:
@@ -133,7 +133,7 @@ def carried_columns(
                     fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
                 )
             )
-    fields = [pa.field(name, kind or _common_type(name, offered)) for name, kind in named.items()]
+    fields = [pa.field(name, kind or _common_type(name, sources)) for name, kind in named.items()]
     for one in fields:
         if not _can_store(one.type):
             raise TypeError(
@@ -143,7 +143,7 @@ def carried_columns(
                     fix=f"cast it first, e.g. columns=['{one.name}:string'], or leave it out",
                 )
             )
-    features = _features([name for name, kind in named.items() if kind is None], offered)
+    features = _features([name for name, kind in named.items() if kind is None], sources)
     return pa.schema(fields, metadata=features or None)
 
 
@@ -173,10 +173,10 @@ def _can_store(kind: pa.DataType) -> bool:
     return not any(is_without(kind) for is_without in without)  # nested: maps, unions, views of lists
 
 
-def _common_type(column: str, offered: Sequence[Offered]) -> pa.DataType:
+def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
     """Return the type that holds a column of every source."""
     common: pa.DataType | None = None
-    for source in offered:
+    for source in sources:
         kind = source.schema.field(column).type
         if common is None or kind == common:
             common = kind
@@ -194,10 +194,10 @@ def _common_type(column: str, offered: Sequence[Offered]) -> pa.DataType:
     return common if common is not None else pa.string()
 
 
-def _features(names: Sequence[str], offered: Sequence[Offered]) -> dict[bytes, bytes]:
+def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[bytes, bytes]:
     """Return the metadata with the features (class names, images) that all sources agree on."""
     stored: list[dict[str, Any]] = []
-    for source in offered:
+    for source in sources:
         info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
         stored.append(info.get("features") or {})
     first = (stored or [{}])[0]
@@ -215,7 +215,7 @@ def _missing_column(source: str, column: str, columns: Sequence[str], texts: Seq
     return explain(f"{source} has no column {column!r}", got=got, fix=fix)
 
 
-def _not_text(source: Offered, column: str, texts: Sequence[str]) -> str:
+def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
     others = [one.name for one in source.schema if _is_text(one.type)]
     return explain(
         f"column {column!r} of {source.name} is {source.schema.field(column).type}, expected text",

@@ -20,7 +20,7 @@ import pyarrow as pa
 from .._explain import explain, one_of
 from .data_sets import DataSet, by_name, of_object, saved
 from .files import FORMATS, Format, find_files, format_of, missing
-from .schema import Columns, Offered, carried_columns, named_columns
+from .schema import Columns, SourceColumns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
 from .task import Cursor, Part, Task
 from .text_files import LONGEST, TextFile, TextReader
@@ -318,10 +318,10 @@ def open_sources(
     named = named_columns(columns)
     json_lines = [source for source in sources if source.kind == "jsonl"]
     opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
-    offered = [one for source in opened if (one := source.offered(texts)) is not None]
-    carried = carried_columns(offered, texts, named)
+    known = [one for source in opened if (one := source.read_columns(texts)) is not None]
+    carried = carried_columns(known, texts, named)
     if columns is None:
-        notes += _not_carried(offered, texts)
+        notes += _not_carried(known, texts)
     return Sources(sources, Columns(texts, carried), notes)
 
 
@@ -350,9 +350,9 @@ def _left_out(folder: str, names: Sequence[str]) -> list[str]:
     return [f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"]
 
 
-def _not_carried(offered: Sequence[Offered], texts: Sequence[str]) -> list[str]:
+def _not_carried(known: Sequence[SourceColumns], texts: Sequence[str]) -> list[str]:
     """Return the message about columns that were not selected."""
-    names = list(dict.fromkeys(name for source in offered for name in source.schema.names if name not in texts))
+    names = list(dict.fromkeys(name for source in known for name in source.schema.names if name not in texts))
     if not names:
         return []
     some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)

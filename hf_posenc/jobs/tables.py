@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from .._arrow import row_sizes, runs
 from .._explain import explain
 from .files import InputFile
-from .schema import Columns, Offered
+from .schema import Columns, SourceColumns
 from .task import Part
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class ParquetFile(InputFile):
 
     can_seek = True
 
-    def offered(self, texts: object) -> Offered:
-        """Return its columns."""
+    def read_columns(self, texts: object) -> SourceColumns:
+        """Return the columns of the file."""
         with self._open() as file:
-            return Offered(self.name, file.schema_arrow)
+            return SourceColumns(self.name, file.schema_arrow)
 
     def size(self, columns: Columns) -> int:
         """Return the decompressed size of the columns in bytes."""
@@ -188,10 +188,10 @@ class ArrowFile(InputFile):
 
     can_seek = True
 
-    def offered(self, texts: object) -> Offered:
-        """Return its columns."""
+    def read_columns(self, texts: object) -> SourceColumns:
+        """Return the columns of the file."""
         with self._open() as file:
-            return Offered(self.name, file.schema)
+            return SourceColumns(self.name, file.schema)
 
     def size(self, columns: Columns) -> int:
         """Return the size of the file in bytes, as an estimate of the size of the columns."""

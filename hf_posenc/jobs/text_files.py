@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .._explain import explain, shorten
 from .files import DamagedError, InputFile
-from .schema import Columns, Offered
+from .schema import Columns, SourceColumns
 from .task import Part
 
 LONGEST = 256 << 20  # bytes of one document
@@ -46,15 +46,15 @@ class TextFile(InputFile):
         """Return the bytes of its text; an estimate for a compressed file."""
         return self.bytes() * (1 if self.compression is None else 4)
 
-    def offered(self, texts: Sequence[str]) -> Offered | None:
-        """Return its columns; `None` if the first lines have none.
+    def read_columns(self, texts: Sequence[str]) -> SourceColumns | None:
+        """Return the columns of the file; `None` if its first lines have none.
 
         Raises:
             ValueError: if the file is not valid JSON lines or CSV, or not UTF-8.
         """
         if self.kind in ("lines", "paragraphs"):
             self.bytes()  # raises if the file does not exist
-            return Offered(self.name, pa.schema([(texts[0], pa.string())]))
+            return SourceColumns(self.name, pa.schema([(texts[0], pa.string())]))
         with closing(TextReader(self)) as reader:
             names: Sequence[str] = reader.header
             if self.kind == "jsonl":
@@ -63,7 +63,7 @@ class TextFile(InputFile):
             elif len(names) == 1 and names[0] not in texts:
                 self._check_delimiter(names[0])
         columns = pa.schema([(name, pa.string()) for name in names])
-        return Offered(self.name, columns, complete=self.kind != "jsonl") if names else None
+        return SourceColumns(self.name, columns, complete=self.kind != "jsonl") if names else None
 
     def _check_delimiter(self, only: str) -> None:
         other = next((one for one in _OTHER_DELIMITERS if one in only), None)
