@@ -23,7 +23,7 @@ from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, padding_changes_outputs
-from .inputs import empty_batch, first_rows, is_columns, is_mapped, is_table, joins_columns, read
+from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns, read
 from .padding import pad_batch
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
@@ -340,21 +340,8 @@ class DataCollatorWithPositionalEncoding(Settings):
         Returns:
             `datasets.Features`. Embeddings are `Array2D`, the fastest feature to write and read.
         """
-        known = dict(getattr(rows, "features", None) or {})
-        config = self._config
-        made = tokenize(config, read(first_rows(rows), config.settings))
-        own = to_columns(config, made, None, carried=False)
         dropped = {remove_columns} if isinstance(remove_columns, str) else set(remove_columns)
-        everything = to_mapping(to_columns(config, made, None)).items()
-        columns = {name: column for name, column in everything if name in own or name not in dropped}
-        embedded = None
-        if self.store_embeddings:
-            import datasets
-
-            length = config.limits.max_length if config.padding == "max_length" else None
-            dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
-            embedded = datasets.Array2D(shape=(length, config.embedder.ready().d_model), dtype=dtype)
-        return features_of(columns, known, embedded)
+        return features_of(self._config, rows, dropped)
 
     @property
     def model_input_names(self) -> list[str]:

@@ -16,7 +16,8 @@ from .._explain import explain
 from ..ragged import Ragged
 from ..rows import TokenRows
 from .arrays import as_list
-from .tokens import Tokenized, name_taken, positions_of
+from .inputs import first_rows, read
+from .tokens import Tokenized, name_taken, positions_of, tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,14 +147,20 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
     return values
 
 
-def features_of(columns: dict[str, Any], known: Mapping[str, Any], embedded: Any) -> Features:
-    """Return the `datasets.Features` of columns, with those that are `known`, and `embedded` for `inputs_embeds`."""
+def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
+    """Return the `datasets.Features` of the columns of `rows`, without the `dropped` ones of the given columns."""
     import datasets
 
-    found = dict(datasets.Dataset.from_dict(columns).features)
+    made = tokenize(config, read(first_rows(rows), config.settings))
+    own, columns = to_columns(config, made, None, carried=False), to_mapping(to_columns(config, made, None))
+    kept = {name: column for name, column in columns.items() if name in own or name not in dropped}
+    found = dict(datasets.Dataset.from_dict(kept).features)
+    known = dict(getattr(rows, "features", None) or {})
     found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
-    if embedded is not None:
-        found["inputs_embeds"] = embedded
+    if config.settings.store_embeddings:
+        length = config.limits.max_length if config.padding == "max_length" else None
+        dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
+        found["inputs_embeds"] = datasets.Array2D(shape=(length, config.embedder.ready().d_model), dtype=dtype)
     return datasets.Features(found)
 
 

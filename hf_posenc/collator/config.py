@@ -16,7 +16,7 @@ from ..sinusoid import resolve_convention
 from ..tokenization.loading import private_copy, stated_limit
 from .arrays import LABEL_COLUMNS
 from .embed import Embedder
-from .fit import check_fit, decoder_start, numbering, was_examined
+from .fit import check_fit, decoder_start, was_examined
 from .labels import LABEL_KINDS
 from .settings import Settings, padding_of, truncation_of
 
@@ -57,11 +57,15 @@ class Config:
         self.limits, self.target_limits = self._limits()
         self._warn_of_lower_limits()
 
-        # Position of a row's first token, and the padding value of each column.
+        # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
+        by_model = model is not None and not self.embeds and bool(model.positions or model.first_position)
         convention = resolve_convention(self.embedder.settings["convention"])
-        self.first_position, padding_position = numbering(model, convention, embeds=self.embeds)
+        counts = model if model is not None and by_model else convention
+        self.first_position = counts.first_position
         # First position in the model's numbering; 0 if the model has none.
-        self.model_first_position = 0 if model is None or self.embeds else model.first_position
+        self.model_first_position = self.first_position if by_model else 0
+        padding_position = self.first_position if counts.padding_position is None else counts.padding_position
+        # Padding value of each column.
         self.fills = dict.fromkeys(PER_TOKEN, 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
         self.fills |= {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1, "position_ids": padding_position}
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)

@@ -1,7 +1,4 @@
-"""Adaptation of a collator to its model: refused settings, numbering of positions, and keys of batches.
-
-The functions read a `ModelSpec`. Without a model only the numbering of positions applies.
-"""
+"""Adaptation of a collator to its model: refused settings, and keys of batches. The functions read a `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -23,28 +20,7 @@ from .labels import LABEL_KINDS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ..sinusoid import Convention
     from .settings import Settings
-
-
-def numbering(spec: ModelSpec | None, convention: Convention, *, embeds: bool) -> tuple[int, int]:
-    r"""Return the position of a row's first token, and the position of padding.
-
-    Both come from the model if it has positions, otherwise from the convention. If the source has no position for
-    padding, padding has the position of the first token.
-
-    Example:
-        >>> from ..sinusoid import resolve_convention
-        >>> roberta = ModelSpec(positions=("learned",), first_position=2, padding_position=1)
-        >>> numbering(roberta, resolve_convention("vaswani"), embeds=False)
-        (2, 1)
-        >>> numbering(None, resolve_convention("fairseq"), embeds=False)
-        (2, 1)
-    """
-    by_model = spec is not None and not embeds and (spec.positions or spec.first_position)
-    counts = spec if spec is not None and by_model else convention
-    padding = counts.padding_position
-    return counts.first_position, counts.first_position if padding is None else padding
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:

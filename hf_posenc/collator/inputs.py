@@ -79,7 +79,8 @@ class DatasetRows(Sequence[Any]):
 
 def is_columns(given: object) -> bool:
     """Return True for a mapping of columns, a table or a data frame, and False for a sequence of rows."""
-    return isinstance(given, Mapping) or is_table(given) or is_frame(given)
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", ())  # without importing pandas
+    return isinstance(given, (Mapping, frame)) or is_table(given)
 
 
 def read(given: object, settings: Settings) -> Given:
@@ -280,13 +281,7 @@ def is_lazy_batch(given: object) -> bool:
 
 def is_table(given: object) -> bool:
     """Return True for a `pyarrow.Table` or record batch; imports nothing."""
-    return type(given).__module__.startswith("pyarrow") and hasattr(given, "column_names")
-
-
-def is_frame(given: object) -> bool:
-    """Return True for a `pandas.DataFrame` or a subclass; imports nothing."""
-    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
-    return frame is not None and isinstance(given, frame)
+    return is_arrow(given) and hasattr(given, "column_names")
 
 
 def is_mapped() -> bool:
