@@ -62,6 +62,15 @@ def _guarded_getaddrinfo(real: Any) -> Any:
     return getaddrinfo
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run a plain `pytest` in two processes if pytest-xdist is installed. A path, `-n` or `--pdb` choose otherwise."""
+    has_xdist = config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput")
+    is_plain = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not config.option.usepdb
+    if has_xdist and is_plain and config.option.numprocesses is None:
+        config.option.numprocesses, config.option.dist = 2, "loadfile"
+
+
 def pytest_configure() -> None:
     """Close the door for the whole process, doctests included: a fixture would not reach those."""
     socket.socket.connect = _guarded_connect(socket.socket.connect)  # type: ignore[method-assign]

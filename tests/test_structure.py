@@ -7,6 +7,7 @@ at hand passes, and one that breaks a copy of it and must see the failure.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import json
 import os
@@ -64,12 +65,18 @@ NUMPY_ONLY = {"_explain", "_files", "_arrow", "corpus", "_huggingface", "ragged"
 # --------------------------------------------------------------------------------------------------- reading the source
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Parse a source text once: most checks read the same modules, those that break a copy read all but one of them."""
+    return ast.parse(source)
+
+
 def modules(package: Path) -> Iterator[tuple[Path, str, ast.Module]]:
     """Every module below `package`: its path from there, its room, its tree."""
     for path in sorted(package.rglob("*.py")):
         inside = path.relative_to(package)
         name = inside.parts[0].removesuffix(".py")
-        yield inside, ROOM_OF.get(name, name), ast.parse(path.read_text(encoding="utf-8"))
+        yield inside, ROOM_OF.get(name, name), parsed(path.read_text(encoding="utf-8"))
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
