@@ -1,6 +1,6 @@
 """Train a small BERT from scratch four times: sinusoidal positions (two recipes), learned positions, no positions.
 
-All four start from Hugging Face's initialisation with one seed, read the same texts in the same order for masked
+All four start from Hugging Face's initialization with one seed, read the same texts in the same order for masked
 language modelling, and are evaluated on the same held-out texts with the same masks. The vocabulary has 400 entries, so
 most words are several tokens, and a model that uses order learns much about a masked token from its neighbours. A model
 without positions sees a bag of tokens: shuffling the tokens of every row at the end does not change its loss.
@@ -169,9 +169,9 @@ def draw(curves: dict[str, list[tuple[int, float]]], frequencies: float, path: P
     axes.axhline(frequencies, color="#BBBBBB", linewidth=1, label="token frequencies alone")
     # Colours from Okabe and Ito 2008, "Color Universal Design"; the markers distinguish the lines in print.
     looks = zip(("#0072B2", "#56B4E9", "#D55E00", "#6A6A6A"), "oDs^", strict=True)
-    for (kind, curve), (colour, marker) in zip(curves.items(), looks, strict=True):
+    for (kind, curve), (color, marker) in zip(curves.items(), looks, strict=True):
         steps, losses = zip(*curve[1:], strict=True)  # without the untrained model, whose loss would compress the rest
-        axes.plot(steps, losses, color=colour, marker=marker, markersize=4, label=KINDS[kind])
+        axes.plot(steps, losses, color=color, marker=marker, markersize=4, label=KINDS[kind])
     axes.set_xlabel("training step")
     axes.set_ylabel("held-out loss of masked tokens, nats")
     axes.legend(frameon=False)

@@ -75,7 +75,7 @@ def main(address: str) -> None:
     tokenizer = train_bpe(texts, vocab_size=4000, model_max_length=64, progress=False)
     collate = DataCollatorWithPositionalEncoding(tokenizer)
     where = {"num_cpus": WORKERS, "include_dashboard": False} if address == "local" else {}
-    # The engine uses a Ray that is already initialised, and does not shut it down. Otherwise it starts its own.
+    # The engine uses a Ray that is already initialized, and does not shut it down. Otherwise it starts its own.
     ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **where)
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)

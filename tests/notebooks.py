@@ -105,7 +105,7 @@ def tidied(notebook: NotebookNode, path: Path) -> NotebookNode:
 
 
 def _small(png: bytes) -> bytes:
-    """The same picture in 256 colours: a third of the bytes, and no difference to be seen."""
+    """The same picture in 256 colors: a third of the bytes, and no difference to be seen."""
     file = io.BytesIO()
     Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, "png", optimize=True)
     return file.getvalue()
@@ -143,8 +143,8 @@ def pictures(*cells: NotebookNode) -> list[bytes]:
 
 def unlike(one: bytes, other: bytes) -> bool:
     """Whether two pictures differ from far away: another title or another font is not enough."""
-    grey = [Image.open(io.BytesIO(png)).convert("L").resize((32, 32), Image.Resampling.BOX) for png in (one, other)]
-    return float(ImageStat.Stat(ImageChops.difference(*grey)).mean[0]) > 3  # of 255
+    gray = [Image.open(io.BytesIO(png)).convert("L").resize((32, 32), Image.Resampling.BOX) for png in (one, other)]
+    return float(ImageStat.Stat(ImageChops.difference(*gray)).mean[0]) > 3  # of 255
 
 
 def write(notebook: NotebookNode, path: Path) -> None:

@@ -267,7 +267,7 @@ def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, sm
     assert plots.attention(model, batch, ax=mine) is mine
 
 
-def test_layers_and_heads_are_a_grid_in_which_a_colour_means_the_same(word_level: Any, small: dict[str, Any]) -> None:
+def test_layers_and_heads_are_a_grid_in_which_a_color_means_the_same(word_level: Any, small: dict[str, Any]) -> None:
     model = bert_model(small)
     batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c"])
     found = plots.attention_weights(model, batch)["self"]
@@ -286,7 +286,7 @@ def test_layers_and_heads_are_a_grid_in_which_a_colour_means_the_same(word_level
 @pytest.mark.parametrize("length", [1, 64])
 def test_token_labels_do_not_overlap_and_are_inside_the_figure(length: int) -> None:
     layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
-    words = ["internationalisation", "我每天", "שלום", "$x$", "a"]
+    words = ["internationalization", "我每天", "שלום", "$x$", "a"]
     axes = plots.attention(layer, torch.randn(1, length, 4), tokens=[[words[i % 5] for i in range(length)]])
     assert isinstance(axes, Axes)
     figure = axes.get_figure(root=True)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
 
 MASKED, PADDING, FROM_PADDING, ALLOWED = range(4)  # the numbers of a matrix: the picture's docstring
-GREY = "#6A6A6A"  # labels of padding
+GRAY = "#6A6A6A"  # labels of padding
 LENGTHS = [4, 2, 1]
 
 
@@ -64,7 +64,7 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert "position_ids: 0 (dark) to 7 (bright)" in panel(figure, "position_ids").get_title(loc="left")
 
 
-def test_the_colours_of_embeddings_are_symmetric_around_zero() -> None:
+def test_the_colors_of_embeddings_are_symmetric_around_zero() -> None:
     image = panel(plots.batch(made([8, 3], 8, width=4)), "inputs_embeds").images[0]
     assert image.get_clim() == (-2.0, 2.0)
 
@@ -73,9 +73,9 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_grey() -> None:
     tokens = [["I", "ride", "bike"], ["no", "<pad>", "<pad>"]]
     axes = panel(plots.batch(made([3, 1], 3), tokens), "tokens")
     assert cells(axes) == ["I", "ride", "bike", "no", "<pad>", "<pad>"]
-    colours = [text.get_color() for text in axes.texts]
-    assert len(set(colours[:4])) == len(set(colours[4:])) == 1
-    assert colours[0] != colours[4]
+    colors = [text.get_color() for text in axes.texts]
+    assert len(set(colors[:4])) == len(set(colors[4:])) == 1
+    assert colors[0] != colors[4]
 
 
 def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
@@ -147,7 +147,7 @@ def test_any_size_and_any_script_is_saved_without_a_warning(
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 8), (3, 40)])
 def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: int) -> None:
-    words = ["ride", "##ising", "Ġinternationalisation", "我每天骑自行车", "[PAD]"]
+    words = ["ride", "##ising", "Ġinternationalization", "我每天骑自行车", "[PAD]"]
     tokens = [[words[(row + column) % len(words)] for column in range(columns)] for row in range(rows)]
     figure = plots.batch(made([columns] * rows, columns, width=16), tokens)
     figure.canvas.draw()
@@ -367,7 +367,7 @@ def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
     assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, PADDING, PADDING]
     assert codes(panel(figure, "look-ahead mask"))[3].tolist() == [FROM_PADDING] * 4
     assert labels(both) == (tokens[1], tokens[1])
-    assert [to_hex(text.get_color()).upper() == GREY for text in both.get_yticklabels()] == [False, False, True, True]
+    assert [to_hex(text.get_color()).upper() == GRAY for text in both.get_yticklabels()] == [False, False, True, True]
 
 
 def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -> None:
@@ -437,7 +437,7 @@ def test_a_span_of_a_very_long_text_needs_little_memory() -> None:
     assert (codes(axes) == ALLOWED).tolist() == np.tri(3, dtype=bool).tolist()
 
 
-WORDS = ["Ġinternationalisation", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
+WORDS = ["Ġinternationalization", "我每天", "שלום", "أركب", "$x$", "\n", "👍🏽", "ride", "[PAD]", "##ising", "", "หมา"]
 
 
 @pytest.mark.parametrize("length", [1, 7, 64])

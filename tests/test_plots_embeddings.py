@@ -33,9 +33,9 @@ def table(rows: int = 1800, width: int = 8) -> nn.Embedding:
 
 def by_eigenvectors(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the components as eigenvectors of the covariance."""
-    centred = points - points.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    return centred @ vectors[:, ::-1][:, :2], values[::-1][:2] / values.sum()
+    centered = points - points.mean(axis=0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    return centered @ vectors[:, ::-1][:, :2], values[::-1][:2] / values.sum()
 
 
 def bert_table(folder: Path) -> nn.Embedding:
@@ -161,7 +161,7 @@ def test_similar_words_are_near_before_positions_and_repeated_words_are_apart_af
         QUEEN,
         "queen",
         "it was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness",
-        "אני רוכב على الدراجة 我每天 internationalisation $x$ the the the",
+        "אני רוכב على الدراجة 我每天 internationalization $x$ the the the",
     ],
 )
 def test_words_do_not_overlap_and_are_inside_the_axes(bert_folder: Path, text: str) -> None:

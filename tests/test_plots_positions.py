@@ -174,9 +174,9 @@ def test_clock_hands_point_at_cosine_and_sine() -> None:
     hands = np.array(ax.collections[-1].get_segments()).reshape(4, 10, 2, 2)  # type: ignore[attr-defined]  # pair, position, ends
     for pair in range(4):
         for position in range(10):
-            centre, tip = hands[pair, position]
-            assert centre.tolist() == [position, -pair]
-            assert (tip - centre) / 0.4 == pytest.approx(
+            center, tip = hands[pair, position]
+            assert center.tolist() == [position, -pair]
+            assert (tip - center) / 0.4 == pytest.approx(
                 [paper(position, 2 * pair + 1, 8), paper(position, 2 * pair, 8)]
             )
     labels = [text.get_text().split("\n")[0] for text in ax.get_yticklabels()]
@@ -321,7 +321,7 @@ def _words(figure: Figure) -> Iterator[Any]:
                 yield from (tick.label2 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high)
 
 
-def test_colours_are_distinct_with_any_colour_vision() -> None:
+def test_colors_are_distinct_with_any_color_vision() -> None:
     # Okabe and Ito 2008 without yellow, and two grays.
     allowed = {"#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000", "#6a6a6a", "#202020"}
     for name in ("curves", "degrees", "frequencies", "offsets", "oscillation", "similarity"):
