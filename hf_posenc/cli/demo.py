@@ -69,7 +69,9 @@ def demo(
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """
     from ..collator import DataCollatorWithPositionalEncoding
+    from ..plots.canvas import check_suffix
 
+    check_suffix(output)
     screen = Screen()
     texts = _read_lines(files) if files else default_texts()
     size = sum(len(text.encode()) for text in texts)
