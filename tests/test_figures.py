@@ -1,6 +1,6 @@
 """The pictures of README.md and the guides against those that `python examples/figures.py` draws today.
 
-They are compared at a small size, in colour: another font or another build of matplotlib is no difference.
+They are compared at a small size, in color: another font or another build of matplotlib is no difference.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ def figures() -> ModuleType:
     return module
 
 
-@cache
-def drawn_today(name: str) -> Image.Image:
-    return drawn(figures().FIGURES[name]())
+@pytest.fixture(scope="module")
+def today(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pictures that the script draws today."""
+    folder = tmp_path_factory.mktemp("figures")
+    figures().main(folder)
+    return folder
 
 
 def drawn(picture: Any) -> Image.Image:
@@ -49,19 +52,19 @@ def unlike(one: Image.Image, other: Image.Image) -> bool:
     return max(ImageStat.Stat(ImageChops.difference(*small)).mean) > 4  # of 255
 
 
-def outdated(folder: Path) -> list[str]:
-    """Return the pictures in `folder` that are missing, or that the package draws differently now."""
+def outdated(folder: Path, today: Path) -> list[str]:
+    """Return the pictures in `folder` that are missing, or that differ from those of `today`."""
     wrong = []
     for name in figures().FIGURES:
         if not (folder / name).exists():
             wrong.append(f"{name} is missing: python examples/figures.py draws it")
-        elif unlike(Image.open(folder / name), drawn_today(name)):
+        elif unlike(Image.open(folder / name), Image.open(today / name)):
             wrong.append(f"{name} is outdated: python examples/figures.py draws it again")
     return wrong
 
 
-def test_the_pictures_of_the_docs_are_those_that_the_package_draws() -> None:
-    assert outdated(REPO / "examples") == []
+def test_the_pictures_of_the_docs_are_those_that_the_package_draws(today: Path) -> None:
+    assert outdated(REPO / "examples", today) == []
 
 
 def test_every_picture_in_the_docs_is_one_of_these() -> None:
@@ -73,14 +76,17 @@ def test_every_picture_in_the_docs_is_one_of_these() -> None:
     assert set(shown) <= {*figures().FIGURES, "bert_from_scratch.png"}  # the last by its example
 
 
-def test_meta_a_missing_and_an_outdated_picture_are_found(tmp_path: Path) -> None:
+def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path: Path) -> None:
     for name in figures().FIGURES:
-        shutil.copy(REPO / "examples" / name, tmp_path)
-    assert outdated(tmp_path) == []
+        shutil.copy(today / name, tmp_path)
+    assert outdated(tmp_path, today) == []
     stale, missing, *_ = sorted(figures().FIGURES)
     plots.save(plots.frequencies(8), tmp_path / stale)
     (tmp_path / missing).unlink()
-    assert [line.split(":")[0] for line in outdated(tmp_path)] == [f"{stale} is outdated", f"{missing} is missing"]
+    assert [line.split(":")[0] for line in outdated(tmp_path, today)] == [
+        f"{stale} is outdated",
+        f"{missing} is missing",
+    ]
 
 
 @pytest.mark.parametrize("settings", [{"base": 100.0}, {"convention": "marian"}])
