@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .._explain import explain, shorten
-from ..packing.documents import documents_by_positions
+from ..packing import documents_by_positions
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, Ragged, check_padding_side
 from .functions import as_integer_tensor

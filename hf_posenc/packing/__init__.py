@@ -4,8 +4,22 @@ NumPy only, so that a plan is the same in a forked worker and on every rank.
 """
 
 from .batch_plan import BatchPlan
+from .documents import checked_lengths, documents_by_positions, order_by_document
 from .packed_rows import PackingPlan, pack, split_long
-from .shapes import best_shapes, padded
+from .shapes import Cost, best_shapes, padded, row_costs
 from .token_budget import plan_batches
 
-__all__ = ["BatchPlan", "PackingPlan", "best_shapes", "pack", "padded", "plan_batches", "split_long"]
+__all__ = [
+    "BatchPlan",
+    "Cost",
+    "PackingPlan",
+    "best_shapes",
+    "checked_lengths",
+    "documents_by_positions",
+    "order_by_document",
+    "pack",
+    "padded",
+    "plan_batches",
+    "row_costs",
+    "split_long",
+]

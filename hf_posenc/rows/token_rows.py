@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..packing.documents import documents_by_positions, order_by_document
+from ..packing import documents_by_positions, order_by_document
 from ..ragged import Ragged
 from .limits import Limits, window_offsets
 

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .._explain import as_integer, explain, shorten
-from ..packing import BatchPlan, plan_batches
-from ..packing.documents import checked_lengths
-from ..packing.shapes import Cost, padded, row_costs
+from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
 from .lengths import is_dataset, lengths_of
 
 
