@@ -136,9 +136,10 @@ def test_the_script_that_kills_sees_a_file_that_differs() -> None:
 
 
 def test_ctrl_c_ends_the_command_with_130_and_the_same_command_continues(
-    corpus: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    output = tmp_path / "out"
+    output, corpus = tmp_path / "out", tmp_path / "corpus.txt"
+    corpus.write_text(lines(4000))  # more than a run writes before it is interrupted
     command = [
         "encode",
         str(corpus),

@@ -87,14 +87,9 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
         >>> columns_with_types({"label": "int64", "tags": "list<item: string>"})
         ['label:int64', 'tags']
     """
-    found = []
-    for name, kind in columns.items():
-        try:
-            pa.type_for_alias(kind)
-            found.append(f"{name}:{kind}")
-        except ValueError:  # a nested type has no name; it comes from the source
-            found.append(name)
-    return found
+    # A nested type cannot be named; it comes from the source.
+    typed = {name: f"{name}:{kind}" for name, kind in columns.items()}
+    return [both if name in named_columns([both]) else name for name, both in typed.items()]
 
 
 def carried_columns(
