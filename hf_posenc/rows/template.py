@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain
-from ..ragged import Ragged
+from ..ragged import Ragged, run_indices
 from ..tokenization.rust import Template
 from .limits import Limits
 from .token_rows import TokenRows
@@ -61,8 +61,7 @@ def make_rows(
             begin[:, column] = starts[text] + ids[text].offsets[sample] + (len(ids[0].values) if text else 0)
             length[:, column] = lengths[text]
     parts = length.ravel()
-    counters = Ragged(np.zeros(parts.sum(), dtype=np.int8), parts).counters().values
-    index = counters + np.repeat(begin.ravel(), parts)
+    index = run_indices(begin.ravel(), parts)
     row_lengths = length.sum(axis=1)
     columns = {}
     for name in texts[0]:
