@@ -468,6 +468,8 @@ def test_wrong_arguments_of_masks_are_refused() -> None:
     batch = padded()
     with pytest.raises(ValueError, match=r"row must be an integer from 0 to 2\n  got: 3\n  fix: row=2"):
         plots.masks(batch, row=3)
+    with pytest.raises(ValueError, match=r"row must be an integer from 0 to 2\n  got: \[0, 1\]"):
+        plots.masks(batch, row=[0, 1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"span contains none of the 4 tokens\n  got: \(4, 9\)\n  fix: span=\(0, 4\)"):
         plots.masks(batch, span=(4, 9))
     with pytest.raises(ValueError, match=r"span must be two integers"):

@@ -102,16 +102,16 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
     r"""Return one or several indices as numbers from 0 to `count` - 1, or raise; negative ones count from the end.
 
     Args:
-        wanted (`int`, or a list, tuple or range of them): the indices.
+        wanted (`int`, or with `others` a list, tuple or range of them): the indices.
         count (`int`): number of items.
         name (`str`): name of the argument.
-        others (`str`, *optional*): the other values that the argument allows, for the message.
+        others (`str`, *optional*): other values that the argument allows, for the message. By default a single index.
 
     Example:
-        >>> as_indices([0, -1], 3, "layer")
+        >>> as_indices([0, -1], 3, "layer", ", or several")
         [0, 2]
     """
-    numbers: list[Any] = list(wanted) if isinstance(wanted, list | tuple | range) else [wanted]
+    numbers: list[Any] = list(wanted) if others and isinstance(wanted, list | tuple | range) else [wanted]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
             rule = f"{name} must be an integer from 0 to {count - 1}{others}"
