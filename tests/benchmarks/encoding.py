@@ -1,9 +1,9 @@
-"""How fast positions are added, beside plain sums with a table at hand and beside the modules of peers.
+"""Time of adding positions, beside plain sums with a table at hand and the modules of peers; and of making tables.
 
 `python -m tests.benchmarks.encoding [--rounds 15] [--one-core]`, or as a part of `tests.benchmarks`. Outputs are
 compared first: bit for bit where the same table is added, within the error of float32 angles where a peer adds its own.
-With `--one-core` it is one core's work that is measured, which other people's load hardly changes. Every turn begins
-without freed memory, so each result is written to fresh pages, which is most of the time; `out=` is the way around it.
+`--one-core` measures the work of one core, which depends little on the load of the machine. Every turn begins without
+freed memory, so each result is written to fresh pages, which is most of the time; `out=` avoids it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PEER_TOLERANCE = 1e-4
 
 
 def eager(turns: Turns) -> None:
-    """x + encoding, beside `x + pe` with the table at hand."""
+    """Compare x + encoding with `x + pe`, whose table is at hand."""
     x = torch.randn(ROWS, LENGTH, WIDTH)
     pe, out = sinusoidal_encoding(torch.arange(LENGTH), WIDTH), torch.empty_like(x)
     plain, scaled = SinusoidalPositionalEncoding(WIDTH), SinusoidalPositionalEncoding(WIDTH, scale="sqrt_d")
@@ -77,7 +77,7 @@ def eager(turns: Turns) -> None:
 
 
 def compiled(turns: Turns) -> None:
-    """The same under `torch.compile`, where the sum is the compiler's and the rows are an operator's."""
+    """Compare the same under `torch.compile`: the compiler makes the sum, an operator the rows."""
     x = torch.randn(ROWS, LENGTH, WIDTH)
     pe = sinusoidal_encoding(torch.arange(LENGTH), WIDTH)
     ids = torch.arange(LENGTH).repeat(ROWS, 1)
@@ -106,7 +106,7 @@ def compiled(turns: Turns) -> None:
 
 
 def peak_mebibytes(run: Callable[[], object]) -> float | None:
-    """How far the memory of this process rises while `run` runs; `None` where the system is not Linux."""
+    """Return the growth of the memory of this process while `run` runs; `None` if the system is not Linux."""
     try:
         forget_freed_memory()
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the highest so far
@@ -123,7 +123,7 @@ def _kibibytes(name: str) -> int:
 
 
 def memory() -> None:
-    """What a sum in bfloat16 takes at its peak: its result, and no copy of anything in float32."""
+    """Measure the peak memory of a sum in bfloat16, which should be that of its result, without a float32 copy."""
     x = torch.randn(ROWS, LENGTH, WIDTH).bfloat16()
     ids = torch.arange(LENGTH).repeat(ROWS, 1)
     result = x.numel() * x.element_size() / 2**20
@@ -180,7 +180,7 @@ def tables(turns: Turns) -> None:
 
 
 def peers(turns: Turns) -> None:
-    """The modules of peers on the same x, each beside ours with its formula."""
+    """Compare each module of a peer on the same x with ours of the same formula."""
     here, missing = installed()
     x = torch.randn(ROWS, LENGTH, WIDTH)
     contenders: dict[str, Callable[[], object]] = {}
@@ -207,7 +207,7 @@ def peers(turns: Turns) -> None:
 
 
 def checked(peer: Peer, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What a peer adds with, once its output was found to be ours."""
+    """Return the function with which a peer adds positions, after comparing its output with ours."""
     if peer.adds is None:
         raise ValueError(peer.name)
     theirs = peer.adds(x.shape[1], x.shape[2])
@@ -217,7 +217,7 @@ def checked(peer: Peer, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tenso
 
 
 def run(rounds: int, *, one_core: bool = False) -> None:
-    """All of it."""
+    """Run all comparisons of this module."""
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     if one_core:
