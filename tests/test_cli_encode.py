@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from hf_posenc import cli, jobs
-from hf_posenc.cli.progress import ProgressLine
 
 RECORD = {"documents": 1_000, "rows": 900, "tokens": 30_000, "bytes": 2_000_000, "cut": 0, "rejected": 0, "read": 50}
 TOTALS = {**{name: 2 * value for name, value in RECORD.items()}, "shards": 2}
@@ -185,7 +184,6 @@ _WATCHED = """
 import sys, time
 from types import SimpleNamespace
 from hf_posenc import cli, jobs
-from hf_posenc.cli.progress import ProgressLine
 def encode(*_, progress, **__):
     progress.message("a note")
     progress.start(bytes_total=1_000_000, bytes_done=0, shards_done=0)
@@ -277,11 +275,15 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
     assert sound.count("\n") == 1
     assert "3,000 rows" in sound
 
+    encode = jobs.encode
+
+    def interrupted(*given: Any, progress: jobs.Progress, **settings: Any) -> jobs.Manifest:
+        shard = progress.shard
+        progress.shard = lambda record: (shard(record), signal.raise_signal(signal.SIGINT))  # type: ignore
+        return encode(*given, progress=progress, **settings)
+
     with monkeypatch.context() as patch:
-        shard = ProgressLine.shard
-        patch.setattr(
-            ProgressLine, "shard", lambda line, record: (shard(line, record), signal.raise_signal(signal.SIGINT))
-        )
+        patch.setattr("hf_posenc.jobs.encode", interrupted)
         assert run(*command, "out") == 130
     assert capsys.readouterr().err == f"stopped: 1 shard finished; {CONTINUES}\n"
     assert run("verify", "out") == 1

@@ -67,7 +67,7 @@ def encode(
         >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = Path(folder, "corpus.txt").write_text("I ride bike\nbike\n")
-        ...     manifest = encode(Path(folder, "corpus.txt"), raw, Path(folder, "encoded"), workers=1)
+        ...     manifest = encode(Path(folder, "corpus.txt"), raw, Path(folder, "encoded"), workers=0)
         ...     print(manifest.totals["documents"], manifest.totals["tokens"])
         2 4
     """
