@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,31 @@ from numpy.typing import NDArray
 from ._explain import explain, one_of
 
 PaddingSide = Literal["left", "right"]
+Owner = TypeVar("Owner")
+Value = TypeVar("Value")
 
 # For rows with fewer values, one scatter over the padded array is faster than one copy per row.
 _SHORT_ROW = 192
 
 _INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtypes of rows that convert to int64 without a check
+
+
+class lock_free_cache(Generic[Owner, Value]):
+    """Property that is computed once, as `functools.cached_property`, whose lock a forked child may find locked."""
+
+    def __init__(self, compute: Callable[[Owner], Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type[Owner]) -> Self: ...
+    @overload
+    def __get__(self, instance: Owner, owner: type[Owner]) -> Value: ...
+    def __get__(self, instance: Owner | None, owner: type[Owner]) -> Self | Value:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._compute.__name__] = self._compute(instance)
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +113,12 @@ class Ragged:
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
 
-    @cached_property
+    @lock_free_cache
     def longest(self) -> int:
         """Length of the longest row; 0 without rows."""
         return int(self.lengths.max(initial=0))
 
-    @cached_property
+    @lock_free_cache
     def shortest(self) -> int:
         """Length of the shortest row; 0 without rows."""
         return int(self.lengths.min(initial=self.longest))

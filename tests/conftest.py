@@ -10,6 +10,7 @@ import functools
 import importlib.resources
 import importlib.util
 import inspect
+import json
 import os
 import shutil
 import socket
@@ -137,7 +138,6 @@ def _sentences() -> tuple[str, ...]:
     import argparse
     import collections
     import itertools
-    import json
     import pathlib
     import statistics
     import textwrap
@@ -196,6 +196,24 @@ def _byte_bpe_json() -> str:
     )
     tokenizer.train_from_iterator(_sentences(), trainer)
     return str(tokenizer.to_str())
+
+
+@functools.cache
+def _sentencepiece_bpe_json() -> str:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # for training only, which is faster
+    trainer = trainers.BpeTrainer(vocab_size=1200, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(_sentences(), trainer)
+    tokenizer.pre_tokenizer = None
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 1)])
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = content["added_tokens"][:3]  # bytes are no special tokens
+    return json.dumps(content)
 
 
 @functools.cache
@@ -263,6 +281,18 @@ def byte_bpe() -> PreTrainedTokenizerFast:
         bos_token="<|endoftext|>",
         eos_token="<|endoftext|>",
         unk_token="<|endoftext|>",
+        model_max_length=1024,
+    )
+
+
+@pytest.fixture
+def sentencepiece_bpe() -> PreTrainedTokenizerFast:
+    """Like Llama 2's: BPE of SentencePiece with bytes for unknown characters, and `<s>` before each text."""
+    return _wrapped(
+        _sentencepiece_bpe_json(),
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
         model_max_length=1024,
     )
 

@@ -129,7 +129,7 @@ POST_PROCESSORS = {
     "bert": processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1)),
     "roberta": processors.RobertaProcessing(("[SEP]", 2), ("[CLS]", 1)),
     "template": processors.TemplateProcessing(
-        single="[CLS] $A:3 [SEP]:4", pair="[CLS] $B:5 [SEP] $A [SEP]:6", special_tokens=_SPECIAL
+        single="[CLS] $A:3 [SEP]:4", pair="[CLS] $A:5 [SEP] $B [SEP]:6", special_tokens=_SPECIAL
     ),
     "suffix": processors.TemplateProcessing(single="$A [SEP]", pair="$A [SEP] $B:1", special_tokens=_SPECIAL),
     "sequence": processors.Sequence(
@@ -194,11 +194,20 @@ def test_special_tokens_truncation_and_overflow_are_those_of_tokenizers(
     got = Encoder(wrapped, limits, add_special_tokens=add).encode(first, second)
     assert lists(got.ids) == ids
     assert got.token_type_ids is not None
-    if add or stride is None:  # without special tokens, Rust sets the types of the first windows only
-        assert lists(got.token_type_ids) == types
+    assert lists(got.token_type_ids) == types
     assert got.sample.tolist() == sample
     whole = Encoder(wrapped, add_special_tokens=add).encode(first, second).ids.lengths
     assert got.truncated == (0 if stride is not None else int((whole > max_length).sum()))
+
+
+def test_a_template_with_the_second_text_first_gives_the_rows_of_the_tokenizer() -> None:
+    raw = Tokenizer(models.WordLevel({"a": 0, "[CLS]": 1, "[SEP]": 2, "b": 3}, unk_token="a"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.post_processor = processors.TemplateProcessing("[CLS] $A", "[CLS] $B $A [SEP]", _SPECIAL)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=raw)
+    got = Encoder(wrapped, Limits(5)).encode(["a a", "a"], ["b", "b b b b b"])
+    want = wrapped(["a a", "a"], ["b", "b b b b b"], truncation=True, max_length=5)
+    assert lists(got.ids) == want["input_ids"]
 
 
 # ------------------------------------------------------------------------------------------------------------- refusal

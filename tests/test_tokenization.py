@@ -51,7 +51,23 @@ TEXTS = st.lists(
 sweep = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+# Every kind of tokenizer on every backend that has it; "auto" is the fast one for the first three.
+KINDS = ["wordpiece", "byte_bpe", "sentencepiece_bpe", "unigram", "word_level"]
+BACKENDS = [*((kind, "auto") for kind in KINDS), ("wordpiece", "tokenizers"), ("byte_bpe", "tokenizers")]
+
+
+@pytest.fixture(params=BACKENDS, ids="-".join)
+def any_fast(request: pytest.FixtureRequest) -> Any:
+    """Each small fast tokenizer on each of its backends, with a padding token."""
+    kind, backend = request.param
+    tokenizer = request.getfixturevalue(kind)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    tokenizer.tried_backend = backend  # read by `ours`
+    return tokenizer
+
+
 def ours(tokenizer: Any, texts: Any, **settings: Any) -> dict[str, np.ndarray]:
+    settings.setdefault("backend", getattr(tokenizer, "tried_backend", "auto"))
     collate = DataCollatorWithPositionalEncoding(
         tokenizer, look_ahead=False, return_tensors="np", empty="keep", **settings
     )
@@ -392,9 +408,15 @@ def test_a_raw_tokenizer_with_padding_and_truncation_stays_as_it_is(raw_wordpiec
 
 
 @pytest.mark.parametrize("labels", [{}, {"labels": "masked_lm", "seed": 3}])
-def test_threads_may_share_one_collator(wordpiece, sentences, labels: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["wordpiece", "byte_bpe", "unigram"])
+def test_threads_may_share_one_collator(
+    name: str, sentences, labels: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     """`tokenizer(...)` changes shared state: 292 of 1,200 batches had the wrong length with 4 threads."""
-    collate = DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False, **labels)
+    tokenizer = request.getfixturevalue(name)
+    if name == "byte_bpe":
+        tokenizer.add_special_tokens({"pad_token": "[PAD]", "mask_token": "[MASK]"})
+    collate = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False, **labels)
     batches = [sentences[start : start + 4] for start in range(0, 64, 4)] * 12
     with _any_warning():
         want = [collate(batch) for batch in batches]

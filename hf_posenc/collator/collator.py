@@ -101,6 +101,10 @@ class DataCollatorWithPositionalEncoding(Settings):
         device (*optional*): device of the table, if `embedding` is a width.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that the token ids come from. With `"auto"`,
+            nanotoken or gigatoken for the tokenizers that they have, if the extra `fast` is installed, and else
+            `tokenizers`; `"fast"` raises in the other cases. The ids are the same, see
+            `hf_posenc.tokenization.FastBackend`.
         return_tensors (`"pt"` or `"np"`, *optional*): return PyTorch tensors or NumPy arrays.
 
     Returns:
@@ -407,7 +411,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return save.rebuild, self._state
+        return save.rebuild, (*self._state, save.pickled_backend(self.backend))
 
     def __copy__(self) -> DataCollatorWithPositionalEncoding:
         return self
@@ -435,7 +439,8 @@ class DataCollatorWithPositionalEncoding(Settings):
     def _state(self) -> save.State:
         """Values for pickling, fingerprints and comparison. Not cached, because the table's weights may change."""
         table = self._config.embedder.state(weights=self.store_embeddings)
-        return save.state(type(self), self.tokenizer, self._files, self._config.saved, table)
+        settings = {name: value for name, value in self._config.saved.items() if name != "backend"}  # changes no output
+        return save.state(type(self), self.tokenizer, self._files, settings, table)
 
     @cached_property
     def _files(self) -> tuple[tuple[str, bytes], ...]:

@@ -77,6 +77,7 @@ class Config:
         options: dict[str, Any] = {
             "add_special_tokens": settings.add_special_tokens,
             "is_split_into_words": settings.is_split_into_words,
+            "backend": settings.backend,
         }
         self.encoder = Encoder(tokenizer, self.limits, word_ids=settings.whole_word_mask, **options)
         self.target_encoder = None

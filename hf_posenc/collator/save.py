@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
@@ -49,9 +50,26 @@ def rebuild(*state: Any) -> Any:
     """Return the collator of a `state`. Called by unpickling."""
     version, *rest = state
     _check_version(version, "this pickle")
-    cls, kind, files, plain, table = rest
+    cls, kind, files, plain, table, *backend = rest
     settings = {name: _READERS[name](value) if name in _READERS else value for name, value in json.loads(plain).items()}
+    if backend:  # older pickles have none
+        settings["backend"] = backend[0].name
     return _made(cls, from_files(kind, dict(files)), from_state(table), settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class PickledBackend:
+    """The backend of a pickled collator."""
+
+    name: str
+
+
+def pickled_backend(name: str) -> PickledBackend:
+    """Return the backend for a pickle; `datasets` leaves it out of fingerprints, because it does not change the ids."""
+    register = getattr(sys.modules.get("datasets.utils._dill"), "pklregister", None)
+    if register is not None:
+        register(PickledBackend)(lambda pickler, _: pickler.save(None))
+    return PickledBackend(name)
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..embedding import PositionalEmbedding
     from ..sinusoid import Convention
+    from ..tokenization import BackendName
     from .embed import MissingTable
 
 Class = TypeVar("Class", bound=type)
@@ -32,6 +33,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": (None, "left", "right"),
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
+    "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
 }
 _INTEGERS = {  # smallest value, and an example for the error message
@@ -81,6 +83,7 @@ class Settings:
     zero_padding: bool = True
     device: Any = None
     store_embeddings: bool = False
+    backend: BackendName = "auto"
     return_tensors: str = "pt"
 
     def __post_init__(self) -> None:

@@ -99,6 +99,13 @@ class Options:
         panel=_RUN,
         example=64 << 20,
     )
+    backend: Literal["auto", "fast", "tokenizers"] = _option(
+        "auto",
+        "Library that the token ids come from; they are the same. By default the fast one for this tokenizer, if the "
+        "extra `fast` is installed.",
+        panel=_RUN,
+        recorded=False,
+    )
     workers: int | None = _option(
         None,
         "Number of processes; by default one for each core. 0 works in the process that calls.",
@@ -290,6 +297,7 @@ def _settings_of(collate: Any) -> dict[str, Any]:
         "too_long": "split" if splits else "truncate" if truncates else "error",
         "stride": collate.stride if splits else 0,
         "add_special_tokens": collate.add_special_tokens,
+        "backend": collate.backend,
         "pack": collate.max_length if collate.packing else None,
     }
 

@@ -53,7 +53,9 @@ class TaskEncoder:
             overflow=job.too_long == "split",
             stride=job.stride,
         )
-        self._encoder = Encoder(job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens)
+        self._encoder = Encoder(
+            job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens, backend=job.backend
+        )
         pair = job.text_pair_column
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
         self._empty = self._encoder.encode([""], None if pair is None else [""]).ids.values

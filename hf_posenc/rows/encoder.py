@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain
 from ..ragged import Ragged
+from ..tokenization.backends import Backend, BackendName, DifferentIds, choose_backend
 from ..tokenization.long_text import characters_read_whole, sufficient_prefix
-from ..tokenization.rust import Template, TokenizersBackend, post_processor
+from ..tokenization.rust import Template, TokenizersBackend, is_from_rust, post_processor
 from ..tokenization.serialized import RustOnlyTokenizer, calls_only_rust
 from .call_encoder import CallEncoder, Text, check_surrogates
 from .limits import Limits
@@ -32,9 +33,11 @@ class Encoder:
         add_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
         word_ids (`bool`, *optional*): add a column `word_ids`, the index of each token's word; -1 at special tokens.
         targets (`bool`, *optional*): encode in the target mode of the tokenizer, if it has one.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
 
     Raises:
-        ValueError: if `word_ids` is True and the tokenizer is slow.
+        ValueError: if `word_ids` is True and the tokenizer is slow; if `backend` is `"fast"` and there is none.
+        ImportError: if `backend` is `"fast"` and its library is not installed.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -55,6 +58,7 @@ class Encoder:
         is_split_into_words: bool = False,
         word_ids: bool = False,
         targets: bool = False,
+        backend: BackendName = "auto",
     ) -> None:
         self.tokenizer = tokenizer
         self.limits = limits or Limits()
@@ -70,13 +74,15 @@ class Encoder:
                 )
             )
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self._backend: TokenizersBackend | None = None
+        self._backend: Backend | None = None
         if calls_only_rust(tokenizer):
             text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
-            self._backend = TokenizersBackend(
+            self._backend = choose_backend(
                 text,
+                backend,
                 split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
                 is_split_into_words=is_split_into_words,
+                word_ids=word_ids,
             )
             processor = post_processor(self._backend.rust)
             self._templates = [
@@ -85,6 +91,9 @@ class Encoder:
             self._special = [template.special for template in self._templates]
         else:
             assert not isinstance(tokenizer, RustOnlyTokenizer)
+            if backend == "fast":
+                reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
+                raise ValueError(explain("this tokenizer has no fast backend", got=reason, fix='backend="auto"'))
             self._special = [
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)
@@ -92,6 +101,11 @@ class Encoder:
             self._calls = CallEncoder(
                 tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
             )
+
+    @property
+    def backend(self) -> str:
+        """Name and version of the library that the ids come from."""
+        return "transformers" if self._backend is None else self._backend.name
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
         r"""Encode a batch.
@@ -106,6 +120,7 @@ class Encoder:
         Raises:
             ValueError: if a text contains a lone surrogate, rows have no room for the special tokens, or a pair cannot
                 be truncated as `limits` demand.
+            DifferentIds: if the fast backend returned other ids than `tokenizers`.
         """
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self._backend is None:
@@ -115,18 +130,16 @@ class Encoder:
         columns = [self._columns(self._backend, each, shorten=pairs is None) for each in given]
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
-    def _columns(self, backend: TokenizersBackend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
+    def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
         """Return the ids of each text, and its word ids if there is such a column."""
         try:
             if shorten:
                 texts = self._prefixes(backend, texts)
-            if self.word_ids:
+            if self.word_ids and isinstance(backend, TokenizersBackend):
                 return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
             return {"input_ids": backend.encode(texts)}
         except BaseException as error:
-            # Rust raises TypeError for an invalid text, a bare Exception for most other errors, and for a panic
-            # something that is not an Exception.
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            if isinstance(error, DifferentIds) or not is_from_rust(error):
                 raise
             for index, text in enumerate(texts):
                 check_surrogates(index, text)
@@ -138,12 +151,13 @@ class Encoder:
                 )
             ) from error
 
-    def _prefixes(self, backend: TokenizersBackend, texts: Sequence[Any]) -> Sequence[Any]:
+    def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
         """Return the texts, with a prefix in place of each very long text of which only the first tokens are needed."""
         limits = self.limits
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts
-        longest, side = characters_read_whole(limits.max_length), self.tokenizer.truncation_side
+        longest = max(characters_read_whole(limits.max_length), backend.reads_whole)
+        side = self.tokenizer.truncation_side
         return [
             sufficient_prefix(text, limits.max_length, backend.rust, side)
             if type(text) is str and len(text) > longest

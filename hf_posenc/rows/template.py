@@ -6,6 +6,7 @@ Computed in NumPy for the whole batch, with the results of the post-processor an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,11 +47,12 @@ def make_rows(
                [101,   5, 102,   0]])
     """
     ids = [text["input_ids"] for text in texts]
-    starts, lengths, sample, truncated = _truncate([each.lengths for each in ids], limits, template.special, side)
+    parts = _truncate([each.lengths for each in ids], limits, template.special, side)
     # One array of all values: the texts, the second texts, the special tokens. A row is a list of parts of it.
     special = np.array([token for token, _ in template.pieces if token >= 0], dtype=np.int64)
-    begin = np.empty((len(sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
+    begin = np.empty((len(parts.sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
     length = np.ones_like(begin)
+    kinds = np.tile([kind for _, kind in template.pieces], (len(begin), 1))
     next_special = sum(len(each.values) for each in ids)
     for column, (token, _) in enumerate(template.pieces):
         if token >= 0:
@@ -58,44 +60,46 @@ def make_rows(
             next_special += 1
         else:
             text = Template.FIRST - token
-            begin[:, column] = starts[text] + ids[text].offsets[sample] + (len(ids[0].values) if text else 0)
-            length[:, column] = lengths[text]
-    parts = length.ravel()
-    index = run_indices(begin.ravel(), parts)
+            begin[:, column] = parts.starts[text] + ids[text].offsets[parts.sample] + text * len(ids[0].values)
+            length[:, column] = parts.lengths[text]
+            kinds[parts.windows[text] > 0, column] = text  # a template sets the types of the first windows only
+    lengths = length.ravel()
+    index = run_indices(begin.ravel(), lengths)
     row_lengths = length.sum(axis=1)
     columns = {}
     for name in texts[0]:
         fill = special if name == "input_ids" else np.full_like(special, -1)
         columns[name] = Ragged(np.concatenate([*(text[name].values for text in texts), fill])[index], row_lengths)
     if types:
-        kinds = np.array([kind for _, kind in template.pieces], dtype=np.int64)
-        values = np.repeat(np.tile(kinds, len(sample)), parts) if kinds.any() else np.zeros(len(index), dtype=np.int64)
+        values = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros(len(index), dtype=np.int64)
         columns["token_type_ids"] = Ragged(values, row_lengths)
-    return TokenRows(columns, sample, truncated)
+    return TokenRows(columns, parts.sample, parts.truncated)
 
 
-def _truncate(
-    lengths: list[Lengths], limits: Limits, special: int, side: str
-) -> tuple[list[Lengths], list[Lengths], Lengths, int]:
-    r"""Return the part of each text in each row.
+class _Parts(NamedTuple):
+    """Part of each text in each row. A list has one item for the texts, and one for the second texts of pairs."""
 
-    Returns:
-        For the texts, and for the second texts, the first token in every row and the number of tokens; the index of the
-        text of every row; and the number of texts that lost tokens.
-    """
+    starts: list[Lengths]  # first token, in its text
+    lengths: list[Lengths]  # number of tokens
+    windows: list[Lengths]  # index of this window over the text, 0 without overflow
+    sample: Lengths  # index of the text
+    truncated: int  # number of texts that lost tokens
+
+
+def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
+    """Return the part of each text in each row, so that no row exceeds the limit with its special tokens."""
     sample = np.arange(len(lengths[0]))
-    whole = [np.zeros_like(each) for each in lengths], lengths, sample, 0
+    first = [np.zeros_like(each) for each in lengths]
+    whole = _Parts(first, lengths, first, sample, 0)
     if limits.max_length is None or not limits.truncates:
         return whole
     too_long = np.sum(lengths, axis=0) > limits.max_length - special
-    if not np.any(too_long):
+    if not too_long.any():
         return whole
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
-        lost = [
-            each - part if side == "left" else np.zeros_like(each) for each, part in zip(lengths, kept, strict=True)
-        ]
-        return lost, kept, sample, int(np.count_nonzero(too_long))
+        lost = [each - part for each, part in zip(lengths, kept, strict=True)]
+        return _Parts(lost if side == "left" else first, kept, first, sample, int(np.count_nonzero(too_long)))
     # A text gives windows of `kept` tokens, and consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
     counts = [1 - (part - each) // step for each, part, step in zip(lengths, kept, steps, strict=True)]
@@ -106,7 +110,7 @@ def _truncate(
         size = np.minimum(part[sample], stop - passed)
         starts.append(stop - passed - size if side == "left" else passed)
         sizes.append(size)
-    return starts, sizes, sample, 0
+    return _Parts(starts, sizes, windows, sample, 0)
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:

@@ -6,13 +6,12 @@ NumPy only, so that a forked worker can use it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..packing import documents_by_positions, order_by_document
-from ..ragged import Ragged
+from ..ragged import Ragged, lock_free_cache
 from .limits import Limits, window_offsets
 
 
@@ -52,7 +51,7 @@ class TokenRows:
         mask = self.columns.get("attention_mask")
         return None if mask is None else mask.values.astype(bool)
 
-    @cached_property
+    @lock_free_cache
     def documents(self) -> Ragged | None:
         """Document number of each token within its row, -1 at padding; `None` if every row is one document."""
         numbers, positions = self.columns.get("document_ids"), self.columns.get("position_ids")

@@ -3,20 +3,27 @@
 `rows` encodes texts with the tokenizers.
 """
 
+from .backends import BackendName, DifferentIds, FastBackend, choose_backend
 from .bpe import cached_bpe, train_bpe
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .long_text import sufficient_prefix
 from .merges import MergeStep, bpe_merges, bpe_stages
+from .rust import TokenizersBackend
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
 
 __all__ = [
+    "BackendName",
+    "DifferentIds",
+    "FastBackend",
     "MergeStep",
     "RustOnlyTokenizer",
     "SerializedTokenizer",
+    "TokenizersBackend",
     "bpe_merges",
     "bpe_stages",
     "cached_bpe",
     "calls_only_rust",
+    "choose_backend",
     "from_files",
     "number_of_ids",
     "private_copy",

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,9 +41,11 @@ class TokenizersBackend:
                [2, 0]])
     """
 
-    name = "tokenizers"
+    # Texts up to this number of characters are encoded whole even if only their first tokens are needed.
+    reads_whole = 0
 
     def __init__(self, json: str, *, split_special_tokens: bool = False, is_split_into_words: bool = False) -> None:
+        self.name = f"tokenizers {version('tokenizers')}"
         self.rust = rust_from(json)
         remove_state(self.rust)
         self.rust.encode_special_tokens = split_special_tokens  # this setting is not in the JSON
@@ -112,10 +115,16 @@ class Template:
 
 
 def has_template(rust: Tokenizer) -> bool:
-    """Return True if the post-processor of a tokenizer can be read by `Template.of`."""
-    steps = _steps(post_processor(rust))
-    known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
-    return not steps or (len(steps) == 1 and steps[0]["type"] in known)
+    """Return True if the post-processor of a tokenizer is one that `Template` describes: each text once, in order."""
+    processor = post_processor(rust)
+    kinds = [step["type"] for step in _steps(processor)]
+    if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
+        return False
+    templates = [Template.of(processor, pair=pair, add_special_tokens=False) for pair in (False, True)]
+    return [[text for text, _ in each.pieces] for each in templates] == [
+        [Template.FIRST],
+        [Template.FIRST, Template.SECOND],
+    ]
 
 
 def post_processor(rust: Tokenizer) -> dict[str, Any] | None:
@@ -165,6 +174,11 @@ def remove_state(rust: Tokenizer) -> None:
     """Remove padding and truncation, which a file or a call may have set."""
     rust.no_padding()
     rust.no_truncation()
+
+
+def is_from_rust(error: BaseException) -> bool:
+    """Return True if Rust may have raised an error: for a panic it raises something that is not an `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:

@@ -1,0 +1,273 @@
+"""Backends of a fast tokenizer: the same token ids from the fastest library that has them.
+
+`fast` is nanotoken for WordPiece and gigatoken for BPE. Their ids are compared with those of `tokenizers`: for hostile
+texts when a tokenizer is loaded, and for one text in some thousands while they are used. A difference raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+
+from .._explain import explain, one_of, shorten
+from ..ragged import Ragged
+from .rust import TokenizersBackend, is_from_rust
+
+BackendName = Literal["auto", "fast", "tokenizers"]
+
+# Longer texts are not compared while a backend is in use: `tokenizers` takes seconds for some of them.
+_LONGEST_COMPARED = 100_000
+# Numbers of added tokens and of vocabulary entries that are tried when a tokenizer is loaded.
+_ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
+# Normalizers that no fast library is trusted with.
+_COMPATIBILITY = {"NFKC", "NFKD", "Precompiled"}
+
+_log = logging.getLogger(__name__)
+
+
+class Unsupported(Exception):
+    """The reason why a tokenizer has no fast backend."""
+
+
+class DifferentIds(RuntimeError):
+    """Error for a text of which a fast backend returned other token ids than `tokenizers`."""
+
+
+class FastBackend:
+    r"""Token ids from nanotoken or gigatoken, without special tokens, truncation and padding.
+
+    Safe in threads and in forked children.
+
+    Args:
+        text (`str`): the content of a `tokenizer.json`.
+        interval (`int`, *optional*): about one text in this many is compared with `tokenizers`.
+        most_tokens (`int`, *optional*): the library's tokenizer is loaded anew after so many tokens, because gigatoken
+            remembers every word: about 10 bytes for each token of random text, and less than one for real text.
+
+    Raises:
+        Unsupported: if no library has this kind of tokenizer, or its ids differ.
+        ImportError: if the library is not installed.
+    """
+
+    reads_whole = 1 << 20
+
+    def __init__(self, text: str, *, interval: int = 4096, most_tokens: int = 1 << 25) -> None:
+        self._interval, self._most_tokens = interval, most_tokens
+        content = json.loads(text)
+        library, self._load = _LIBRARIES[_library(content)]
+        self._text = json.dumps({**content, "post_processor": None, "padding": None, "truncation": None})
+        self._reference = TokenizersBackend(text)
+        self.rust = self._reference.rust
+        probes = list(_probes(content))
+        try:
+            self._start()
+            ids = self._encode(probes)
+        except BaseException as error:  # a RuntimeError for what it does not have; a panic is not an Exception
+            if isinstance(error, ImportError) or not is_from_rust(error):
+                raise
+            raise Unsupported(f"{library}: {str(error).splitlines()[0]}") from error
+        self.name = f"{library} {version(library)}"
+        differing = self._differing(probes, ids, range(len(probes)))
+        if differing is not None:
+            raise Unsupported(f"{self.name} has other ids for {shorten(probes[differing])}")
+
+    def encode(self, texts: Sequence[Any]) -> Ragged:
+        """Return the token ids of each text, int64; raise `DifferentIds` if those of a compared text are wrong."""
+        if self._tokens > self._most_tokens or self._process != os.getpid():
+            self._start()
+        ids = self._encode(texts)
+        self._tokens += len(ids.values)
+        # Which texts are compared depends on the batch alone, so that a second run compares the same ones.
+        first = int(ids.values.sum()) % self._interval
+        if first < len(texts):
+            compared = [i for i in range(first, len(texts), self._interval) if len(texts[i]) <= _LONGEST_COMPARED]
+            differing = self._differing(texts, ids, compared)
+            if differing is not None:
+                raise DifferentIds(
+                    explain(
+                        f"{self.name} returned other token ids than tokenizers for a text",
+                        got=shorten(texts[differing]),
+                        fix='backend="tokenizers"',
+                    )
+                )
+        return ids
+
+    def _start(self) -> None:
+        self._encode = self._load(self._text)
+        self._tokens, self._process = 0, os.getpid()
+
+    def _differing(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> int | None:
+        """Return the index of the first of the compared texts with other ids than those of `tokenizers`."""
+        right = self._reference.encode([texts[index] for index in compared])
+        offsets = ids.offsets
+        for index, row in zip(compared, right, strict=True):
+            if not np.array_equal(ids.values[offsets[index] : offsets[index + 1]], row):
+                return index
+        return None
+
+
+Backend = FastBackend | TokenizersBackend
+
+
+def choose_backend(
+    text: str,
+    backend: BackendName = "auto",
+    *,
+    split_special_tokens: bool = False,
+    is_split_into_words: bool = False,
+    word_ids: bool = False,
+) -> Backend:
+    r"""Return the backend of a tokenizer, and log its name.
+
+    Args:
+        text (`str`): the content of a `tokenizer.json`.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): with `"auto"`, the fast one if there is one.
+        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
+        word_ids (`bool`, *optional*): the words of tokens are needed.
+
+    Raises:
+        ValueError: if `backend` is `"fast"` and this tokenizer has no fast backend.
+        ImportError: if `backend` is `"fast"` and its library is not installed.
+    """
+    if backend not in ("auto", "fast", "tokenizers"):
+        raise ValueError(one_of("backend", backend, ("auto", "fast", "tokenizers")))
+    if backend != "tokenizers":
+        reasons = [
+            reason
+            for needed, reason in (
+                (split_special_tokens, "split_special_tokens=True"),
+                (is_split_into_words, "is_split_into_words=True"),
+                (word_ids, "the words of tokens are needed, for whole_word_mask=True"),
+            )
+            if needed
+        ]
+        found = Unsupported(reasons[0]) if reasons else _fast(text)
+        if isinstance(found, FastBackend):
+            _log.info("token ids come from %s", found.name)
+            return found
+        if backend == "fast":
+            rule = "this tokenizer has no fast backend"
+            if isinstance(found, ImportError):
+                raise ImportError(explain(rule, got=str(found), fix='pip install "hf-posenc[fast]"'))
+            raise ValueError(explain(rule, got=str(found), fix='backend="auto"'))
+        _log.info("token ids come from tokenizers, because there is no fast backend: %s", found)
+    return TokenizersBackend(text, split_special_tokens=split_special_tokens, is_split_into_words=is_split_into_words)
+
+
+@functools.lru_cache(maxsize=8)
+def _fast(text: str) -> FastBackend | Unsupported | ImportError:
+    """Return the fast backend of a tokenizer, which all its encoders share, or the reason why it has none."""
+    try:
+        return FastBackend(text)
+    except (Unsupported, ImportError) as error:
+        return error.with_traceback(None)
+
+
+def _library(content: dict[str, Any]) -> str:
+    """Return the kind of a tokenizer, or raise with the reason why no fast library is used for it."""
+    model = content["model"]
+    kind = str(model.get("type"))
+    if kind not in _LIBRARIES:
+        raise Unsupported(f"a {kind} model")
+    if model.get("dropout"):
+        raise Unsupported(f"dropout={model['dropout']}")
+    found = _COMPATIBILITY & set(_types(content["normalizer"]))
+    if found:
+        raise Unsupported(f"a normalizer of type {found.pop()}")
+    if kind == "BPE":
+        for token in content["added_tokens"]:
+            if token["single_word"]:
+                raise Unsupported(f"the added token {token['content']!r} with single_word=True")
+    return kind
+
+
+def _types(part: Any) -> Iterator[str]:
+    """Yield the types of a component of a tokenizer and of all its parts."""
+    if isinstance(part, dict):
+        yield str(part.get("type"))
+        for value in part.values():
+            yield from _types(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _types(value)
+
+
+def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
+    from nanotoken import Tokenizer
+
+    tokenizer = Tokenizer.from_json(text)
+
+    def encode(texts: Sequence[str]) -> Ragged:
+        rows = tokenizer.encode_batch(list(texts), add_special_tokens=False, parallel=False)
+        return Ragged(rows.ids.astype(np.int64), rows.lengths)
+
+    return encode
+
+
+def _load_gigatoken(text: str) -> Callable[[Sequence[str]], Ragged]:
+    from gigatoken import Tokenizer
+
+    # One call for each text: its calls for batches are slower for SentencePiece models, use awkward arrays for rows of
+    # different lengths, and release the GIL, so that a fork meanwhile would leave the child with a locked cache.
+    tokenizer = Tokenizer.from_json(text).backend
+
+    def encode(texts: Sequence[str]) -> Ragged:
+        rows = [tokenizer.encode(each) for each in texts]
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        return Ragged(np.concatenate(rows, dtype=np.int64) if rows else np.zeros(0, dtype=np.int64), lengths)
+
+    return encode
+
+
+_LIBRARIES: dict[str, tuple[str, Callable[[str], Callable[[Sequence[str]], Ragged]]]] = {
+    "WordPiece": ("nanotoken", _load_nanotoken),
+    "BPE": ("gigatoken", _load_gigatoken),
+}
+
+_HOSTILE = (
+    "",
+    " ",
+    "a",
+    " a",
+    "a ",
+    "  a  b  ",
+    "I ride bike, she said: don't!  It's 12345 o'clock.\n\n\tEnd\r\n",
+    "THE QUICK Brown fOX jumped_over--the 1,000.50 dogs'S we'll THEY'VE",
+    "naïve café e\u0301\u0327 ﬁ ½ x² Straße ẞ İI ıi Σς ΑΣ Ǆ ǅ",
+    "我每天骑自行车。私は自転車 나는 각\u1100\u1161\u11a8 ไทย हिन्दी",
+    "\u202eאני רוכב\u202c أركب الدراجة",
+    "👨‍👩‍👧‍👦👍🏽🇨🇭 ❤️ 1️⃣",
+    "\x00\x01\x07\x1b[31m\x7f\x85\x0b\x0c\x1c\u2028\u2029",
+    "\ufeff\u200b\u00ad\u00a0\u3000\u2009\u2060\ufffd\ue000\U0010ffff",
+    "𝕳𝖊𝖑𝖑𝖔 ⅷ ㍿ ｆｕｌｌ ① ª",
+    "a\u0300\u0301 \u0301b \u0345 \u0f71\u0f72 \u1ebf",
+    "a\u2581b \u2581 \u0120a",
+    "<0x41><s></s><unk><pad>[CLS] [SEP][MASK][UNK]<|endoftext|>",
+    'http://www.x.org/a?b=c&d=%20#e user@x.com C++ {"a": [1, 2]} __init__ $1 £2 €3 5% ~`^|\\',
+    "a" * 99 + " " + "a" * 100 + " " + "a" * 101 + " " + "é" * 100 + " " + "\u4e00" * 101,
+    "ab" * 300 + "   " * 100 + "\n" * 50 + "!?" * 60 + "1" * 40,
+)
+
+
+def _probes(content: dict[str, Any]) -> Iterator[str]:
+    """Yield hostile texts, added tokens beside letters and spaces, and samples of the vocabulary."""
+    yield from _HOSTILE
+    for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
+        yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
+    words = _spread(list(content["model"]["vocab"]), _VOCABULARY_TRIED)
+    yield from words
+    plain = [word.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").removeprefix("##") for word in words]
+    for start in range(0, len(plain), 8):
+        yield from ("".join(plain[start : start + 8]), " ".join(plain[start : start + 8]))
+
+
+def _spread(items: list[str], most: int) -> list[str]:
+    """Return at most this many items, evenly spread."""
+    return items[:: -(-len(items) // most) or 1]
