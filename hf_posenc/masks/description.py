@@ -6,10 +6,10 @@ Only `dense` and `additive` make a matrix per row. The forms for torch and for H
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._explain import as_integer, explain, shorten
 from ..ragged import PaddingSide
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
-from .functions import additive_value, as_integer_tensor, padding_mask
+from .functions import additive_mask, additive_value, as_integer_tensor, padding_mask
 from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys
 
 
@@ -304,26 +304,7 @@ class Description:
             >>> AttentionMask.from_lengths([1], 2).dense(out=buffer).data_ptr() == buffer.data_ptr()
             True
         """
-        layout, keys = self._layout, visible_keys(self.documents)
-        out = _memory(out, self._shape, torch.bool, self.documents.device)
-        matrix = out[:, 0]  # (B, Q, K); passes over it are the whole cost
-        seen = band(layout, matrix.shape[-1], out.device)
-        if not layout.one_document:
-            self._same_document(keys, keys, matrix)
-            if seen is not None:
-                matrix &= seen
-        elif seen is None:
-            matrix.copy_(keys[:, None, :].expand_as(matrix))
-        else:
-            torch.logical_and(keys[:, None, :], seen, out=matrix)
-        if layout.prefix:
-            assert self.prefix is not None  # or the layout would have none
-            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix))
-            near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
-            matrix |= shown if near is None else shown.logical_and_(near)
-        if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
-            matrix.diagonal(dim1=-2, dim2=-1).logical_or_(alone)
-        return out
+        return self._fill(_memory(out, self._shape, torch.bool, self.documents.device), _BOOL)
 
     def additive(
         self, dtype: torch.dtype = torch.float32, value: float | None = None, *, out: torch.Tensor | None = None
@@ -347,12 +328,38 @@ class Description:
             tensor([[[[ 0.0000e+00, -1.0000e+09],
                       [ 0.0000e+00, -1.0000e+09]]]])
         """
-        low, device = additive_value(dtype, value), self.documents.device
-        out = _memory(out, self._shape, dtype, device)
-        numbers = (torch.full((), number, dtype=dtype, device=device) for number in (0.0, low))
-        return torch.where(self.dense(), *numbers, out=out)
+        low = additive_value(dtype, value)
+        numbers = _Logic(lambda sees: additive_mask(sees, dtype, value=low), torch.minimum, torch.maximum)
+        return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
-    def _same_document(self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
+        """Fill `out` in as few passes as possible, because they are the whole cost of a dense mask."""
+        layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
+        keys = visible_keys(self.documents)
+        seen = band(layout, matrix.shape[-1], out.device)
+        if not layout.one_document:
+            self._same_document(keys, keys, matrix, logic)
+            if seen is not None:
+                logic.both(matrix, logic.convert(seen), out=matrix)
+        elif seen is None:
+            matrix.copy_(logic.convert(keys)[:, None, :].expand_as(matrix))
+        else:
+            logic.both(logic.convert(keys)[:, None, :], logic.convert(seen), out=matrix)
+        if layout.prefix:
+            assert self.prefix is not None  # or the layout would have none
+            shown = self._same_document(self.prefix, torch.zeros_like(keys), torch.empty_like(matrix), logic)
+            near = band(layout._replace(look_ahead=False), matrix.shape[-1], out.device)
+            if near is not None:
+                logic.both(shown, logic.convert(near), out=shown)
+            logic.either(matrix, shown, out=matrix)
+        if self.queries is None and (alone := queries_without_keys(self.documents, layout)) is not None:
+            diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+            logic.either(diagonal, logic.convert(alone), out=diagonal)
+        return out
+
+    def _same_document(
+        self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
+    ) -> torch.Tensor:
         """Fill `out[b, i, j]`: True if j is one of `keys` in the document of i, or of `at_padding` if i is padding.
 
         Whole lines are copied from a table with one line per document, which is many times faster than comparing.
@@ -364,8 +371,20 @@ class Description:
         if self.queries is not None:  # every query looks at a row that is all padding
             lines.logical_or_((self.documents < 0).all(dim=1)[:, None, None])
         index = numbers.queries + torch.arange(len(keys), device=keys.device)[:, None] * numbers.total  # (B, Q)
-        torch.index_select(lines.flatten(0, 1), 0, index.flatten(), out=out.view(-1, out.shape[-1]))
+        lines = logic.convert(lines).flatten(0, 1)
+        torch.index_select(lines, 0, index.flatten(), out=out.view(-1, out.shape[-1]))
         return out
+
+
+class _Logic(NamedTuple):
+    """Logical operations on masks in their output form, bool or additive: conversion from bool, and, or."""
+
+    convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
+    both: Callable[..., torch.Tensor]
+    either: Callable[..., torch.Tensor]
+
+
+_BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
