@@ -1,7 +1,7 @@
-"""How exact a float32 table of positions is, ours and every peer's: `python -m tests.benchmarks.accuracy [--markdown]`.
+"""Errors of float32 position tables, ours and those of peers: `python -m tests.benchmarks.accuracy [--markdown]`.
 
-Held against the formula in float64 with frequencies of 50 digits, which errs by 3e-10 at most up to position 1,000,000;
-`check_reference` holds that against mpmath. Rows in bfloat16 and times are of tables of 8,192 rows; no time is a test.
+The reference is the formula in float64 with frequencies of 50 digits, which errs by 3e-10 at most up to position
+1,000,000; `check_reference` compares it with mpmath. Rows in bfloat16 and times are those of tables of 8,192 rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ WIDTH = 512
 LAST_POSITIONS = (512, 8_192, 131_072, 1_000_000)
 DISTINCT = 8_192
 REFERENCE_ERROR = 3e-10
-DRAWN = 15_360  # rows of a longer table that are looked at, and a fifteenth as many at its end
+DRAWN = 15_360  # rows of a longer table that are compared, and a fifteenth as many at its end
 OURS = "**hf_posenc**, every convention"
 HEADER = ("", "follows", *(f"0..{last:,}" for last in LAST_POSITIONS), "distinct rows in bfloat16", "made in")
 
 
 class Accuracy(NamedTuple):
-    """One line of the table: errors are `None` for a table that takes too long to make."""
+    """One row of the printed table; errors are `None` for a table that takes too long to compute."""
 
     name: str
     convention: str
@@ -45,7 +45,7 @@ class Accuracy(NamedTuple):
     seconds: float
 
     def cells(self) -> tuple[str, ...]:
-        """As it is printed."""
+        """Return the row as text."""
         errors = ["not made" if error is None else f"{error:.0e}" for error in self.errors]
         milliseconds = 1e3 * self.seconds
         shown = f"{milliseconds:,.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
@@ -53,7 +53,7 @@ class Accuracy(NamedTuple):
 
 
 def positions_to(last: int, drawn: int = DRAWN) -> np.ndarray:
-    """The positions at which tables are compared: all of them, or many of them and the last ones."""
+    """Return the positions to compare: all of them, or many drawn ones and the last ones."""
     if last <= drawn:
         return np.arange(last + 1)
     some = np.random.default_rng(last).integers(0, last, drawn)
@@ -62,7 +62,7 @@ def positions_to(last: int, drawn: int = DRAWN) -> np.ndarray:
 
 @functools.cache
 def _rates(spacing: str, width: int) -> list[mpmath.mpf]:
-    """Radians a position of each pair of columns."""
+    """Return the radians per position of each pair of columns."""
     pairs = width // 2
     with mpmath.workdps(50):
         steps = mpmath.mpf(max(pairs - 1, 1) if spacing == "ends" else pairs)
@@ -70,14 +70,14 @@ def _rates(spacing: str, width: int) -> list[mpmath.mpf]:
 
 
 def _columns(convention: str, width: int) -> tuple[slice, slice]:
-    """Where an even width has its sines, and where its cosines."""
+    """Return the columns of the sines and those of the cosines, for an even width."""
     kind, half = CONVENTIONS[convention], width // 2
     pair = (slice(0, None, 2), slice(1, None, 2)) if kind.layout == "interleaved" else (slice(half), slice(half, None))
     return (pair[1], pair[0]) if kind.cosine_first else pair
 
 
 def reference(positions: np.ndarray, width: int, convention: str) -> torch.Tensor:
-    """The formula `(N, width)` in float64, without any code of the package."""
+    """Return the rows `(N, width)` of the formula in float64, without code of the package."""
     rates = torch.tensor([float(rate) for rate in _rates(CONVENTIONS[convention].spacing, width)], dtype=torch.float64)
     angles = torch.from_numpy(positions)[:, None] * rates  # (N, width // 2)
     rows = angles.new_empty(len(positions), width)
@@ -87,7 +87,7 @@ def reference(positions: np.ndarray, width: int, convention: str) -> torch.Tenso
 
 
 def check_reference(draws: int = 200) -> float:
-    """The largest error of `reference` over some places drawn anywhere, and at the last position of all."""
+    """Return the largest error of `reference` at positions and columns drawn at random, and at the last position."""
     draw, worst = np.random.default_rng(0), 0.0
     for convention in CONVENTIONS:
         positions = np.append(draw.integers(0, LAST_POSITIONS[-1], draws - 1), LAST_POSITIONS[-1])
@@ -103,7 +103,7 @@ def check_reference(draws: int = 200) -> float:
 
 
 def largest_error(rows: torch.Tensor, positions: np.ndarray, convention: str) -> float:
-    """The largest difference of float32 rows `(N, D)` from the formula."""
+    """Return the largest difference of float32 rows `(N, D)` from the formula."""
     worst = 0.0
     for start in range(0, len(positions), 1_024):
         some = slice(start, start + 1_024)
@@ -113,7 +113,7 @@ def largest_error(rows: torch.Tensor, positions: np.ndarray, convention: str) ->
 
 
 def fastest(make: Callable[[], object], rounds: int) -> float:
-    """Seconds of one core's work in the fastest of some rounds: what others do on the machine hardly counts."""
+    """Return the CPU seconds of the fastest round on one core, which depend little on the load of the machine."""
     threads, found = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
@@ -127,7 +127,7 @@ def fastest(make: Callable[[], object], rounds: int) -> float:
 
 
 def ours(rounds: int, drawn: int = DRAWN) -> Accuracy:
-    """Our line: the worst of all conventions."""
+    """Return the row of this package, with the worst of all conventions."""
 
     def error(last: int) -> float:
         positions = positions_to(last, drawn)
@@ -147,7 +147,7 @@ def ours(rounds: int, drawn: int = DRAWN) -> Accuracy:
 
 
 def of_peer(peer: Peer, rounds: int) -> Accuracy:
-    """A peer's line. Its tables are made as long as they have to be, one at a time: the longest takes gigabytes."""
+    """Return the row of a peer. Its tables are computed one at a time, because the longest takes gigabytes."""
     errors: list[float | None] = []
     for last in LAST_POSITIONS:
         if peer.slow and last > DISTINCT:
