@@ -8,13 +8,22 @@ from __future__ import annotations
 import sys
 import warnings
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ._explain import explain, shorten
 from .positions import check_mask, count_real_tokens
-from .sinusoid import Convention, Kind, PositionalEncoding, Scale, resolve_encoding, without_values
+from .sinusoid import (
+    Convention,
+    Kind,
+    PositionalEncoding,
+    Scale,
+    SinusoidalPositionalEncoding,
+    resolve_encoding,
+    without_values,
+)
 
 # Warn above this ratio of the encoding's standard deviation to the embedding's. At 5, the token contributes 1/26 of a
 # vector's variance.
@@ -114,6 +123,8 @@ class PositionalEmbedding(nn.Module):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        *,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         r"""Return the sum of the ids' embeddings and the encodings of their positions.
 
@@ -121,12 +132,15 @@ class PositionalEmbedding(nn.Module):
             input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
             attention_mask (`torch.Tensor` `(B, T)`, bool or 0 and 1, *optional*): 1 at real tokens.
             position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): used as they are.
+            out (`torch.Tensor` `(B, T, D)`, *optional*): contiguous memory for the result, with the dtype and device of
+                the embedding. Not allowed if gradients are recorded.
 
         Returns:
-            `torch.Tensor` `(B, T, D)` in new memory, with the dtype and device of the embedding.
+            `torch.Tensor` `(B, T, D)`, dtype and device of the embedding: `out` if it was given, otherwise new memory.
 
         Raises:
-            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, or an id has no row.
+            ValueError: if a shape does not match, the mask contains a value other than 0 and 1, an id has no row, or
+                `out` cannot be used.
                 Values are checked on the CPU only, because on an accelerator the check would wait for the device.
             TypeError: if the ids are not integers.
         """
@@ -139,23 +153,27 @@ class PositionalEmbedding(nn.Module):
             first = self.encoding.first_position
             position_ids = count_real_tokens(keep, first)
             bound = first + ids.shape[1] if first >= 0 else None
+        if out is not None:
+            self._check_out(out, ids)
+        runs = None if keep is None else self._runs(ids, keep, None if counted else position_ids)
+        if runs is not None:
+            return self._add_runs(ids, runs, out)
+        zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
         embedded = self.embedding(ids)  # (B, T, D)
         self._compare_spread(embedded, keep)
-        zero_row = keep is not None and not self.zero_padding and self.encoding.padding_position is not None
-        buffer = embedded if self._is_ours(embedded) and not zero_row else None
-        out: torch.Tensor = self.encoding(embedded, position_ids, buffer, bound=bound)
+        buffer = embedded if out is None and self._is_ours(embedded) and not zero_row else out
+        result: torch.Tensor = self.encoding(embedded, position_ids, buffer, bound=bound)
         if keep is None:
-            return out
+            return result
         if self.zero_padding:
             # Overwrite instead of multiplying: 0 times infinity is NaN.
-            if _can_check_values(keep):
-                out[~keep] = 0.0  # writes to padding only
-                return out
-            return out.masked_fill_(~keep.unsqueeze(-1), 0.0)
-        if zero_row:
+            if not _can_check_values(keep):
+                return result.masked_fill_(~keep.unsqueeze(-1), 0.0)
+            result[(~keep).nonzero(as_tuple=True)] = 0.0  # writes to padding only, unlike result[~keep] = 0.0
+        elif zero_row:
             plain = F.dropout(embedded * self.encoding.factor, self.encoding.dropout, self.training)
-            return torch.where(keep.unsqueeze(-1), out, plain)
-        return out
+            return torch.where(keep.unsqueeze(-1), result, plain, out=out)
+        return result
 
     def extra_repr(self) -> str:
         """Return the settings that no submodule prints."""
@@ -204,14 +222,89 @@ class PositionalEmbedding(nn.Module):
             else "labels may hold -100, input_ids may not",
         )
 
+    def _check_out(self, out: object, ids: torch.Tensor) -> None:
+        """Raise if the result cannot be written to `out`."""
+        weight, shape = self.embedding.weight, (*ids.shape, self.d_model)
+        like = shape, weight.dtype, weight.device
+        fix = f"out=torch.empty({shape}, dtype={weight.dtype}, device='{weight.device}')"
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(explain("out must be a tensor", got=shorten(out), fix=fix))
+        if (tuple(out.shape), out.dtype, out.device) != like or not out.is_contiguous():
+            got = f"{tuple(out.shape)} {out.dtype} {out.device}{'' if out.is_contiguous() else ', not contiguous'}"
+            raise ValueError(explain("out must be contiguous memory like the embeddings", got=got, fix=fix))
+        if torch.is_grad_enabled() and any(each.requires_grad for each in (out, *self.parameters())):
+            raise ValueError(
+                explain(
+                    "out cannot be used where a gradient is recorded",
+                    got="out with requires_grad=True" if out.requires_grad else "weights that train",
+                    fix="with torch.no_grad(): ..., or leave out away",
+                )
+            )
+
+    def _runs(
+        self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
+    ) -> list[tuple[int, int]] | None:
+        """Return the first column and the number of real tokens of each row, if `_add_runs` can embed them.
+
+        The real tokens of a row must be one run, with positions that count from the first one.
+        """
+        encoding, weight = self.encoding, self.embedding.weight
+        # First, because a graph must not depend on the attributes that are read after it.
+        if not (_can_check_values(keep) and _can_check_values(weight) and ids.numel()):
+            return None
+        is_usual = (
+            self._is_plain
+            and type(encoding) is SinusoidalPositionalEncoding
+            and type(weight) in (torch.Tensor, nn.Parameter)
+            and not (encoding._forward_hooks or encoding._forward_pre_hooks)
+        )
+        has_more_to_do = (
+            not self.zero_padding
+            or not self._spread_seen
+            or self.embedding.max_norm is not None
+            or encoding.max_length is not None
+            or (self.training and encoding.dropout > 0)
+            or (torch.is_grad_enabled() and weight.requires_grad)
+        )
+        if not is_usual or has_more_to_do:
+            return None
+        if position_ids is not None and (position_ids.shape != ids.shape or position_ids.dtype != torch.int64):
+            return None
+        starts, counts = keep.byte().argmax(1), keep.sum(1)
+        columns = torch.arange(ids.shape[1]) - starts[:, None]  # (B, T), 0 at the first real token of a row
+        if not torch.equal((columns >= 0) & (columns < counts[:, None]), keep):
+            return None
+        if position_ids is not None and not ((position_ids == columns + encoding.first_position) | ~keep).all():
+            return None
+        return list(zip(starts.tolist(), counts.tolist(), strict=True))
+
+    def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
+        """Return the sum, computed for real tokens only, row by row in the core's cache."""
+        weight = self.embedding.weight
+        is_new = out is None
+        if out is None:  # pages of zeros, of which padding touches none
+            size = ids.numel() * self.d_model * weight.itemsize
+            out = torch.from_numpy(np.zeros(size, np.uint8)).view(weight.dtype).view(*ids.shape, self.d_model)
+        encodings = self.encoding.shared_rows(max(count for _, count in runs), out)  # (T, D)
+        for row, row_ids, (start, count) in zip(out, ids, runs, strict=True):
+            real = row[start : start + count]
+            torch.index_select(weight, 0, row_ids[start : start + count], out=real)
+            self.encoding._add(encodings[:count], real, real)
+            if not is_new:
+                row[:start].zero_()
+                row[start + count :].zero_()
+        return out
+
+    @property
+    def _is_plain(self) -> bool:
+        """True if the embedding has no code but that of `nn.Embedding`."""
+        hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
+        return type(self.embedding) is nn.Embedding and not any(hooks)
+
     def _is_ours(self, embedded: torch.Tensor) -> bool:
         """Return True if nothing else references the embedded rows, so that the sum can overwrite them."""
-        hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
-        return (
-            type(self.embedding) is nn.Embedding
-            and not any(hooks)
-            and not (torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns()))
-        )
+        learns = torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns())
+        return self._is_plain and not learns
 
     def _encoding_learns(self) -> bool:
         return any(weight.requires_grad for weight in self.encoding.parameters())

@@ -297,6 +297,44 @@ def test_embed_takes_a_batch_or_whatever_batch_takes(wordpiece, made: str) -> No
         assert given.keys() == before.keys()
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_memory_may_be_used_again_for_batches_of_any_size(wordpiece, side: Any) -> None:
+    collate = C(wordpiece, embedding=_frozen(), padding_side=side)
+    memory = torch.full((3, 40, 16), torch.nan)
+    for texts in (TEXTS, TEXTS[:1], TEXTS[::-1], collate(TEXTS)):
+        batch, expected = collate.embed(texts, out=memory), collate.embed(texts)
+        assert batch.keys() == expected.keys()
+        assert all(torch.equal(batch[name], expected[name]) for name in expected)
+        assert batch["inputs_embeds"].data_ptr() == memory.data_ptr()
+        assert batch["inputs_embeds"].is_contiguous()
+
+
+def test_memory_for_trained_tables_needs_no_grad(wordpiece) -> None:
+    table = nn.Embedding(1200, 16)
+    collate, memory = C(wordpiece, embedding=table), torch.empty(100, 16)
+    with pytest.raises(ValueError, match="out cannot be used where a gradient is recorded") as refused:
+        collate.embed(TEXTS, out=memory)
+    assert "torch.no_grad()" in str(refused.value)
+    with torch.no_grad():
+        assert torch.equal(collate.embed(TEXTS, out=memory)["inputs_embeds"], collate.embed(TEXTS)["inputs_embeds"])
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (torch.empty(2, 16), r"room for the \d+ vectors[\s\S]*rows of"),
+        (torch.empty(100, 17), "vectors of width"),
+        (torch.empty(16, 100).T, "contiguous tensor"),
+        (torch.empty(100, 16).double(), r"torch\.float64[\s\S]*torch\.float32"),
+        ("memory", "got: 'memory'"),
+        (torch.tensor(0.0), "vectors of width"),
+    ],
+)
+def test_memory_that_does_not_fit_is_refused(wordpiece, out: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        C(wordpiece, embedding=_frozen()).embed(TEXTS, out=out)
+
+
 def test_a_training_loop_with_embed_learns_and_one_with_snapshots_does_not(wordpiece) -> None:
     table = nn.Embedding(1200, 4)
     collate = C(wordpiece, embedding=table)

@@ -214,6 +214,77 @@ def test_padding_may_keep_its_vectors() -> None:
     assert torch.equal(fairseq[MASK == 0], embedding(IDS)[MASK == 0])  # the padding row of its table is zero
 
 
+class Subclassed(nn.Embedding):
+    """An embedding with code of its own, for which nothing is left out."""
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_real_tokens_alone_are_computed_with_the_same_bits(data: st.DataObject) -> None:
+    rows, length = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]))
+    chosen = {
+        "convention": data.draw(st.sampled_from(["vaswani", "fairseq", "tensor2tensor"])),
+        "scale": data.draw(st.sampled_from([None, "sqrt_d", 0.3])),
+        "zero_padding": data.draw(st.booleans()),
+    }
+    usual, general = table(dtype=dtype).requires_grad_(False), Subclassed(50, 8, dtype=dtype).requires_grad_(False)
+    general.load_state_dict(usual.state_dict())
+    modules = [PositionalEmbedding(embedding, **chosen) for embedding in (usual, general)]
+    for module in modules:
+        module(IDS)  # the first call compares sizes
+    first = modules[0].encoding.first_position
+    draw = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    ids = torch.randint(0, 50, (rows, length), generator=draw)
+    counts = torch.randint(0, length + 1, (rows, 1), generator=draw)
+    starts = data.draw(st.sampled_from([0, 1])) * (length - counts)  # padding on the right or on the left
+    columns = torch.arange(length) - starts
+    keep = (columns >= 0) & (columns < counts)
+    if data.draw(st.booleans()):
+        keep &= torch.rand(rows, length, generator=draw) < 0.7  # padding between tokens
+    positions = data.draw(st.sampled_from(["none", "counted", "shifted", "int32", "shared", "float"]))
+    given_positions = {
+        "none": None,
+        "counted": torch.where(keep, columns + first, 0),
+        "shifted": torch.where(keep, columns + first + 3, 0),
+        "int32": (columns + first).int().clamp(min=0),
+        "shared": torch.arange(first, first + length),
+        "float": (columns + first).double().clamp(min=0),
+    }[positions]
+    memory = torch.full((rows, length, 8), math.nan, dtype=dtype)
+    expected = modules[1](ids, keep, given_positions)
+    assert torch.equal(modules[0](ids, keep, given_positions), expected)
+    for module in modules:
+        assert module(ids, keep, given_positions, out=memory.fill_(math.nan)).data_ptr() == memory.data_ptr()
+        assert torch.equal(memory, expected)
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_every_kind_writes_to_the_given_memory(kind: Any) -> None:
+    module = PositionalEmbedding(table(), encoding=kind).eval()
+    memory = torch.full((2, 4, 8), math.nan)
+    with torch.no_grad():
+        for _ in range(2):
+            assert module(IDS, MASK, out=memory) is memory
+            assert torch.equal(memory, module(IDS, MASK))
+            assert torch.equal(module(IDS, out=memory), module(IDS))
+
+
+def test_hooks_and_dropout_are_not_left_out() -> None:
+    module = PositionalEmbedding(table().requires_grad_(False), dropout=0.5)
+    module(IDS, MASK)
+    torch.manual_seed(0)
+    dropped = module(IDS, MASK)
+    assert (dropped[MASK.bool()] == 0).any()
+    module.eval()
+    seen: list[Any] = []
+    for part in (module.embedding, module.encoding):
+        handle = part.register_forward_hook(lambda *call: seen.append(call[-1].shape))
+        module(IDS, MASK)
+        handle.remove()
+    assert seen == [(2, 4, 8), (2, 4, 8)]
+
+
 def test_dropout_comes_after_the_sum_and_only_while_training() -> None:
     embedding = table(50, 64)
     module = PositionalEmbedding(embedding, dropout=0.5)
@@ -347,8 +418,8 @@ def test_checking_the_embedding_does_not_import_transformers() -> None:
     assert run.stdout.strip() == "False"
 
 
-def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torch.Tensor]:
-    return lambda: PositionalEmbedding(table())(ids, mask, positions)
+def call(ids: Any, mask: Any = None, positions: Any = None, out: Any = None) -> Callable[[], torch.Tensor]:
+    return lambda: PositionalEmbedding(table())(ids, mask, positions, out=out)
 
 
 @pytest.mark.parametrize(
@@ -394,6 +465,13 @@ def call(ids: Any, mask: Any = None, positions: Any = None) -> Callable[[], torc
         (call(IDS, MASK[:1]), ValueError, r"attention_mask \(1, 4\), input_ids \(2, 4\)"),
         (call(IDS, MASK - 1), ValueError, "must contain only 0 and 1[\\s\\S]*-1 in row 0, column 3"),
         (call(IDS, MASK, torch.arange(3)), ValueError, r"position_ids[\s\S]*\(3,\)"),
+        (call(IDS, out=[0.0]), TypeError, r"out must be a tensor[\s\S]*torch\.empty\(\(2, 4, 8\)"),
+        (call(IDS, out=torch.empty(2, 4, 9)), ValueError, r"like the embeddings[\s\S]*\(2, 4, 9\)"),
+        (call(IDS, out=torch.empty(2, 4, 8).half()), ValueError, r"torch\.float16[\s\S]*dtype=torch\.float32"),
+        (call(IDS, out=torch.empty(2, 4, 8, device="meta")), ValueError, r"meta[\s\S]*device='cpu'"),
+        (call(IDS, out=torch.empty(4, 2, 8).transpose(0, 1)), ValueError, "not contiguous"),
+        (call(IDS, out=torch.empty(2, 4, 8)), ValueError, r"gradient is recorded[\s\S]*weights that train"),
+        (call(IDS, out=torch.empty(2, 4, 8, requires_grad=True)), ValueError, "out with requires_grad=True"),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_values(attempt: Any, error: type[Exception], words: str) -> None:

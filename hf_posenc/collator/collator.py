@@ -263,11 +263,14 @@ class DataCollatorWithPositionalEncoding(Settings):
         result = to_mapping(columns)
         return removable(result) if joined and made.has_split_texts and made.from_texts else result
 
-    def embed(self, given: Any) -> Batch:
+    def embed(self, given: Any, *, out: torch.Tensor | None = None) -> Batch:
         r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
 
         Args:
             given (`Batch`, or any input of `batch`): a batch of tensors is used as it is.
+            out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
+                device of the table. `inputs_embeds` is a view of its beginning, which the next call with it overwrites.
+                Not allowed if gradients are recorded. Memory that is used again is several times faster than new.
 
         Returns:
             A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype. All tensors are on the table's device.
@@ -294,7 +297,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
         batch = Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given)
-        return self._fitted(self._config.embedder.embed(batch))
+        return self._fitted(self._config.embedder.embed(batch, out))
 
     # -- reading a batch ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ and settings, never as code.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, explain, shorten
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..sinusoid import (
@@ -122,14 +123,16 @@ class Embedder:
         """True if the table is in training mode and any weight requires a gradient."""
         return self.ready().training and any(weight.requires_grad for weight in self.module.parameters())
 
-    def embed(self, batch: Batch) -> Batch:
+    def embed(self, batch: Batch, out: torch.Tensor | None = None) -> Batch:
         """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the current weights."""
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")
         if keep is None or keep.ndim == 4:
             keep = real_tokens(moved)
-        moved["inputs_embeds"] = module(moved["input_ids"], keep, moved.get("position_ids"))
+        ids = moved["input_ids"]
+        room = None if out is None else _room(out, (*ids.shape, module.d_model))
+        moved["inputs_embeds"] = module(ids, keep, moved.get("position_ids"), out=room)
         return moved
 
     @property
@@ -205,6 +208,29 @@ class Embedder:
         table, encoding = self.module.embedding, own_encoding(given)
         own = "" if encoding is None else f", encoding={kind_of(encoding)}"
         return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{own})"
+
+
+def _room(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the beginning of a contiguous tensor `(..., D)` as a tensor of this shape `(B, T, D)`."""
+    width, needed = shape[-1], math.prod(shape)
+    if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
+        got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
+        raise ValueError(
+            explain(
+                f"out must be a contiguous tensor of vectors of width {width}",
+                got=got,
+                fix=f"out=torch.empty(64 * 512, {width}), for batches of up to 64 rows of 512 tokens",
+            )
+        )
+    if out.numel() < needed:
+        raise ValueError(
+            explain(
+                f"out must have room for the {needed // width} vectors of this batch",
+                got=f"shape {tuple(out.shape)}, and {shape[0]} rows of {shape[1]} tokens",
+                fix=f"out=torch.empty({needed // width}, {width}), or larger for larger batches",
+            )
+        )
+    return out.view(-1)[:needed].view(shape)
 
 
 def from_state(state: Any) -> Any:
