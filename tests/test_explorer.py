@@ -150,7 +150,7 @@ def test_the_python_gives_exactly_what_is_shown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if not drawn:
-        monkeypatch.setattr(plots.canvas, "save", lambda *_: None)
+        monkeypatch.setattr(plots, "save", lambda *_: None)
     settings = Settings.read({"text": TEXT, "folder": str(folder), **controls})
     shown = show(settings)
     made: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._explain import explain
-from .options import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
+from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:

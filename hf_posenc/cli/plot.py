@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._explain import explain
-from .options import PadToken, Tokenizer, default_texts, default_tokenizer
+from .common import PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ def python_of(shown: Shown) -> str:
         body += [
             f'    "embeddings": plots.embeddings(tokenizer, embedding, {quoted(shown.sentence)}, {how}{scale}),',
         ]
-    body += ["}", "for name, picture in pictures.items():", '    plots.canvas.save(picture, f"{name}.png")']
+    body += ["}", "for name, picture in pictures.items():", '    plots.save(picture, f"{name}.png")']
     return "\n".join([*_sorted(imports), "", *body, ""])
 
 

@@ -4,7 +4,7 @@ NumPy only, so that a plan is the same in a forked worker and on every rank.
 """
 
 from .batch_plan import BatchPlan
-from .documents import checked_lengths, documents_by_positions, order_by_document
+from .document_lengths import checked_lengths, documents_by_positions, order_by_document
 from .packed_rows import PackingPlan, pack, split_long
 from .shapes import Cost, best_shapes, padded, row_costs
 from .token_budget import plan_batches

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
 from ..ragged import offsets_of, run_indices
-from .documents import checked_lengths
+from .document_lengths import checked_lengths
 from .shapes import Cost, padded, row_costs
 
 _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the settings in a plan's file

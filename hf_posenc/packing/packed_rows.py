@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, one_of
 from ..ragged import offsets_of, run_indices
-from .documents import checked_lengths, histogram, sorted_order
+from .document_lengths import checked_lengths, histogram, sorted_order
 
 TooLong = Literal["error", "truncate"]
 

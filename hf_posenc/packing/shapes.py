@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._explain import as_integer, explain, shorten
 from ..ragged import offsets_of, run_indices
-from .documents import checked_lengths, histogram
+from .document_lengths import checked_lengths, histogram
 
 # From padded lengths (n,) to the cost of a row of each (n,).
 Cost = Callable[[NDArray[np.int64]], Any]

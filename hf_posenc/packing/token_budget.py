@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._explain import as_integer, explain, shorten
 from ..ragged import offsets_of, run_indices
 from .batch_plan import BatchPlan, checked_rank
-from .documents import checked_lengths, histogram, sorted_order
+from .document_lengths import checked_lengths, histogram, sorted_order
 from .shapes import Cost, best_shapes, padded, row_costs
 
 

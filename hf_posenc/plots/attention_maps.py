@@ -21,7 +21,7 @@ from ..batch import real_tokens
 from ..masks import AttentionMask
 from .arguments import as_finite, as_indices, as_numpy, check_count, evaluating
 from .canvas import MEDIUM, SMALL, color_bar, grid_shape, heat_map, label, new_axes, new_figure, picture
-from .labels import inches_of, label_matrix, span_of, token_labels
+from .token_labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

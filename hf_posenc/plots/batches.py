@@ -31,7 +31,7 @@ from .canvas import (
     new_figure,
     picture,
 )
-from .labels import inches_of, label_matrix, span_of, token_labels
+from .token_labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,7 +26,7 @@ from .canvas import (
     new_figure,
     picture,
 )
-from .labels import label_points
+from .token_labels import label_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

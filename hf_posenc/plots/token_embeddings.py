@@ -16,7 +16,7 @@ from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
 from .arguments import as_finite, check_count, evaluating
 from .canvas import BLUE, ORANGE, SMALL, figure_of, ink, label, new_axes, new_figure, picture
-from .labels import MOST_TOKENS, label_points, readable
+from .token_labels import MOST_TOKENS, label_points, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,13 +13,13 @@ from .alternatives import (
     resolve_encoding,
 )
 from .arguments import USUAL_BASE, Scale, check_length, without_values
+from .cache import cached_tables, clear_cache
 from .conventions import CONVENTIONS, Convention, fixed_bases, resolve_convention
 from .exact import round_once
 from .functional import convert, frequencies, sinusoidal_encoding, sinusoidal_table
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
 from .module import PositionalEncoding, SinusoidalPositionalEncoding
 from .recognition import Identified, identify
-from .tables import cached_tables, clear_cache
 
 __all__ = [
     "CONVENTIONS",

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from .._explain import explain
 from .arguments import as_positions, check_dtype, check_length, check_width, without_values
+from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention
 from .exact import DIGITS, TWO_PI, exact_frequencies, waves
-from .tables import Encoding, compute, rows_at
 
 
 def sinusoidal_encoding(

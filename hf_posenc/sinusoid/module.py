@@ -25,8 +25,8 @@ from .arguments import (
     check_width,
     without_values,
 )
+from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import Convention
-from .tables import Encoding, fill_rows, rows_at, shared_rows
 
 _ELEMENTS_AT_ONCE = 2**17  # looked up before they are added
 _SPREAD_POSITIONS = 128
