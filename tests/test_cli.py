@@ -292,6 +292,34 @@ def test_check_prints_the_audit(model_folder: Path, capsys: pytest.CaptureFixtur
     assert "of p / 13^(2i/D)" in out  # the base that suits 40 positions
 
 
+def test_check_counts_texts_with_other_ids_from_the_fast_backend(
+    bert_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nanotoken = pytest.importorskip("nanotoken")
+    file = tmp_path / "texts.txt"
+    file.write_text("I ride bike\na unicorn\nshe said\n" * 500, encoding="utf-8")
+    assert run("check", bert_folder, "--texts", file) == 0
+    assert "other token ids than tokenizers in 0 of 1,500 texts" in capsys.readouterr().out
+    right = nanotoken.Tokenizer.encode_batch
+
+    def wrong(self: object, texts: list[str], **options: object) -> object:
+        return right(self, [text.replace("unicorn", "horse") for text in texts], **options)
+
+    monkeypatch.setattr(nanotoken.Tokenizer, "encode_batch", wrong)
+    assert run("check", bert_folder, "--texts", file) == 1
+    out = capsys.readouterr().out
+    assert "in 500 of 1,500 texts" in out
+    assert out.count("a unicorn") == 3
+
+
+def test_check_of_texts_names_the_reason_if_there_is_no_fast_backend(
+    raw_unigram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw_unigram.save(str(tmp_path / "tokenizer.json"))
+    assert run("check", tmp_path, "--texts", tmp_path / "tokenizer.json") == 2
+    assert "a Unigram model" in capsys.readouterr().err
+
+
 def test_check_names_tables_that_the_checkpoint_lacks(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from .._explain import shorten
 from .demo import demo, show
 from .jobs import encode, verify
 from .plot import PASS_ON, plot
@@ -30,19 +33,54 @@ app.command()(verify)
 
 @app.command()
 def check(
-    model: Annotated[str, typer.Argument(metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_FOLDER", help="A folder with a model, or one on the Hub; with --texts, a tokenizer."
+        ),
+    ],
+    texts: Annotated[
+        Path | None,
+        typer.Option(help="Compare the fast backend of the tokenizer with tokenizers on each line of this file."),
+    ] = None,
 ) -> None:
-    """Report the positions of a model: convention and exactness of each table, and the effect of left padding."""
+    """Report the positions of a model: convention and exactness of each table, and the effect of left padding.
+
+    With --texts, report how many lines of a file get other token ids from the fast backend of a tokenizer. The exit
+    status is 1 if there are any.
+    """
     from .._huggingface import loaded_model
     from ..audit import check as audit
 
     screen = Screen()
+    if texts is not None:
+        _compare_backends(model, texts, screen)
+        return
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
     report = audit(loaded)
     screen.say(str(report))
     random = [table.name for table in report.tables if table.name in missing]
     if random:
         screen.say(f"  not in the checkpoint, so new random numbers: {', '.join(random)}")
+
+
+def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
+    """Count the lines of a file with other token ids from the fast backend, and print the first ones."""
+    from ..rows import Encoder
+    from ..tokenization import FastBackend, private_copy
+
+    backend = Encoder(private_copy(tokenizer), backend="fast").backend
+    assert isinstance(backend, FastBackend)
+    lines, different = 0, []
+    with file.open(encoding="utf-8", errors="replace") as opened:
+        for batch in iter(lambda: list(islice(opened, 1000)), []):
+            lines += len(batch)
+            different += backend.differences([line.rstrip("\n") for line in batch])
+    screen.say(f"{backend.name}: other token ids than tokenizers in {len(different):,} of {lines:,} texts")
+    for text in different[:3]:
+        screen.say(f"  {shorten(text)}")
+    if different:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -81,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *_, **__: screen.complain(f"note: {message}")
             app(args=arguments, prog_name="hf-posenc")
-    except (ValueError, TypeError, ImportError, OSError) as error:
+    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
         # Errors with messages of explain() are about the arguments. Any other error is a bug of this package and keeps
         # its traceback.
         if not isinstance(error, OSError) and "\n  fix: " not in str(error) and "\n  got: " not in str(error):

@@ -74,17 +74,17 @@ class Encoder:
                 )
             )
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self._backend: Backend | None = None
+        self.backend: Backend | None = None
         if calls_only_rust(tokenizer):
             text = tokenizer.json if isinstance(tokenizer, RustOnlyTokenizer) else tokenizer.backend_tokenizer.to_str()
-            self._backend = choose_backend(
+            self.backend = choose_backend(
                 text,
                 backend,
                 split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
                 is_split_into_words=is_split_into_words,
                 word_ids=word_ids,
             )
-            processor = post_processor(self._backend.rust)
+            processor = post_processor(self.backend.rust)
             self._templates = [
                 Template.of(processor, pair=pair, add_special_tokens=add_special_tokens) for pair in (False, True)
             ]
@@ -102,11 +102,6 @@ class Encoder:
                 tokenizer, self.limits, self._special[False], add_special_tokens, is_split_into_words, targets
             )
 
-    @property
-    def backend(self) -> str:
-        """Name and version of the library that the ids come from."""
-        return "transformers" if self._backend is None else self._backend.name
-
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
         r"""Encode a batch.
 
@@ -123,11 +118,11 @@ class Encoder:
             DifferentIds: if the fast backend returned other ids than `tokenizers`.
         """
         self.limits.check_special_tokens(self._special[pairs is not None])
-        if self._backend is None:
+        if self.backend is None:
             return self._calls.encode(texts, pairs)
         template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
         given = [texts] if pairs is None else [texts, pairs]
-        columns = [self._columns(self._backend, each, shorten=pairs is None) for each in given]
+        columns = [self._columns(self.backend, each, shorten=pairs is None) for each in given]
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:

@@ -48,31 +48,29 @@ def make_rows(
     """
     ids = [text["input_ids"] for text in texts]
     parts = _truncate([each.lengths for each in ids], limits, template.special, side)
-    # One array of all values: the texts, the second texts, the special tokens. A row is a list of parts of it.
-    special = np.array([token for token, _ in template.pieces if token >= 0], dtype=np.int64)
-    begin = np.empty((len(parts.sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
-    length = np.ones_like(begin)
-    kinds = np.tile([kind for _, kind in template.pieces], (len(begin), 1))
-    next_special = sum(len(each.values) for each in ids)
-    for column, (token, _) in enumerate(template.pieces):
-        if token >= 0:
-            begin[:, column] = next_special
-            next_special += 1
-        else:
+    length = np.ones((len(parts.sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
+    kinds = np.tile([kind for _, kind in template.pieces], (len(length), 1))
+    for piece, (token, _) in enumerate(template.pieces):
+        if token < 0:
             text = Template.FIRST - token
-            begin[:, column] = parts.starts[text] + ids[text].offsets[parts.sample] + text * len(ids[0].values)
-            length[:, column] = parts.lengths[text]
-            kinds[parts.windows[text] > 0, column] = text  # a template sets the types of the first windows only
-    lengths = length.ravel()
-    index = run_indices(begin.ravel(), lengths)
-    row_lengths = length.sum(axis=1)
-    columns = {}
-    for name in texts[0]:
-        fill = special if name == "input_ids" else np.full_like(special, -1)
-        columns[name] = Ragged(np.concatenate([*(text[name].values for text in texts), fill])[index], row_lengths)
+            length[:, piece] = parts.lengths[text]
+            if not template.types_windows:
+                kinds[parts.windows[text] > 0, piece] = text
+    row_lengths, lengths = length.sum(axis=1), length.ravel()
+    columns = {name: Ragged(np.empty(row_lengths.sum(), dtype=np.int64), row_lengths) for name in texts[0]}
+    for piece, (token, _) in enumerate(template.pieces):
+        here = np.zeros_like(length, dtype=np.bool_)
+        here[:, piece] = True
+        here = np.repeat(here.ravel(), lengths)  # (N,), True at the tokens of this piece
+        for name, column in columns.items():
+            if token >= 0:
+                column.values[here] = token if name == "input_ids" else -1
+            else:
+                text = Template.FIRST - token
+                column.values[here] = parts.of(text, texts[text][name])
     if types:
-        values = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros(len(index), dtype=np.int64)
-        columns["token_type_ids"] = Ragged(values, row_lengths)
+        zeros = np.zeros(len(columns["input_ids"].values), dtype=np.int64)
+        columns["token_type_ids"] = Ragged(np.repeat(kinds.ravel(), lengths) if kinds.any() else zeros, row_lengths)
     return TokenRows(columns, parts.sample, parts.truncated)
 
 
@@ -84,6 +82,13 @@ class _Parts(NamedTuple):
     windows: list[Lengths]  # index of this window over the text, 0 without overflow
     sample: Lengths  # index of the text
     truncated: int  # number of texts that lost tokens
+
+    def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
+        """Return the values of a column of the texts in all rows."""
+        if self.lengths[text] is column.lengths:  # all of them
+            return column.values
+        starts = self.starts[text] + column.offsets[self.sample]
+        return column.values[run_indices(starts, self.lengths[text])]
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:

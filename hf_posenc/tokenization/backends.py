@@ -74,12 +74,12 @@ class FastBackend:
                 raise
             raise Unsupported(f"{library}: {str(error).splitlines()[0]}") from error
         self.name = f"{library} {version(library)}"
-        differing = self._differing(probes, ids, range(len(probes)))
-        if differing is not None:
-            raise Unsupported(f"{self.name} has other ids for {shorten(probes[differing])}")
+        different = self._different(probes, ids, range(len(probes)))
+        if different:
+            raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text, int64; raise `DifferentIds` if those of a compared text are wrong."""
+        """Return the token ids of each text; raise `DifferentIds` if those of a compared text are wrong."""
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
         ids = self._encode(texts)
@@ -88,29 +88,34 @@ class FastBackend:
         first = int(ids.values.sum()) % self._interval
         if first < len(texts):
             compared = [i for i in range(first, len(texts), self._interval) if len(texts[i]) <= _LONGEST_COMPARED]
-            differing = self._differing(texts, ids, compared)
-            if differing is not None:
+            different = self._different(texts, ids, compared)
+            if different:
                 raise DifferentIds(
                     explain(
                         f"{self.name} returned other token ids than tokenizers for a text",
-                        got=shorten(texts[differing]),
+                        got=shorten(different[0]),
                         fix='backend="tokenizers"',
                     )
                 )
         return ids
 
+    def differences(self, texts: Sequence[str]) -> list[str]:
+        """Return the texts that have other ids than those of `tokenizers`."""
+        return self._different(texts, self._encode(texts), range(len(texts)))
+
     def _start(self) -> None:
         self._encode = self._load(self._text)
         self._tokens, self._process = 0, os.getpid()
 
-    def _differing(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> int | None:
-        """Return the index of the first of the compared texts with other ids than those of `tokenizers`."""
+    def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
+        """Return those of the compared texts that have other ids than those of `tokenizers`."""
         right = self._reference.encode([texts[index] for index in compared])
-        offsets = ids.offsets
-        for index, row in zip(compared, right, strict=True):
-            if not np.array_equal(ids.values[offsets[index] : offsets[index + 1]], row):
-                return index
-        return None
+        offsets = ids.offsets.tolist()
+        return [
+            texts[index]
+            for index, row in zip(compared, right, strict=True)
+            if not np.array_equal(ids.values[offsets[index] : offsets[index + 1]], row)
+        ]
 
 
 Backend = FastBackend | TokenizersBackend
@@ -206,7 +211,7 @@ def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
 
     def encode(texts: Sequence[str]) -> Ragged:
         rows = tokenizer.encode_batch(list(texts), add_special_tokens=False, parallel=False)
-        return Ragged(rows.ids.astype(np.int64), rows.lengths)
+        return Ragged(rows.ids, rows.lengths)
 
     return encode
 
@@ -221,7 +226,7 @@ def _load_gigatoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     def encode(texts: Sequence[str]) -> Ragged:
         rows = [tokenizer.encode(each) for each in texts]
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        return Ragged(np.concatenate(rows, dtype=np.int64) if rows else np.zeros(0, dtype=np.int64), lengths)
+        return Ragged(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths)
 
     return encode
 

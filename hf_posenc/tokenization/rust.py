@@ -76,6 +76,8 @@ class Template:
     Args:
         pieces (`tuple` of pairs of `int`): the id of a special token, `FIRST` for the text, or `SECOND` for the second
             text of a pair; and the token type.
+        types_windows (`bool`, *optional*): True if further windows of a long text have these types too, which
+            `tokenizers` otherwise leaves at 0 and 1.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -84,6 +86,7 @@ class Template:
     """
 
     pieces: tuple[tuple[int, int], ...]
+    types_windows: bool = False
 
     FIRST: ClassVar = -1
     SECOND: ClassVar = -2
@@ -106,7 +109,9 @@ class Template:
                 pieces += [(cls.SECOND, 1), (end, 1)]
             elif pair:
                 pieces += [(end, 0), (cls.SECOND, 0), (end, 0)]
-        return cls(tuple(piece for piece in pieces if piece[0] < 0 or add_special_tokens))
+        roberta = any(step["type"] == "RobertaProcessing" for step in _steps(processor))
+        added = tuple(piece for piece in pieces if piece[0] < 0 or add_special_tokens)
+        return cls(added, types_windows=roberta and add_special_tokens)
 
     @property
     def special(self) -> int:
