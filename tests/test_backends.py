@@ -212,6 +212,18 @@ def test_a_difference_stops_a_job_instead_of_rejecting_its_rows(wordpiece, wrong
     assert made.totals["documents"] == 9_000
 
 
+def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(
+    byte_bpe, unigram, tmp_path: Path, caplog
+) -> None:
+    (tmp_path / "corpus.txt").write_text("I ride bike\n")
+    with pytest.raises(ValueError, match="a Unigram model"):
+        encode(tmp_path / "corpus.txt", unigram, tmp_path / "unigram", workers=1, backend="fast")
+    assert not (tmp_path / "unigram").exists()
+    with caplog.at_level(logging.INFO, logger="hf_posenc"):
+        encode(tmp_path / "corpus.txt", byte_bpe, tmp_path / "bpe", workers=1)
+    assert "token ids come from gigatoken" in caplog.text
+
+
 def test_the_backend_is_no_part_of_manifests_and_shards(byte_bpe, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("I ride bike\nbike ride I, she said\n")
     for backend in ("fast", "tokenizers"):

@@ -235,7 +235,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         TypeError: for an option that does not exist.
         ValueError: for a wrong option, or a collator with settings that shards cannot store.
     """
-    from ..rows import Limits
+    from ..rows import Encoder, Limits
     from ..tokenization.loading import private_copy, stated_limit
 
     names = [each.name for each in fields(Options)]
@@ -263,6 +263,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     pair = options.text_pair_column is not None
     special = int(mine.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(special)
+    Encoder(mine, backend=options.backend)  # raises if the tokenizer does not have that backend, and logs its name
     return options, mine, first_position, notes
 
 
