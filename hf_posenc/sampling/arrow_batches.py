@@ -146,11 +146,13 @@ def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
     if not has_lists:
         return lambda places: np.array([values[chunk][row] for chunk, row in places])
     offsets = [memoryview(chunk.offsets.to_numpy()) for chunk in chunks]
+    dtype = number.to_pandas_dtype()
 
     def lists(places: Places) -> Any:
         parts = [values[chunk][offsets[chunk][row] : offsets[chunk][row + 1]] for chunk, row in places]
         lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-        numbers = np.frombuffer(b"".join(parts), number.to_pandas_dtype()) if lengths.any() else np.zeros(0)
-        return Ragged(numbers.astype(np.int64), lengths) if len(numbers) else [[] for _ in parts]
+        if not lengths.any():
+            return [[] for _ in parts]
+        return Ragged(np.frombuffer(b"".join(parts), dtype).astype(np.int64), lengths)
 
     return lists
