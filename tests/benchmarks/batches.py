@@ -64,7 +64,8 @@ def from_rows(tokenizer: Any, data: datasets.Dataset, rounds: int) -> list[Measu
     numbers = np.random.default_rng(1).permutation(len(data))[: BATCH * BATCHES]
     batches = [some.tolist() for some in np.split(numbers, BATCHES)]
     padding = transformers.DataCollatorWithPadding(tokenizer)
-    collate, arrow = DataCollatorWithPositionalEncoding(tokenizer), with_arrow_batches(data)
+    # Without the look-ahead mask, which the other collator does not make either, nor ours for models such as BERT.
+    collate, arrow = DataCollatorWithPositionalEncoding(tokenizer, look_ahead=False), with_arrow_batches(data)
     for batch in batches[:5]:
         theirs, ours = padding(data.__getitems__(batch)), collate(arrow.__getitems__(batch))
         for name in theirs:
