@@ -152,6 +152,8 @@ class Encoder:
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts
         longest = max(characters_read_whole(limits.max_length), backend.reads_whole)
+        if max(map(len, texts), default=0) <= longest:
+            return texts
         side = self.tokenizer.truncation_side
         return [
             sufficient_prefix(text, limits.max_length, backend.rust, side)

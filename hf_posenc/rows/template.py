@@ -58,16 +58,18 @@ def make_rows(
                 kinds[parts.windows[text] > 0, piece] = text
     row_lengths, lengths = length.sum(axis=1), length.ravel()
     columns = {name: Ragged(np.empty(row_lengths.sum(), dtype=np.int64), row_lengths) for name in texts[0]}
+    begin = (np.cumsum(lengths) - lengths).reshape(length.shape)
     for piece, (token, _) in enumerate(template.pieces):
+        if token >= 0:
+            for name, column in columns.items():
+                column.values[begin[:, piece]] = token if name == "input_ids" else -1
+            continue
+        text = Template.FIRST - token
         here = np.zeros_like(length, dtype=np.bool_)
         here[:, piece] = True
-        here = np.repeat(here.ravel(), lengths)  # (N,), True at the tokens of this piece
+        here = np.repeat(here.ravel(), lengths)  # (N,), True at the tokens of this text
         for name, column in columns.items():
-            if token >= 0:
-                column.values[here] = token if name == "input_ids" else -1
-            else:
-                text = Template.FIRST - token
-                column.values[here] = parts.of(text, texts[text][name])
+            column.values[here] = parts.of(text, texts[text][name])
     if types:
         zeros = np.zeros(len(columns["input_ids"].values), dtype=np.int64)
         columns["token_type_ids"] = Ragged(np.repeat(kinds.ravel(), lengths) if kinds.any() else zeros, row_lengths)
@@ -98,7 +100,8 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     whole = _Parts(first, lengths, first, sample, 0)
     if limits.max_length is None or not limits.truncates:
         return whole
-    too_long = np.sum(lengths, axis=0) > limits.max_length - special
+    total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
+    too_long = total > limits.max_length - special
     if not too_long.any():
         return whole
     kept = _kept(lengths, too_long, limits, special)
