@@ -31,8 +31,8 @@ class CheckedTable:
 
     Args:
         name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
-        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): the ids whose positions it holds; `None` if the
-            model did not read it in a run on a few tokens.
+        counts (`"input_ids"` or `"decoder_input_ids"`, *optional*): the input whose positions the table encodes; `None`
+            if a test run of the model on a few tokens did not read the table.
         first_row (`int`, *optional*): row of the first token.
         padding_row (`int`, *optional*): row of padding tokens, if it is the same for all.
         rows, d_model (`int`): shape of the table.
@@ -40,9 +40,9 @@ class CheckedTable:
         is_trainable (`bool`): True if it is a parameter that an optimizer may change.
         left_padding_shifts (`bool`): True if left padding gives real tokens later rows when only an attention mask is
             passed.
-        distinct_rows (`int`): number of different rows, apart from zeros.
-        identified (`Identified`, *optional*): formula of the table; `None` if its numbers cannot be read.
-        problem (`str`): the reason if `identified` is `None`.
+        distinct_rows (`int`): number of different rows, not counting rows of zeros.
+        identified (`Identified`, *optional*): formula of the table; `None` if `identify` raised an error.
+        problem (`str`): the first lines of that error; empty without an error.
     """
 
     name: str
@@ -231,7 +231,7 @@ def _checked(
 
 
 def _distinct(tensor: torch.Tensor) -> int:
-    """Return the number of different rows, apart from zeros."""
+    """Return the number of different rows, not counting rows of zeros."""
     given = tensor.detach().to("cpu").contiguous()
     given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
     return len({row.tobytes() for row in given.view(torch.uint8).numpy()})

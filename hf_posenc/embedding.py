@@ -310,7 +310,10 @@ class PositionalEmbedding(nn.Module):
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warn at the first call, after loading of checkpoints, if the encoding is much larger than the embeddings."""
+        """Warn once, at the first call, if the encoding is much larger than the token embeddings.
+
+        The constructor does not compare them, because a checkpoint may be loaded later.
+        """
         if without_values(embedded) or self._spread_seen:  # in this order: a graph must not depend on the attribute
             return
         real = embedded.detach() if keep is None else embedded.detach()[keep]

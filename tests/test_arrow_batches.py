@@ -322,7 +322,7 @@ def test_a_collator_that_needs_a_list_is_refused_by_name(wordpiece) -> None:
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: [{"input_ids": [5]}], TypeError, ["takes a datasets.Dataset", "got: list"]),
     (lambda: datasets.DatasetDict({"train": rows()}), TypeError, ["got: DatasetDict", 'splits["train"]']),
-    (lambda: rows().to_iterable_dataset(), TypeError, ["got: IterableDataset", "a stream as it is"]),
+    (lambda: rows().to_iterable_dataset(), TypeError, ["got: IterableDataset", "streamed data set without it"]),
     (lambda: rows().with_format("torch"), ValueError, ["format 'torch'", "with_format(None)"]),
     (lambda: rows().with_transform(lambda some: some), ValueError, ["format 'custom'", "the data set itself"]),
 ]

@@ -130,7 +130,7 @@ _TYPES: dict[str, Any] = {
 
 
 def plot(context: typer.Context) -> None:
-    """Draw a picture into a file: of positions, or of texts, masks and models."""
+    """Draw a picture of positions, texts, masks or models, and write it to a file."""
     # Define the commands here and not at import, because `hf_posenc.plots` imports torch.
     pictures = typer.Typer(
         help="Draw a picture into a file.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False

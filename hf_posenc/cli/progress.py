@@ -74,7 +74,7 @@ class ProgressLine(Callbacks):
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Start the bar."""
+        """Start the progress bar, with the work of an earlier run already counted."""
         self._started = time.monotonic()
         self._total, self._read, self.finished = bytes_total, bytes_done, shards_done
         self._bar.reset(self._task, total=bytes_total, completed=bytes_done)

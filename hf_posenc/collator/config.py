@@ -108,7 +108,7 @@ class Config:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """Settings after resolution, such as the smallest limits; they become attributes of the collator."""
+        """Settings with the values that are used, such as the smallest limits; attributes of the collator."""
         objects = {"tokenizer": self.tokenizer, "embedding": self.settings.embedding}
         return {**self.saved, **objects, **self._effective_limits()}
 

@@ -94,7 +94,7 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return the other numeric columns that the model accepts, as arrays."""
+    """Return as arrays the numeric columns that the model accepts and that `out` does not contain yet."""
     accepts, more = config.accepts, {}
     for name in made.columns:
         if name in NOT_COPIED:

@@ -44,7 +44,7 @@ class DataSet:
 
     @property
     def kind(self) -> str:
-        """Kind in the fingerprint."""
+        """Kind of source in the fingerprint: `"data set"` or `"streamed data set"`."""
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:

@@ -52,7 +52,7 @@ class TableReader:
         self._sizes = np.zeros(0, np.int64)
 
     def seek(self, offset: int, row: int) -> None:
-        """Move to a later row; the rows of a stream before it are read and dropped."""
+        """Skip to a later row; a stream is read up to that row, because it cannot be opened there."""
         if row > self.row and self._table.can_seek:
             self.close()
             self._open(row)

@@ -100,9 +100,11 @@ class Rejected:
     r"""A document that was left out, or replaced by an empty text.
 
     Args:
-        source (`str`), unit (`"line"` or `"row"`), number (`int`): its file, and its line or row there.
-        reason (`str`): the reason.
-        text (`str`, *optional*): its first characters, if they can be shown.
+        source (`str`): name of its file or data set.
+        unit (`"line"` or `"row"`): unit of `number`.
+        number (`int`): number of its line or row in the source.
+        reason (`str`): the reason why it was rejected.
+        text (`str`, *optional*): its first characters; `None` if there are none.
     """
 
     source: str

@@ -104,7 +104,10 @@ class TextReader:
             self.header = tuple(next(csv.reader(text, delimiter=DELIMITERS[file.kind]), ()))
 
     def seek(self, offset: int, row: int) -> None:
-        """Move to a later offset between two documents; compressed bytes before it are read and dropped."""
+        """Skip to the start of a later document, after `offset` bytes and `row` lines of decompressed text.
+
+        A compressed file is decompressed up to that offset; other files are opened at the offset.
+        """
         if offset > self.offset and self._file.compression is None:
             self.close()
             self._blocks, self._pending, self.offset = self._file.blocks(offset), b"", offset

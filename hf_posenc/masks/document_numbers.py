@@ -200,11 +200,11 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
 
     Args:
         queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding.
-        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys. Every query may look at a row that is all
-            padding, as in all masks.
+        keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. If all keys of a row are
+            padding, its queries may look at all of them, as in all masks.
 
     Raises:
-        ValueError: naming the row and the document.
+        ValueError: if a query has no key, with its row and document in the message; or if the numbers of rows differ.
 
     Example:
         >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))

@@ -268,7 +268,10 @@ def _width(lookup: Lookup, length: int) -> int:
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the rows that each sequence read, `(2 or 1, length)`; `None` if they cannot be positions of tokens."""
+    """Return the indices of the table rows that were read for the tokens of each sequence, `(2 or 1, length)`.
+
+    Returns `None` if they cannot be positions of tokens.
+    """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
         rows = rows.view(2, length)

@@ -90,14 +90,15 @@ class SinusoidalPositions:
         formula: Formula,
         **values: Any,
     ) -> SinusoidalPositions:
-        r"""Make the report of a model after it was changed.
+        r"""Return the report of a model whose position tables were overwritten with sinusoids.
 
         Args:
-            model (`nn.Module`): with sinusoids in its tables.
-            positions (`ModelPositions`), tables (`dict` from `str` to `PositionTable` and `str`): its positions before,
-                and by name each table with its content before.
-            formula (`Formula`): of the sinusoids.
-            **values: the other fields.
+            model (`nn.Module`): the model after the change.
+            positions (`ModelPositions`): its positions before the change.
+            tables (`dict` from `str` to `PositionTable` and `str`): by name, each overwritten table and a description
+                of its content before the change.
+            formula (`Formula`): formula of the sinusoids.
+            **values: the other fields of the report.
         """
         parameters = dict(model.named_parameters())
         suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it

@@ -299,7 +299,7 @@ class BatchPlan:
 
 
 def _checked_settings(settings: Any) -> dict[str, Any]:
-    """Return the settings of a plan's file as arguments of `BatchPlan`; raise if they are wrong."""
+    """Return the settings read from a plan's file as keyword arguments of `BatchPlan`; raise if one is invalid."""
     if not isinstance(settings, dict) or set(settings) != set(_SAVED):
         names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
         raise ValueError(explain(f"the settings of a plan are {', '.join(_SAVED)}", got=names))

@@ -68,10 +68,11 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the cost of the documents up to each width with one more shape, and the width of the shape before it.
+    """Return the lowest costs with one more shape, and for each width the index of the next smaller shape.
 
-    `best[i]` is the cost of documents up to width i so far; a shape j after it adds those in between. Width 0 keeps its
-    cost: two equal shapes are as good as one.
+    `best[i]` is the cost of all documents up to the width with index i, if that width is the largest shape. A further
+    shape j > i adds `price[j]` for each document between the two. The cost at index 0 does not change, because a second
+    equal shape saves nothing.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)

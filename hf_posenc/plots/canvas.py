@@ -109,7 +109,7 @@ def need_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""Return an empty figure of this size in inches; a notebook, which has room for 6.5 inches, shows it as PNG.
+    r"""Return an empty figure of `width` by `height` inches; notebooks show it as PNG, and have room for 6.5 inches.
 
     Example:
         >>> new_figure(4, 3).get_size_inches()
@@ -317,6 +317,6 @@ def figure_of(picture: Figure | Axes) -> Figure:
 
 
 def _shown_in_notebooks(picture: _Picture) -> _Picture:
-    """Add the method that notebooks call to show the picture; without `pyplot` they have no other way."""
+    """Add `_repr_png_`, so that notebooks show the picture: it is made without `pyplot`, which would show it."""
     picture._repr_png_ = functools.partial(png, picture)  # type: ignore[union-attr]
     return picture

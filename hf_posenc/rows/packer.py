@@ -1,6 +1,6 @@
 """Packing of tokenized documents into rows, and the labels of packed rows.
 
-`packing.pack` plans from the lengths which documents share a row; this module moves the tokens.
+`packing.pack` assigns documents to rows by their lengths; this module copies their tokens into the rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of tokens from token ids: truncation or overflowing rows, special tokens and token types.
 
-Computed in NumPy for the whole batch, with the results of the post-processor and the truncation of `tokenizers`.
+Computed in NumPy for the whole batch. The results equal those of post-processing and truncation in `tokenizers`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def make_rows(
     r"""Return truncated rows with special tokens.
 
     Args:
-        texts (one or two mappings from `str` to `Ragged`): `input_ids` of the texts, and of the second texts of pairs;
-            and further columns, which are -1 at special tokens.
+        texts (one or two mappings from `str` to `Ragged`): columns of the texts, and of the second texts of pairs:
+            `input_ids`, and others with one value per token, which are set to -1 at special tokens.
         template (`Template`): order of texts and special tokens in a row.
         limits (`Limits`): limit on the tokens of a row.
         side (`"left"` or `"right"`): truncation side.
@@ -79,15 +79,15 @@ def make_rows(
 class _Parts(NamedTuple):
     """Part of each text in each row. A list has one item for the texts, and one for the second texts of pairs."""
 
-    starts: list[Lengths]  # first token, in its text
+    starts: list[Lengths]  # index of the first token of the part, in its text
     lengths: list[Lengths]  # number of tokens
-    windows: list[Lengths]  # index of this window over the text, 0 without overflow
+    windows: list[Lengths]  # index of the window over the text, 0 without overflow
     sample: Lengths  # index of the text
     truncated: int  # number of texts that lost tokens
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of a column of the texts in all rows."""
-        if self.lengths[text] is column.lengths:  # all of them
+        """Return the values of the parts of the texts (`text=0`) or second texts (1), in the order of the rows."""
+        if self.lengths[text] is column.lengths:  # no text was truncated
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]
         return column.values[run_indices(starts, self.lengths[text])]
@@ -108,13 +108,14 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     if not limits.overflow:
         lost = [each - part for each, part in zip(lengths, kept, strict=True)]
         return _Parts(lost if side == "left" else first, kept, first, sample, int(np.count_nonzero(too_long)))
-    # A text gives windows of `kept` tokens, and consecutive windows share `stride` tokens.
+    # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
     counts = [1 - (part - each) // step for each, part, step in zip(lengths, kept, steps, strict=True)]
     sample, windows = _windows_of_rows(counts)
     starts, sizes = [], []
     for each, part, step, window in zip(lengths, kept, steps, windows, strict=False):
-        passed, stop = window * step[sample], each[sample]  # tokens before this window, on the side that is kept
+        # `passed`: tokens before this window, counted from the start of the text, or from its end if side is "left".
+        passed, stop = window * step[sample], each[sample]
         size = np.minimum(part[sample], stop - passed)
         starts.append(stop - passed - size if side == "left" else passed)
         sizes.append(size)
@@ -122,10 +123,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return the index of the text of every row, and the number of the window of each text, from those of each text.
+    """Return the text index of every row, and the index of each text's window in it, from the numbers of windows.
 
-    The order for pairs is that of `tokenizers`: first the first windows; then each further window of the first text
-    with every window of the second; then the first window with each further one.
+    The order for pairs is that of `tokenizers`: first the first windows of both texts; then each further window of the
+    first text with every window of the second; then the first window of the first text with each further window of the
+    second.
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
@@ -138,7 +140,7 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 
 
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return the number of tokens to which each text is truncated."""
+    """Return the number of tokens to keep of each text; raise if a row cannot be truncated to the limit."""
     assert limits.max_length is not None
     limit = limits.max_length - special
     first, second = lengths[0], lengths[-1]
@@ -149,7 +151,7 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
         short, long = np.where(halved, limit // 2, short), np.where(halved, limit - limit // 2, long)
         kept = [np.where(first <= second, short, long), np.where(first <= second, long, short)]
     elif limits.truncation == "only_second":
-        kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # refused below
+        kept = [first, limit - first] if len(lengths) == 2 else [np.zeros_like(first)]  # raises below
     else:
         kept = [limit - second, second] if len(lengths) == 2 else [np.full_like(first, limit)]
     kept = [np.where(too_long, part, each) for part, each in zip(kept, lengths, strict=True)]

@@ -1,6 +1,6 @@
 """`with_arrow_batches`: a data set whose batches are columns read from Arrow, for the collator of this package.
 
-`datasets` makes a Python integer of every token, which takes most of a `DataLoader`'s time on tokenized rows.
+`datasets` converts every token to a Python integer, and a `DataLoader` of tokenized rows spends most of its time there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..collator.inputs import DatasetRows
 from ..ragged import Ragged
 from .lengths import is_dataset
 
-Places = list[tuple[int, int]]  # the chunk of each row, and the row's number in it
+Places = list[tuple[int, int]]  # index of the chunk of each row, and of the row in its chunk
 
 
 def with_arrow_batches(dataset: Any) -> Any:
@@ -49,13 +49,13 @@ def with_arrow_batches(dataset: Any) -> Any:
             explain(
                 "with_arrow_batches takes a datasets.Dataset",
                 got=type(dataset).__name__,
-                fix='with_arrow_batches(splits["train"]) for several; a stream as it is',
+                fix='with_arrow_batches(splits["train"]) for a DatasetDict; use a streamed data set without it',
             )
         )
     if dataset.format["type"] is not None:
         raise ValueError(
             explain(
-                "faster batches are read without the format or transform of the data set",
+                "faster batches would ignore the format or transform of the data set",
                 got=f"format {dataset.format['type']!r}",
                 fix="with_arrow_batches(dataset.with_format(None)), or the data set itself, if a transform is needed",
             )
@@ -81,9 +81,9 @@ def _dataset_class() -> Any:
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the rows of a batch; called by `DataLoader`."""
+            """Return the rows of a batch as columns; called by `DataLoader`."""
             form = self.format
-            if form["type"] is not None:  # set afterwards
+            if form["type"] is not None:  # a format that was set later
                 return super().__getitems__(keys)
             if self._columns is None or self._columns.table is not self._data:
                 self._columns = _Columns(self._data, self._indices)

@@ -201,7 +201,7 @@ class Convention:
         return (columns[1], columns[0]) if self.cosine_first else columns
 
     def fits(self, d_model: int) -> bool:
-        r"""Return True if rows can have this width: fixed bases define one width only.
+        r"""Return True if rows can have width `d_model`. With fixed bases it must be twice their number.
 
         Example:
             >>> fixed_bases(4, 5, 7).fits(6), fixed_bases(4, 5, 7).fits(8)

@@ -2,12 +2,12 @@ r"""Sines and cosines of positions, rounded once from the exact value.
 
 Plain arithmetic on the CPU, without a cache. An angle p·f matters modulo one turn and its error is absolute, so a
 single float64 product is not precise enough near the zeros of a sine, nor anywhere above about 2**22. Therefore
-frequencies are in turns, with 159 bits in three float64 parts; their products with a position are reduced to a quarter
-turn without loss, and sines are computed from the rest. Two parts would not do: some base makes a position end 2**-54
-of a turn away from a zero after 2**30 turns.
+frequencies are in turns per position, with 159 bits in three float64 parts. Their products with a position are reduced
+to at most a quarter turn without loss, and sines are computed from the remainder. Two parts are not enough: for some
+bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns.
 
-In a run of consecutive positions most rows are products of two such rows, as complex numbers. A number is computed as
-above if the error of the product could change its rounding, so all bits are the same.
+In a run of consecutive positions most rows are computed as products of two such rows, as complex numbers. A number is
+computed as above if the error of the product could change its rounding, so the result is the same bit for bit.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -32,7 +32,7 @@ from .conventions import Convention
 
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
 # Decimal digits of a frequency before the split into three float64 parts, which hold 47 of them. The package has its
-# own context, because the current one may round to fewer digits or raise.
+# own context, because the user's may round to fewer digits or raise.
 DIGITS = Context(prec=60)
 
 # Elements of one float64 block, so that the intermediate results of a step stay in the core's cache.
@@ -43,8 +43,9 @@ _BLOCKS = 16
 # An angle this close to a zero, relative to its number of half turns, is set to zero: the arithmetic errs by 2**-157,
 # and a position that is not on a zero is at least 2**-56 of a turn away if the turn is a float64 number of positions.
 _NOISE = 2.0**-140
-# Row 64a + b of a run is the product of row 64a and the row of position b. For each dtype of the result: a bound of the
-# error of such a product, and integers of its size, to compare bits. float64 has none: its last bits would differ.
+# Row 64a + b of a run is the product of row 64a and the row of position b. For each dtype of the result: a bound on the
+# error of such a product, and the integer dtype of the same size, to compare bits. float64 is missing, because the last
+# bits of products would differ.
 _RUN = 64
 _PRODUCTS = {
     torch.float32: (2.0**-48, torch.int32),
@@ -59,8 +60,8 @@ _Values = TypeVar("_Values", torch.Tensor, NDArray[np.float64])
 class Waves(NamedTuple):
     r"""Frequencies of one encoding in turns per position, split for the exact arithmetic.
 
-    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of the first two. They are NumPy
-    arrays, because a tensor from a fake mode or inference mode must not be cached.
+    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of `whole` and `low`. They are
+    NumPy arrays, because a tensor from a fake mode or inference mode must not be cached.
     """
 
     convention: Convention
@@ -78,7 +79,7 @@ class Waves(NamedTuple):
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
-    r"""Return the turns per position of each pair of columns, to 55 digits or more.
+    r"""Return the turns per position of each pair of columns, correct to at least 55 digits.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -153,9 +154,9 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
 def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     r"""Convert float64 values to `dtype` with a single rounding to the nearest number.
 
-    torch converts float64 to the 16-bit types by way of float32, and 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16
-    although 1.0078 is nearer. Here the first step rounds to odd: an inexact result gets its last bit set, so that the
-    second step can tell on which side of the midpoint the value lies.
+    torch converts float64 to the 16-bit types through float32, so 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16 although
+    1.0078 is nearer. Here the conversion to float32 rounds to odd: the last bit of an inexact result is set, which
+    keeps it on the correct side of the midpoint in the second conversion.
 
     Example:
         >>> value = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)
@@ -167,13 +168,14 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     near = values.to(torch.float32)
     bits = near.view(torch.int32)
     excess = near.to(torch.float64).abs() - values.abs()
-    # The odd one of the two float32 neighbours: next to an even `bits`, away from zero if that fell short.
+    # Choose the odd one of the two float32 neighbours. If `near` is even and inexact, that is the next one towards
+    # `values`: away from zero if `near` is too small.
     step = -excess.sign().to(torch.int32) * (1 - (bits & 1))
     return (bits + step).view(torch.float32).to(dtype)
 
 
 def _is_run(positions: torch.Tensor) -> bool:
-    """Return True for consecutive integers that are many enough to be worth the products of `_encode_run`."""
+    """Return True for consecutive integers, if there are enough of them for `_encode_run` to be faster."""
     if len(positions) < 4 * _RUN or without_values(positions):
         return False
     first = float(positions[0])
@@ -198,8 +200,8 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
     Sines and cosines from `_values` err by at most 2**-51, and the two of one angle add up to at most √2. So a product
     errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings, and differs by less than
     2**-48 from the exact number and from the one of `_values`. If both ends of that interval round to the same number,
-    so do these two; otherwise the number is computed alone. The conversion to 16 bits goes through float32, which can
-    move an end by another 2**-24.
+    so do these two; otherwise the number is computed from `_angles`. The conversion to 16 bits goes through float32,
+    which can move an end by another 2**-24.
     """
     (margin, integers), pairs = _PRODUCTS[out.dtype], len(waves.whole)
     step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides 64, or 64 divides it
@@ -244,8 +246,8 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
     """Return two angles `(N, F)` of at most a quarter turn, whose sines are the sines and cosines of positions `(N,)`.
 
-    The cosines are first if the convention has them first. The angle of a cosine is a quarter turn minus the other.
-    Parts are added from the largest to the smallest, so that each sum is exact wherever it comes close to zero.
+    The cosines are first if the convention has them first. The absolute values of the two angles add up to a quarter
+    turn. Parts are added from the largest to the smallest, so that each sum is exact wherever it comes close to zero.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
@@ -270,7 +272,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return angles in radians, `radians` to a turn; angles of at most `noise` become exactly zero."""
+    """Return angles in radians, `radians` (2π or -2π) per turn; those of at most `noise` turns become exactly zero."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 

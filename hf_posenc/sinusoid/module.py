@@ -177,7 +177,7 @@ class PositionalEncoding(nn.Module):
         return -1 if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, needed: int) -> str:
-        """Return the third line of a message about a `max_length` that is too small."""
+        """Return the proposed fix, for the error message about a `max_length` that is too small."""
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:

@@ -1,7 +1,8 @@
-"""Backends of a fast tokenizer: the same token ids from the fastest library that has them.
+"""Backends that compute token ids: `tokenizers`, or a faster library that returns the same ids.
 
-`fast` is nanotoken for WordPiece and gigatoken for BPE. Their ids are compared with those of `tokenizers`: for hostile
-texts when a tokenizer is loaded, and for one text in some thousands while they are used. A difference raises.
+The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`:
+on hostile texts when a tokenizer is loaded, where a difference means that it has no fast backend, and on one text in
+several thousand during use, where a difference raises `DifferentIds`.
 """
 
 from __future__ import annotations
@@ -22,37 +23,37 @@ from .rust import TokenizersBackend, is_from_rust
 
 BackendName = Literal["auto", "fast", "tokenizers"]
 
-# Longer texts are not compared while a backend is in use: `tokenizers` takes seconds for some of them.
+# Longer texts are not compared during use, because `tokenizers` needs seconds for some of them.
 _LONGEST_COMPARED = 100_000
-# Numbers of added tokens and of vocabulary entries that are tried when a tokenizer is loaded.
+# Numbers of added tokens and of vocabulary entries that are compared when a tokenizer is loaded.
 _ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
-# Normalizers that no fast library is trusted with.
+# Normalizers with Unicode compatibility forms: no fast library is used for them.
 _COMPATIBILITY = {"NFKC", "NFKD", "Precompiled"}
 
 _log = logging.getLogger(__name__)
 
 
 class Unsupported(Exception):
-    """The reason why a tokenizer has no fast backend."""
+    """Error with the reason why a tokenizer has no fast backend."""
 
 
 class DifferentIds(RuntimeError):
-    """Error for a text of which a fast backend returned other token ids than `tokenizers`."""
+    """Error for a text whose token ids from the fast backend differ from those of `tokenizers`."""
 
 
 class FastBackend:
     r"""Token ids from nanotoken or gigatoken, without special tokens, truncation and padding.
 
-    Safe in threads and in forked children.
+    Safe to use from several threads and in forked processes.
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
         interval (`int`, *optional*): about one text in this many is compared with `tokenizers`.
-        most_tokens (`int`, *optional*): the library's tokenizer is loaded anew after so many tokens, because gigatoken
-            remembers every word: about 10 bytes for each token of random text, and less than one for real text.
+        most_tokens (`int`, *optional*): the library's tokenizer is reloaded after this many tokens, because gigatoken
+            caches every word: about 10 bytes for each token of random text, and less than one for real text.
 
     Raises:
-        Unsupported: if no library has this kind of tokenizer, or its ids differ.
+        Unsupported: if no fast library supports this tokenizer, or its ids differ from those of `tokenizers`.
         ImportError: if the library is not installed.
     """
 
@@ -69,7 +70,7 @@ class FastBackend:
         try:
             self._start()
             ids = self._encode(probes)
-        except BaseException as error:  # a RuntimeError for what it does not have; a panic is not an Exception
+        except BaseException as error:  # unsupported parts raise RuntimeError; a panic is no Exception
             if isinstance(error, ImportError) or not is_from_rust(error):
                 raise
             raise Unsupported(f"{library}: {str(error).splitlines()[0]}") from error
@@ -79,12 +80,12 @@ class FastBackend:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text; raise `DifferentIds` if those of a compared text are wrong."""
+        """Return the token ids of each text; raise `DifferentIds` if those of a compared text differ."""
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
         ids = self._encode(texts)
         self._tokens += len(ids.values)
-        # Which texts are compared depends on the batch alone, so that a second run compares the same ones.
+        # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
         first = int(ids.values.sum()) % self._interval
         if first < len(texts):
             compared = [i for i in range(first, len(texts), self._interval) if len(texts[i]) <= _LONGEST_COMPARED]
@@ -100,7 +101,7 @@ class FastBackend:
         return ids
 
     def differences(self, texts: Sequence[str]) -> list[str]:
-        """Return the texts that have other ids than those of `tokenizers`."""
+        """Return the texts whose ids differ from those of `tokenizers`."""
         return self._different(texts, self._encode(texts), range(len(texts)))
 
     def _start(self) -> None:
@@ -108,7 +109,7 @@ class FastBackend:
         self._tokens, self._process = 0, os.getpid()
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
-        """Return those of the compared texts that have other ids than those of `tokenizers`."""
+        """Return the texts, among those at the indices `compared`, whose ids differ from those of `tokenizers`."""
         right = self._reference.encode([texts[index] for index in compared])
         offsets = ids.offsets.tolist()
         return [
@@ -129,13 +130,13 @@ def choose_backend(
     is_split_into_words: bool = False,
     word_ids: bool = False,
 ) -> Backend:
-    r"""Return the backend of a tokenizer, and log its name.
+    r"""Return the backend of a tokenizer; log its name unless `backend="tokenizers"` requests it.
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): with `"auto"`, the fast one if there is one.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast one if it exists.
         split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
-        word_ids (`bool`, *optional*): the words of tokens are needed.
+        word_ids (`bool`, *optional*): True if the word of each token is needed.
 
     Raises:
         ValueError: if `backend` is `"fast"` and this tokenizer has no fast backend.
@@ -149,7 +150,7 @@ def choose_backend(
             for needed, reason in (
                 (split_special_tokens, "split_special_tokens=True"),
                 (is_split_into_words, "is_split_into_words=True"),
-                (word_ids, "the words of tokens are needed, for whole_word_mask=True"),
+                (word_ids, "whole_word_mask=True needs the words of tokens"),
             )
             if needed
         ]
@@ -168,7 +169,7 @@ def choose_backend(
 
 @functools.lru_cache(maxsize=8)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
-    """Return the fast backend of a tokenizer, which all its encoders share, or the reason why it has none."""
+    """Return the cached fast backend of a tokenizer, or the error with the reason why it has none."""
     try:
         return FastBackend(text)
     except (Unsupported, ImportError) as error:
@@ -176,7 +177,7 @@ def _fast(text: str) -> FastBackend | Unsupported | ImportError:
 
 
 def _library(content: dict[str, Any]) -> str:
-    """Return the kind of a tokenizer, or raise with the reason why no fast library is used for it."""
+    """Return the type of the tokenizer's model, a key of `_LIBRARIES`; raise `Unsupported` if no library is used."""
     model = content["model"]
     kind = str(model.get("type"))
     if kind not in _LIBRARIES:
@@ -194,7 +195,7 @@ def _library(content: dict[str, Any]) -> str:
 
 
 def _types(part: Any) -> Iterator[str]:
-    """Yield the types of a component of a tokenizer and of all its parts."""
+    """Yield the type of a tokenizer component and of every component inside it."""
     if isinstance(part, dict):
         yield str(part.get("type"))
         for value in part.values():
@@ -219,8 +220,8 @@ def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
 def _load_gigatoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     from gigatoken import Tokenizer
 
-    # One call for each text: its calls for batches are slower for SentencePiece models, use awkward arrays for rows of
-    # different lengths, and release the GIL, so that a fork meanwhile would leave the child with a locked cache.
+    # One call for each text. Batch calls of gigatoken are slower for SentencePiece models, return awkward arrays for
+    # rows of different lengths, and release the GIL: a fork during the call would leave the child with a locked cache.
     tokenizer = Tokenizer.from_json(text).backend
 
     def encode(texts: Sequence[str]) -> Ragged:
@@ -262,7 +263,7 @@ _HOSTILE = (
 
 
 def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield hostile texts, added tokens beside letters and spaces, and samples of the vocabulary."""
+    """Yield the texts to compare at loading: hostile ones, added tokens in context, samples of the vocabulary."""
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
@@ -274,5 +275,5 @@ def _probes(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _spread(items: list[str], most: int) -> list[str]:
-    """Return at most this many items, evenly spread."""
+    """Return at most `most` items at equal intervals."""
     return items[:: -(-len(items) // most) or 1]

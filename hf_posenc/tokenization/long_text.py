@@ -44,7 +44,8 @@ def sufficient_prefix(text: str, limit: int, rust: RustTokenizer, side: str) -> 
         side (`str`): its truncation side.
 
     Returns:
-        `str`: `text` itself if it is short. A prefix gives more than `limit` tokens, so that truncation is noticed.
+        `str`: `text` itself if it is short, or if no prefix is known to be sufficient. A shorter prefix has more than
+        `limit` tokens, so that truncation is still detected.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
