@@ -1,6 +1,6 @@
-"""Sizes in bytes of the rows of an Arrow table, independent of its layout in memory, and runs of rows by their size.
+"""Sizes in bytes of the rows of an Arrow table, and division of rows into runs of about equal size.
 
-Sizes are computed from offsets and widths, without decoding values. The size of a slice counts only its own rows.
+Sizes are computed from offsets and widths, without decoding values. They do not depend on the layout in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterat
 
     Args:
         sizes (`np.ndarray` `(N,)` of integers): size of each row.
-        most (`int`): approximate size of a run, within one row.
+        most (`int`): approximate total size of a run, larger or smaller by up to the size of one row.
         most_rows (`int`, *optional*): maximum number of rows of a run.
 
     Returns:
@@ -107,7 +107,7 @@ def value_sizes(values: Any) -> Sizes:
 
 
 def _of_dictionary(values: Any) -> Sizes:
-    """Return the size of each index's dictionary value in bytes."""
+    """Return the size in bytes of each value of a dictionary array, as if it were stored without the dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -121,7 +121,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the total size in bytes of the items from each start to its end, without reading others."""
+    """Return the total size in bytes of each list in `values`. Its items are `starts` to `ends` of the flat array."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)
@@ -135,7 +135,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return the items of an array of lists, at the given offsets."""
+    """Return the flat items `first` to `last` of an array of lists; of an array of maps, their (key, value) structs."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):
@@ -145,12 +145,12 @@ def _items(values: Any, first: int, last: int) -> Any:
 
 
 def _present(values: Any, sizes: Sizes) -> Sizes:
-    """Return the sizes, with 0 for null values."""
+    """Return `sizes`, with 0 where `values` is null."""
     return sizes if values.null_count == 0 else np.where(values.is_valid().to_numpy(zero_copy_only=False), sizes, 0.0)
 
 
 def _width(kind: pa.DataType) -> float:
-    """Return the size in bytes of a value of a fixed-width type."""
+    """Return the size in bytes of one value of type `kind`; 8 if the type has no fixed width."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:

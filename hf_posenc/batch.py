@@ -116,7 +116,7 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: shapes, and the tokens of each row with padding in grey."""
+        """Return HTML for a notebook: shapes, and the tokens of each row with padding in gray."""
         facts = "".join(
             f"<tr><td><code>{html.escape(str(name))}</code></td>"
             + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))

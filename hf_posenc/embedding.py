@@ -97,7 +97,7 @@ class PositionalEmbedding(nn.Module):
         usual = {"convention": "vaswani", "dropout": 0.0}
         changed = {name: value for name, value in settings.items() if value != usual.get(name)}
         resolved = resolve_encoding(encoding, self.embedding.embedding_dim, changed)
-        # A given module is not moved.
+        # An encoding that was given as a module stays on its device.
         self.encoding = (
             resolved if resolved is encoding else resolved.to(embedding.weight.device, embedding.weight.dtype)
         )
@@ -110,12 +110,12 @@ class PositionalEmbedding(nn.Module):
 
     @property
     def d_model(self) -> int:
-        """The width D of the embeddings."""
+        """Width D of the embeddings."""
         return self.embedding.embedding_dim
 
     @property
     def num_embeddings(self) -> int:
-        """The number of rows of the table: ids are smaller than it."""
+        """Number of rows of the table; ids must be smaller than this number."""
         return self.embedding.num_embeddings
 
     def forward(
@@ -176,7 +176,7 @@ class PositionalEmbedding(nn.Module):
         return result
 
     def extra_repr(self) -> str:
-        """Return the settings that no submodule prints."""
+        """Return the setting for `repr` that no submodule prints: `zero_padding`."""
         return f"zero_padding={self.zero_padding}"
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -211,7 +211,7 @@ class PositionalEmbedding(nn.Module):
         return ids.to(self.embedding.weight.device)
 
     def _id_message(self, ids: torch.Tensor) -> str:
-        """Return the message for ids without a row."""
+        """Return the error message for ids that are negative or too large for the table."""
         bad = (ids < 0) | (ids >= self.num_embeddings)
         row, column = bad.nonzero()[0].tolist()
         return explain(
@@ -244,12 +244,13 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return the first column and the number of real tokens of each row, if `_add_runs` can embed them.
+        """Return for each row the first column and the number of real tokens; `None` if `_add_runs` cannot embed them.
 
-        The real tokens of a row must be one run, with positions that count from the first one.
+        `_add_runs` needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no
+        dropout and no gradient.
         """
         encoding, weight = self.encoding, self.embedding.weight
-        # First, because a graph must not depend on the attributes that are read after it.
+        # Checked first, because a compiled graph must not depend on the attributes that are read below.
         if not (_can_check_values(keep) and _can_check_values(weight) and ids.numel()):
             return None
         is_usual = (
@@ -279,10 +280,10 @@ class PositionalEmbedding(nn.Module):
         return list(zip(starts.tolist(), counts.tolist(), strict=True))
 
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
-        """Return the sum, computed for real tokens only, row by row in the core's cache."""
+        """Return embeddings plus encodings, computed for real tokens only, row by row to stay in the CPU cache."""
         weight = self.embedding.weight
         is_new = out is None
-        if out is None:  # pages of zeros, of which padding touches none
+        if out is None:  # np.zeros writes no memory, so memory pages of padding are never touched
             size = ids.numel() * self.d_model * weight.itemsize
             out = torch.from_numpy(np.zeros(size, np.uint8)).view(weight.dtype).view(*ids.shape, self.d_model)
         encodings = self.encoding.shared_rows(max(count for _, count in runs), out)  # (T, D)
@@ -297,12 +298,12 @@ class PositionalEmbedding(nn.Module):
 
     @property
     def _is_plain(self) -> bool:
-        """True if the embedding has no code but that of `nn.Embedding`."""
+        """True if the embedding is a plain `nn.Embedding`: no subclass, no forward hooks."""
         hooks = (self.embedding._forward_hooks, nn.modules.module._global_forward_hooks)
         return type(self.embedding) is nn.Embedding and not any(hooks)
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
-        """Return True if nothing else references the embedded rows, so that the sum can overwrite them."""
+        """Return True if the sum can overwrite `embedded`: no gradient needs it, and nothing else references it."""
         learns = torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns())
         return self._is_plain and not learns
 
@@ -314,7 +315,7 @@ class PositionalEmbedding(nn.Module):
 
         The constructor does not compare them, because a checkpoint may be loaded later.
         """
-        if without_values(embedded) or self._spread_seen:  # in this order: a graph must not depend on the attribute
+        if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return
         real = embedded.detach() if keep is None else embedded.detach()[keep]
         if real.numel() < 2:
@@ -333,7 +334,7 @@ class PositionalEmbedding(nn.Module):
 
 
 def _can_check_values(values: torch.Tensor) -> bool:
-    """Return True if values can be checked without waiting for an accelerator or breaking a graph."""
+    """Return True if reading the values neither waits for an accelerator nor breaks a compiled graph."""
     return values.device.type == "cpu" and not without_values(values)
 
 
@@ -354,7 +355,7 @@ def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tens
 
 def _check_embedding(embedding: object) -> nn.Embedding:
     """Return `embedding` if it is an `nn.Embedding`; raise otherwise."""
-    # If an instance exists, its module is loaded: no import is needed.
+    # If `embedding` is a transformers model, transformers is imported already.
     library = sys.modules.get("transformers.modeling_utils")
     if library is not None and isinstance(embedding, library.PreTrainedModel):
         raise TypeError(

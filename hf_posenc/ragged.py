@@ -28,7 +28,7 @@ _INTEGERS = {(1, char) for char in "bhilqBHI"}  # dimensions and dtypes of rows 
 
 
 class lock_free_cache(Generic[Owner, Value]):
-    """Property that is computed once, as `functools.cached_property`, whose lock a forked child may find locked."""
+    """Property like `functools.cached_property`, but without a lock, which could stay locked in a forked child."""
 
     def __init__(self, compute: Callable[[Owner], Value]) -> None:
         self._compute = compute
@@ -157,7 +157,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Return the concatenated rows of one or more `Ragged`.
+        r"""Return one `Ragged` with the rows of all the given ones, in order.
 
         Example:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
@@ -208,7 +208,7 @@ class Ragged:
             fill (`int`): the value at padding.
             width (`int`, *optional*): T; by default the length of the longest row.
             side (`"left"` or `"right"`, *optional*, defaults to `"right"`): padding side.
-            inside (`np.ndarray` `(B, T)` bool, *optional*): result of `self.inside(width, side=side)`.
+            inside (`np.ndarray` `(B, T)` bool, *optional*): `self.inside(width, side=side)`, if already computed.
 
         Returns:
             `np.ndarray` `(B, T)` of the dtype of `values`, a new array.
@@ -225,7 +225,7 @@ class Ragged:
         shape, dtype = (len(self), width), self.values.dtype
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if fill == 0 and not self.values[:2].any() and not self.values.any():
-            return out  # as token types of single texts; np.zeros writes no memory
+            return out  # fast for token types of single texts, all 0: np.zeros writes no memory
         if len(self.values) < _SHORT_ROW * len(self):
             out[self.inside(width, side=side) if inside is None else inside] = self.values
             return out
@@ -239,7 +239,7 @@ class Ragged:
         return out
 
     def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
-        r"""Return the mask of `pad`: True at values, False at padding.
+        r"""Return the mask of the array that `pad` returns: True at values, False at padding.
 
         Returns:
             `np.ndarray` `(B, T)` bool, a new array.
@@ -278,7 +278,7 @@ class Ragged:
 
 
 def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    r"""Return the offset of each of several runs in one array, and the total length at the end: `(N + 1,)` int64.
+    r"""Return the start of each run, if runs of these lengths are concatenated, and the total length: `(N + 1,)` int64.
 
     Example:
         >>> offsets_of(np.array([3, 1]))
@@ -290,7 +290,7 @@ def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    r"""Return the indices of several runs, one run after the other: start, start + 1, … of each.
+    r"""Return the concatenated indices of several runs: start, start + 1, … for each start and length.
 
     Example:
         >>> run_indices(np.array([7, 0]), np.array([2, 3]))

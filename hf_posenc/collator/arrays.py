@@ -99,7 +99,7 @@ def is_missing(value: object) -> bool:
 
 
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
-    r"""Return a value of column `name` as an array of int64, bool or floats; `None` if it is not numeric.
+    r"""Return the value of column `name` in row `row` as an int64, bool or float array; `None` if it is not numeric.
 
     The value is a number, an array, a tensor or nested lists. The array may share memory with it. A value that no
     array can represent, such as an integer beyond int64 or a list that mixes numbers and texts, raises.
@@ -256,7 +256,7 @@ def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -
 
 
 def _as_lists(value: Any) -> Any:
-    """Return an array of objects as lists, because it has no numeric dtype; return other values unchanged."""
+    """Return a NumPy array of dtype object as lists; return any other value unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
@@ -271,7 +271,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise for an integer beyond int64, and with `beside_floats` for one that float64 cannot represent."""
+    """Raise for an integer beyond int64, or, with `beside_floats`, for one that float64 cannot represent exactly."""
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):
             continue

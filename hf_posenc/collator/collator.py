@@ -101,9 +101,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         device (*optional*): device of the table, if `embedding` is a width.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that the token ids come from. With `"auto"`,
-            nanotoken or gigatoken for the tokenizers that they have, if the extra `fast` is installed, and else
-            `tokenizers`; `"fast"` raises in the other cases. The ids are the same, see
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
+            nanotoken or gigatoken if the extra `fast` is installed and they support the tokenizer, and `tokenizers`
+            otherwise; `"fast"` raises instead of using `tokenizers`. All return the same ids, see
             `hf_posenc.tokenization.FastBackend`.
         return_tensors (`"pt"` or `"np"`, *optional*): return PyTorch tensors or NumPy arrays.
 
@@ -168,7 +168,7 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     @property
     def first_position(self) -> int:
-        """Position of the first token of each document: that of the model if it has positions, or of the convention."""
+        """Position id of a document's first token: the model's (2 for RoBERTa), or else the convention's."""
         return self._config.first_position
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         object.__setattr__(self, name, value)
 
     def __call__(self, given: Any, **settings: Any) -> Any:
-        """Return `columns(given)` for columns and inside `map(input_columns=...)`, and `batch(given)` for rows."""
+        """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`."""
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             raise TypeError(
@@ -269,8 +269,9 @@ class DataCollatorWithPositionalEncoding(Settings):
         Args:
             given (`Batch`, or any input of `batch`): a batch of tensors is used as it is.
             out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
-                device of the table. `inputs_embeds` is a view of its beginning, which the next call with it overwrites.
-                Not allowed if gradients are recorded. Memory that is used again is several times faster than new.
+                device of the table. `inputs_embeds` is a view of the start of `out`; the next call with the same `out`
+                overwrites it. Not allowed if gradients are recorded. Reusing memory is several times faster than
+                allocating it.
 
         Returns:
             A new `Batch` with `inputs_embeds` (B, T, D) in the table's dtype. All tensors are on the table's device.
@@ -302,7 +303,7 @@ class DataCollatorWithPositionalEncoding(Settings):
     # -- reading a batch ----------------------------------------------------------------------------------------------
 
     def tokens(self, batch: Any) -> list[list[str]]:
-        r"""Return the tokens of every row, padding included.
+        r"""Return the token strings of every row, including padding tokens.
 
         Args:
             batch: a batch with `input_ids` (B, T), or an array of ids (B, T) such as `batch["labels"]`.
@@ -321,7 +322,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out special tokens such as `[CLS]`.
 
         Returns:
-            B `str`, without -100 and without padding. Padding is read from the mask, because the padding id may also be
+            B strings. -100 and padding are left out. Padding is read from the mask, because the padding id may also be
             the id of a real token.
         """
         ids = _rows_of_ids(batch)
@@ -374,7 +375,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         settings = {**self._config.saved, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
         given = changes.get("embedding", ...)
         own = isinstance(given, PositionalEmbedding)
-        if own or (given is None and settings["model"] is not None):  # settings of positions that no longer apply
+        if own or (given is None and settings["model"] is not None):  # drop those of the old embedding
             settings = {k: value for k, value in settings.items() if k not in EMBEDDING_SETTINGS or k in changes}
         return type(self)(**settings)
 
@@ -399,8 +400,8 @@ class DataCollatorWithPositionalEncoding(Settings):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table, because tables are not saved; a width is. If the positions are not
-                sinusoids, pass a `PositionalEmbedding` with the same kind of positions.
+            embedding (*optional*): the table, which must be passed again, because only a width is saved. If the
+                positions are not sinusoids, pass a `PositionalEmbedding` with the same kind of positions.
             model (*optional*): replaces the saved `ModelSpec`.
 
         Returns:
@@ -440,7 +441,7 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     @property
     def _state(self) -> save.State:
-        """Values for pickling, fingerprints and comparison. Not cached, because the table's weights may change."""
+        """Settings, tokenizer files and table, for pickling, fingerprints and `==`. Not cached: weights may change."""
         table = self._config.embedder.state(weights=self.store_embeddings)
         settings = {name: value for name, value in self._config.saved.items() if name != "backend"}  # changes no output
         return save.state(type(self), self.tokenizer, self._files, settings, table)
@@ -450,7 +451,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return tuple(sorted(to_files(self.tokenizer).items()))
 
     def _tokenize(self, given: Any) -> Tokenized:
-        """Tokenize and truncate, and warn if tokens were lost."""
+        """Tokenize and truncate rows or columns, and warn if tokens were lost."""
         config, settings = self._config, self._config.settings
         source = read(given, settings)
         made = tokenize(config, source)
@@ -465,7 +466,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return made
 
     def _collate(self, given: Any) -> Batch:
-        """Return a padded batch without embeddings."""
+        """Tokenize `given` and return a padded batch without embeddings."""
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
@@ -493,7 +494,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return batch
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Return the batch with only the keys that the model accepts."""
+        """Return the batch with only the keys that the model accepts; warn if left padding changes its outputs."""
         model = self.model
         if model is None:
             return batch
@@ -512,7 +513,7 @@ class DataCollatorWithPositionalEncoding(Settings):
 
 
 def _rows_of_ids(given: Any) -> list[list[int]]:
-    """Return the ids of a batch, a tensor, an array or lists, one list per row; raise if there are none."""
+    """Return ids as one list per row, from a batch with `input_ids`, a tensor, an array or lists; raise otherwise."""
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise ValueError(

@@ -41,7 +41,7 @@ def to_columns(
         config (`Config`): the configuration of the collator. Columns are padded only with `padding="max_length"`.
         made (`Tokenized`): the tokenized rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
-        carried (`bool`, *optional*, defaults to `True`): add the given columns.
+        carried (`bool`, *optional*, defaults to `True`): include the given columns, such as the texts.
     """
     rows, ids = made.rows, made.rows.ids
     length = config.limits.max_length if config.padding == "max_length" else None
@@ -69,7 +69,7 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Embed all rows at once without padding, on one thread, because torch's thread pool does not survive a fork."""
+    """Return the embeddings of all rows, without padding. Uses one thread, as torch's threads do not survive a fork."""
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
     positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)
@@ -96,7 +96,7 @@ def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
-    r"""Return columns in the form that `datasets.map` writes fastest: arrays, or lists of arrays of different lengths.
+    r"""Return columns in the form that `datasets.map` writes fastest: a `Ragged` becomes a list with an array per row.
 
     Example:
         >>> to_mapping({"input_ids": Ragged.from_rows([[1, 2], [3]])})
@@ -106,7 +106,7 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 
 class _Rows(list[Any]):
-    """Rows of different lengths. A model that reads a tensor's attribute from them raises with the way out."""
+    """List of rows of different lengths. Reading a tensor's attribute, such as `shape`, raises with the fix."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -148,7 +148,7 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
 
 
 def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
-    """Return the `datasets.Features` of the columns of `rows`, without the `dropped` ones of the given columns."""
+    """Return the `datasets.Features` of the columns made from `rows`, without the given columns named in `dropped`."""
     import datasets
 
     made = tokenize(config, read(first_rows(rows), config.settings))
@@ -165,7 +165,7 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
 
 
 def removable(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a `LazyBatch`: `datasets.map` applies `remove_columns` to it, but not to a `dict`."""
+    """Return columns as a `LazyBatch`, because `datasets.map` applies `remove_columns` to it, but not to a `dict`."""
     import pyarrow as pa
     from datasets.formatting.formatting import LazyBatch
 

@@ -23,7 +23,7 @@ from .settings import Settings, padding_of, truncation_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Columns with one value per token that given rows of ids may contain.
+# Columns with one value per token that tokenized input may contain.
 PER_TOKEN = ("token_type_ids", "attention_mask", "position_ids", "document_ids", "special_tokens_mask", "word_ids")
 
 
@@ -72,7 +72,7 @@ class Config:
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)
         self._check_lengths()
 
-        # Inputs that the tokenizer lists for its models.
+        # Input names that the tokenizer lists, such as `token_type_ids`.
         self.names = tuple(tokenizer.model_input_names)
         options: dict[str, Any] = {
             "add_special_tokens": settings.add_special_tokens,
@@ -85,7 +85,7 @@ class Config:
             self.target_encoder = Encoder(private_copy(tokenizer), self.target_limits, targets=True, **options)
         self.label_kind = None if settings.labels is None else LABEL_KINDS[settings.labels]
         self.label_maker = None if self.label_kind is None else self.label_kind.maker(settings, tokenizer)
-        # True if labels are token sequences of their own.
+        # True if labels are separate token sequences, as in translation.
         targets_by_model = model is not None and model.is_encoder_decoder and model.shifts_labels
         self.has_targets = self.target_encoder is not None or bool(targets_by_model and settings.labels is None)
         # First id of `decoder_input_ids`, if the collator makes them.
@@ -99,7 +99,7 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments that make an equal collator, except the tokenizer and the embedding. Limits are those given."""
+        """Arguments for an equal collator, except tokenizer and embedding. Limits that were not given are `None`."""
         of_limits = {
             name: limit if getattr(self.settings, name) is not None else None
             for name, limit in self._effective_limits().items()
@@ -108,12 +108,12 @@ class Config:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """Settings with the values that are used, such as the smallest limits; attributes of the collator."""
+        """All settings with the values in use, such as the smallest limits. They become attributes of the collator."""
         objects = {"tokenizer": self.tokenizer, "embedding": self.settings.embedding}
         return {**self.saved, **objects, **self._effective_limits()}
 
     def limited_by(self, name: str) -> str | None:
-        """Return the model's name if its limit is the smallest one for `max_length` or `max_target_length`."""
+        """Return the model's name if the limit `name` (such as `max_length`) is the model's, otherwise `None`."""
         limit, model = self._effective_limits()[name], self.model
         return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 
@@ -121,7 +121,7 @@ class Config:
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return the smallest limits on rows and on targets."""
+        """Return the limits on rows and on targets: the smallest of settings, tokenizer, model and embedding."""
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
         smallest = _smallest(
@@ -145,7 +145,7 @@ class Config:
             warnings.warn(explain(rule, fix=fix), stacklevel=6)
 
     def _check_lengths(self) -> None:
-        """Raise if the limits do not allow the padding, packing or truncation in the settings."""
+        """Raise if padding, packing or truncation is impossible with these limits or without a padding token."""
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
         if tokenizer.pad_token_id is None and self.padding != "do_not_pad":
             spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None

@@ -1,6 +1,6 @@
-"""The `embedding=` of a collator: a table made from a width, a given table, or the digest of a missing one.
+"""The `embedding=` of a collator: a width, a table, or the digest of a table that was not saved.
 
-`hf_posenc.embedding` turns ids into vectors. This module holds the table, and compares, pickles and saves it as numbers
+`hf_posenc.embedding` computes the vectors. This module makes the table, and compares, pickles and saves it as numbers
 and settings, never as code.
 """
 
@@ -43,11 +43,11 @@ class MissingTable:
     num_embeddings: int
     d_model: int
     digest: str
-    encoding: str | None = None  # its `encoding=` argument; `None` if the settings of the collator describe it
+    encoding: str | None = None  # code for `encoding=`; `None` if the settings of the collator describe the encoding
     max_length: int | None = None  # number of positions of that encoding
 
     def message(self) -> str:
-        """Return the error message for embeddings without their table."""
+        """Return the error message that the table is missing, with the code that supplies it."""
         again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
         return explain(
             "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
@@ -57,7 +57,7 @@ class MissingTable:
 
 
 class Embedder:
-    """Embedding of a collator: checked at construction, made into a `PositionalEmbedding` on first use."""
+    """The `embedding=` of a collator, checked at construction. A width becomes a table on first use."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings
@@ -94,7 +94,7 @@ class Embedder:
 
     @cached_property
     def module(self) -> PositionalEmbedding:
-        """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table."""
+        """The `PositionalEmbedding`. It is made on first use, so that a worker that never embeds allocates no table."""
         settings, given = self._given, self._given.embedding
         if isinstance(given, PositionalEmbedding):
             return given
@@ -111,7 +111,7 @@ class Embedder:
         )
 
     def ready(self) -> PositionalEmbedding:
-        """Return the module, in the training mode of the given table; raise if the table is missing."""
+        """Return the `PositionalEmbedding`, in training mode if the given table is; raise if the table is missing."""
         if self.missing is not None:
             raise ValueError(self.missing.message())
         if self.module is not self._given.embedding:
@@ -145,10 +145,10 @@ class Embedder:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        r"""`EMBEDDING_SETTINGS` of the given `PositionalEmbedding`, or else of the collator.
+        r"""Values of `EMBEDDING_SETTINGS`: of the `PositionalEmbedding` if one was given, otherwise of the collator.
 
         Raises:
-            ValueError: if both are set to different values.
+            ValueError: if the collator sets a value that differs from that of the `PositionalEmbedding`.
         """
         given = {name: getattr(self._given, name) for name in EMBEDDING_SETTINGS}
         if not isinstance(self._given.embedding, PositionalEmbedding):
@@ -171,7 +171,10 @@ class Embedder:
         return given | own
 
     def state(self, *, weights: bool) -> Any:
-        """Return plain values that identify the embedding, or with `weights` make an equal one; see `from_state`."""
+        """Return plain values to pickle and compare: shape and digest of the table, or with `weights` all its weights.
+
+        A width or `None` is returned unchanged. `from_state` reads the result.
+        """
         given = self._given.embedding
         if given is None or isinstance(given, int):
             return given
@@ -193,7 +196,7 @@ class Embedder:
         return torch.float32 if dtype == torch.bfloat16 else dtype
 
     def size_of_stored(self, tokens: int) -> str:
-        """Return a warning about the size of stored embeddings."""
+        """Return the warning that stored embeddings are large, with their size in MB for `tokens` tokens."""
         per_token = self.module.d_model * self.stored_dtype.itemsize
         return explain(
             f"store_embeddings writes {per_token:,} bytes per token, {per_token // 4} times what ids take",
@@ -211,7 +214,7 @@ class Embedder:
 
 
 def _room(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return the beginning of a contiguous tensor `(..., D)` as a tensor of this shape `(B, T, D)`."""
+    """Return a view of the start of `out` in the given shape; raise if `out` is too small or not contiguous."""
     width, needed = shape[-1], math.prod(shape)
     if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
         got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
@@ -234,7 +237,7 @@ def _room(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def from_state(state: Any) -> Any:
-    """Return the `embedding=` argument for a result of `Embedder.state`: a frozen table on the CPU, if it has one."""
+    """Return the `embedding=` argument from a result of `Embedder.state`. Tables are frozen and on the CPU."""
     if state is None or isinstance(state, int):
         return state
     form, *values = state
@@ -250,7 +253,7 @@ def from_state(state: Any) -> Any:
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    """Raise if `new`, a plain table or a width, replaces an `embedding=` with other positions than sinusoids."""
+    """Raise if `new` is a plain table or a width and `old` is an `embedding=` whose positions are not sinusoids."""
     encoding = own_encoding(old)
     kind = old.encoding if isinstance(old, MissingTable) else None if encoding is None else kind_of(encoding)
     if kind is not None and isinstance(new, int | nn.Embedding):
@@ -265,7 +268,7 @@ def check_exchange(old: Any, new: Any) -> None:
 
 
 def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
-    """Return the message for a table, or for the model with name `of`, that has fewer rows than the tokenizer ids."""
+    """Return the error message for `rows` embedding rows but `needed` tokenizer ids; `of` is the model's name."""
     return explain(
         f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
         got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
@@ -284,7 +287,9 @@ def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embeddin
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the encoding of a `PositionalEmbedding`; `None` if the settings of a collator can describe it.
+    r"""Return the encoding of a `PositionalEmbedding`; `None` for plain sinusoids and for any other object.
+
+    The settings of a collator describe sinusoids without `max_length`, but no other encoding.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -300,7 +305,7 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def kind_of(encoding: PositionalEncoding) -> str:
-    r"""Return an encoding as source code for `encoding=`: the name of its kind, or the class of a custom one.
+    r"""Return source code of an encoding for `encoding=`: its quoted name, or `Name(...)` for a custom class.
 
     Example:
         >>> kind_of(positional_encoding("fourier", 4))
@@ -311,7 +316,7 @@ def kind_of(encoding: PositionalEncoding) -> str:
 
 
 def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
-    r"""Return a fingerprint of a table, and of an encoding that the settings of a collator cannot describe.
+    r"""Return a hash of the weights and settings of a table, and of its encoding if given (see `own_encoding`).
 
     Example:
         >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)
@@ -348,7 +353,7 @@ def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
 
 
 def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
-    """Return the kind, the settings and the weights of an encoding."""
+    """Return the kind, settings and weights of an encoding as plain values; raise for a custom class."""
     kind = next((kind for kind, made in KINDS.items() if made is type(encoding)), None)
     if kind is None:
         raise ValueError(

@@ -1,4 +1,7 @@
-"""Adaptation of a collator to its model: refused settings, and keys of batches. The functions read a `ModelSpec`."""
+"""Checks that a model can use the settings of a collator, and removal of batch keys that it does not accept.
+
+The functions read the `ModelSpec`, never the model.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the first id of `decoder_input_ids`; `None` if the model shifts `labels` itself, or accepts none."""
+    """Return the first id of `decoder_input_ids`; `None` if the model makes them itself or does not accept them."""
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
         if shifts or "decoder_input_ids" not in spec.accepts:
@@ -36,14 +39,14 @@ def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
-    """Return True if padding on this side changes outputs for real tokens, and `position_ids` cannot prevent it."""
-    # With relative positions only, shifting all tokens changes nothing.
+    """Return True if padding on `side` changes outputs for real tokens, because the model takes no `position_ids`."""
+    # With relative positions only, shifting all tokens does not change outputs.
     by_distance = bool(spec.positions) and not spec.counts_tokens
     return side == "left" and spec.left_padding_shifts and "position_ids" not in spec.accepts and not by_distance
 
 
 def was_examined(spec: ModelSpec) -> bool:
-    """Return True if the spec contains more than argument names. Other modules may be causal or not."""
+    """Return True if the spec has more than argument names; otherwise it is unknown whether the model is causal."""
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
 
@@ -113,7 +116,7 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise for settings of embeddings without `embedding=`. A convention is allowed if the model has no positions."""
+    """Raise for settings that need `embedding=`, such as `scale`. A model without positions may have a `convention`."""
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:
         usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
@@ -189,9 +192,10 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
 
 
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
-    r"""Remove the keys of a batch, in place, that are not arguments of the model's forward, and ids beside embeddings.
+    r"""Remove, in place, the keys of a batch that the model's forward does not accept, and ids if there are embeddings.
 
-    Packed rows get a mask that isolates documents, unless the model reads `document_ids`.
+    Packed rows get a mask that isolates documents, unless the model accepts `document_ids`. `decoder_input_ids` are
+    added if the model makes them from `labels`.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
@@ -233,7 +237,7 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return the additive mask (B, 1, T, T) in the model's dtype, or a dict with a mask for each kind of layer."""
+    """Return the mask that isolates documents, additive (B, 1, T, T), or a dict with one mask per kind of layer."""
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

@@ -1,4 +1,4 @@
-"""Input of a collator: rows, columns, tables and data frames, converted to one `Given`.
+"""Reading of the collator's input: rows, columns, tables or data frames are converted to a `Given`.
 
 The input is read and checked, never tokenized or modified.
 """
@@ -20,12 +20,12 @@ from .arrays import Values, as_list, is_arrow
 if TYPE_CHECKING:
     from .settings import Settings
 
-_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules of `map`
+_MAPS = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # the modules that define `map`
 
 
 @dataclass(frozen=True)
 class Given:
-    r"""Input of one call: texts, or a column `input_ids`; and other columns with one value per row.
+    r"""Input of one call of the collator: texts or a column `input_ids`, and all given columns.
 
     Args:
         count (`int`): number of rows.
@@ -44,12 +44,12 @@ class Given:
 
 
 class DatasetRows(Sequence[Any]):
-    r"""Rows of a batch that the collator reads as columns. For any other reader they are a sequence of row dicts.
+    r"""Sequence of row dicts whose columns this collator reads directly, without decoding the rows.
 
     Args:
         columns (`dict` from `str` to sequence): the columns, as in `Given`.
         count (`int`): number of rows.
-        decode (callable): returns the row dicts; called when a row is read.
+        decode (callable): returns the row dicts; called when a row is first read.
     """
 
     def __init__(self, columns: dict[str, Values], count: int, decode: Callable[[], list[Any]]) -> None:
@@ -84,11 +84,11 @@ def is_columns(given: object) -> bool:
 
 
 def read(given: object, settings: Settings) -> Given:
-    r"""Read rows or columns, with the text columns named in the settings.
+    r"""Convert rows or columns to a `Given`, and check the text columns that are named in the settings.
 
     Raises:
         TypeError: for a row of the wrong type, with its number and column.
-        ValueError: for an empty batch, a missing column, or rows or columns that do not match.
+        ValueError: for an empty batch, a missing column, rows with different keys, or columns of different lengths.
 
     Example:
         >>> from hf_posenc.collator.settings import Settings
@@ -113,12 +113,12 @@ def read(given: object, settings: Settings) -> Given:
 
 
 def empty_batch(given: object) -> str:
-    """Return the message for a batch without rows."""
+    """Return the error message for a batch without rows."""
     return explain("empty batch: there is no row to collate", got=shorten(given), fix="skip empty batches")
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return checked texts, and the second texts of pairs: from the column `seconds`, or from tuples."""
+    """Return checked texts, and the second texts of pairs (else `None`), from the column `seconds` or from tuples."""
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
@@ -274,7 +274,7 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 
 def is_lazy_batch(given: object) -> bool:
-    """Return True for a batch of `datasets.map`, which decodes a column when it is read. Imports nothing."""
+    """Return True for a `LazyBatch`, in which `datasets.map` decodes a column when it is read. Imports nothing."""
     loaded = sys.modules.get("datasets.formatting.formatting")
     return loaded is not None and isinstance(given, loaded.LazyBatch)
 
@@ -285,7 +285,7 @@ def is_table(given: object) -> bool:
 
 
 def is_mapped() -> bool:
-    """Return True if `datasets.map` calls the collator, read from the stack: some of its batches are plain `dict`s."""
+    """Return True if `datasets.map` calls the collator. Reads the call stack, because a batch may be a plain `dict`."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -298,7 +298,7 @@ def joins_columns(given: Any) -> bool:
 
 
 def first_rows(rows: Any, count: int = 4) -> Any:
-    r"""Return the first rows of a data set, stream, mapping of columns, table, data frame or sequence.
+    r"""Return the first `count` rows of a data set, stream, mapping of columns, table, data frame or sequence.
 
     Example:
         >>> first_rows({"text": ["a", "b", "c"]}, 2), first_rows(["a", "b", "c"], 2)

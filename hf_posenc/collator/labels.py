@@ -1,6 +1,6 @@
-"""Labels made from the ids for language modelling, and targets: labels that are sequences of their own.
+"""Labels for language modeling, made from the ids, and targets: labels that are separate token sequences.
 
-Masking itself is done by transformers; this module seeds its random numbers. NumPy, except for torch's random numbers.
+transformers masks the tokens; this module seeds its random numbers. Uses torch only for random numbers without a seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MaskedLabels:
-    r"""Masked language modelling with `DataCollatorForLanguageModeling` of transformers.
+    r"""Maker of labels for masked language modeling, with `DataCollatorForLanguageModeling` of transformers.
 
     With a seed the masks of a document depend only on the seed and the document's ids. They are the same in every
     evaluation, process, batch size and padding side. Without a seed the random numbers come from torch's generator,
@@ -68,9 +68,9 @@ class MaskedLabels:
         )
 
     def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
-        """Return masked ids before padding, and labels: the original id of a token to predict, otherwise -100.
+        """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.
 
-        A column `special_tokens_mask` (1 at tokens that are never masked) replaces the tokenizer's special tokens.
+        Special tokens are never masked: the tokenizer's, or those marked 1 in a column `special_tokens_mask`.
         """
         words, is_token = rows.columns.get("word_ids"), rows.is_token
         if self._whole_words and words is None:
@@ -104,7 +104,10 @@ class MaskedLabels:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Mask a flat array of ids: with random numbers from the seed and the ids, or from torch's generator."""
+        """Return masked ids and labels of a flat array of ids. Random numbers depend on the seed and the ids only.
+
+        Without a seed they come from torch's generator. `special` is True at tokens that are never masked.
+        """
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
             masking = copy.copy(self._masking)  # a copy, because threads would share the attribute `generator`
@@ -124,7 +127,7 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return character offsets with a gap before each new word: transformers detects words by these gaps."""
+    """Return character offsets with a gap before each new word, because transformers detects words by gaps."""
     new_word = np.diff(words, prepend=words[:1]) != 0
     ends = np.cumsum(1 + new_word) + 1
     return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
@@ -134,21 +137,21 @@ def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def causal_labels(rows: TokenRows) -> tuple[Ragged, Ragged]:
-    """Return the ids, and the ids again as labels with -100 at padding. Models shift the labels by one."""
+    """Return the ids, and as labels the same ids with -100 at padding. Models shift the labels by one."""
     ids, is_token = rows.ids, rows.is_token
     return ids, ids if is_token is None else Ragged(np.where(is_token, ids.values, IGNORED), ids.lengths)
 
 
-# Function from rows to their ids, which it may change, and labels of the same lengths.
+# Function that takes rows and returns their ids, possibly masked, and one label per token.
 LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
 
 
 @dataclass(frozen=True)
 class LabelKind:
-    """A value of `labels=`: the function that makes a `LabelMaker` from the settings and the tokenizer.
+    """Kind of labels for `labels=`. `maker` returns a `LabelMaker` from the settings and the tokenizer.
 
-    With `predicts_next` each label is predicted from the token before it, as in causal models. Then the labels of the
-    first token of each document are ignored, and bidirectional models are refused.
+    With `predicts_next` each label is predicted from the token before it, as in causal models. Then the label of each
+    document's first token is ignored, and bidirectional models are refused.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
@@ -166,9 +169,9 @@ LABEL_KINDS = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Return targets within the limit, and the number of targets that lost tokens.
+    r"""Return targets truncated to the limit, and the number of targets that lost tokens.
 
-    If a target is too long, -100 at its ends is removed first. `model` is its name if the limit is the model's.
+    -100 at the ends of a long target is removed first. `model` is the name, for errors, of the model with this limit.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
@@ -201,7 +204,7 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
     r"""Return the inputs of a decoder for training: a start token, then the labels shifted right.
 
     Labels `(B, T)` are -100 at padding and at tokens that are not predicted. `decoder_attention_mask` is 1 at the start
-    token and at tokens that precede a label. A row without labels has only its start token, so that no row is empty.
+    token and at shifted labels. A row without labels has only its start token, so that no row is empty.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

@@ -38,7 +38,7 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def pad_batch(config: Config, made: Tokenized) -> Arrays:
-    """Return the arrays of a padded batch: `input_ids` first, batch first, except in `look_ahead_mask` `(T, T)`."""
+    """Return the arrays of a padded batch, `input_ids` first. `look_ahead_mask` is `(T, T)`, all others `(B, ...)`."""
     rows, labels = _make_labels(config, made)
     if made.from_0:
         given = rows.columns["position_ids"]
@@ -94,7 +94,7 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return as arrays the numeric columns that the model accepts and that `out` does not contain yet."""
+    """Return numeric columns as arrays, if the model accepts them and `out` does not contain them yet."""
     accepts, more = config.accepts, {}
     for name in made.columns:
         if name in NOT_COPIED:
@@ -142,7 +142,7 @@ def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
 
 
 def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return stored embeddings `(B, T, D)`, zero at padding."""
+    """Return the embeddings in the column `inputs_embeds` as one array `(B, T, D)`, zero at padding."""
     rows: list[NDArray[Any]] = []
     stored = as_list(made.columns["inputs_embeds"])
     for index, (value, length) in enumerate(zip(stored, made.rows.ids.lengths, strict=True)):
@@ -163,7 +163,10 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
 
 
 def _packed(config: Config, rows: TokenRows, labels: Labels) -> Arrays:
-    """Return rows of several documents each; positions restart, and the first label of each document is ignored."""
+    """Return a padded batch with several documents per row; `position_ids` restart at each document.
+
+    In causal language modeling the label of each document's first token is -100.
+    """
     assert config.limits.max_length is not None
     if isinstance(labels, np.ndarray):
         raise ValueError(
@@ -185,7 +188,7 @@ def _packed(config: Config, rows: TokenRows, labels: Labels) -> Arrays:
 
 
 def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows, masked for `labels="masked_lm"`, and the labels: made from the ids, or given in a column."""
+    """Return the rows, with masked ids for `labels="masked_lm"`, and labels made from the ids or read from a column."""
     rows = made.rows
     labels: Labels = None
     names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
@@ -240,7 +243,7 @@ def _width(config: Config, ids: Ragged) -> int:
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return position ids from lengths, for rows without padding between tokens; faster than a cumulative sum."""
+    """Return position ids `(B, T)` computed from the lengths of rows without padding; faster than a cumulative sum."""
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding
     columns = np.arange(first, first + width)
@@ -251,7 +254,7 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
 
 
 def _look_ahead(length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(T, T)`, True where column j <= row i: a copy of a strided view."""
+    """Return the look-ahead mask `(T, T)`, True where column j <= row i, for T = `length`."""
     run = np.zeros(2 * length, dtype=np.bool_)
     run[:length] = True
     shifted = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1))

@@ -41,13 +41,13 @@ def state(
 ) -> State:
     """Return all values that the output of a collator depends on. They pickle to the same bytes in every process.
 
-    `files` are those of the tokenizer, `settings` every other argument as given, and `table` is `Embedder.state`.
+    `files` are the tokenizer's files, `settings` the other arguments, and `table` is the result of `Embedder.state`.
     """
     return FORMAT_VERSION, cls, type(tokenizer), files, json.dumps(_plain(settings), sort_keys=True), table
 
 
 def rebuild(*state: Any) -> Any:
-    """Return the collator of a `state`. Called by unpickling."""
+    """Return a collator from the values that `state` returned. Called by unpickling."""
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, plain, table, *backend = rest
@@ -59,13 +59,13 @@ def rebuild(*state: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class PickledBackend:
-    """The backend of a pickled collator."""
+    """Name of the backend in a pickled collator; a separate class, so that fingerprints can omit it."""
 
     name: str
 
 
 def pickled_backend(name: str) -> PickledBackend:
-    """Return the backend for a pickle; `datasets` leaves it out of fingerprints, because it does not change the ids."""
+    """Return the name to pickle, and make `datasets` omit it in fingerprints, as all backends return the same ids."""
     register = getattr(sys.modules.get("datasets.utils._dill"), "pklregister", None)
     if register is not None:
         register(PickledBackend)(lambda pickler, _: pickler.save(None))
@@ -73,7 +73,7 @@ def pickled_backend(name: str) -> PickledBackend:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a collator with a tokenizer read from files; raise if its private copy would give other ids."""
+    """Return a collator with a loaded tokenizer; raise if the collator's copy of the tokenizer differs from it."""
     collate = cls(tokenizer, embedding=embedding, **settings)
     if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
         raise ValueError(
@@ -106,7 +106,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
 
 
 def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str]) -> Any:
-    """Read what `save` wrote, from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
+    """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
     path = _find(name)
     try:
         saved = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -145,7 +145,7 @@ _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of a tokenizer's file, ignoring padding and truncation settings, which calls change."""
+    """Return the SHA-256 of a tokenizer's file, without padding and truncation settings, because calls change them."""
     if name == TOKENIZER:
         with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file is hashed as it is
             content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
@@ -153,7 +153,7 @@ def _digest(name: str, content: bytes) -> str:
 
 
 def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer saved under `name`; raise if it does not match the record."""
+    """Load the tokenizer from folder or repository `name`; raise if files, class or size differ from `record`."""
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
         kind, number, digests = _read(
@@ -226,7 +226,7 @@ def _check_version(version: object, where: str) -> None:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as JSON values."""
+    """Return settings as JSON values: objects become dicts or strings."""
     plain = dict(settings)
     if isinstance(plain["convention"], Convention):
         plain["convention"] = plain["convention"].to_dict()
@@ -240,7 +240,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:
-    """Return the converted value of a key; raise with the key and the file."""
+    """Return `read(value)`, or `value` if `read` is None. Errors name the key and the file."""
     try:
         return value if read is None else read(value)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -264,7 +264,7 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values for a dataclass; raise for the first value that does not have its field's type."""
+    """Return `values` unchanged; raise for the first one without the type of its field in the dataclass `kind`."""
     if not isinstance(values, dict):
         raise TypeError(explain(f"expected the fields of a {kind.__name__}"))
     for name, hint in get_type_hints(kind).items():

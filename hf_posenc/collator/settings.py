@@ -47,7 +47,7 @@ _INTEGERS = {  # smallest value, and an example for the error message
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """Arguments of `DataCollatorWithPositionalEncoding`, documented there."""
+    """Arguments of `DataCollatorWithPositionalEncoding`; its docstring explains them."""
 
     tokenizer: Any
     _: KW_ONLY
@@ -95,7 +95,7 @@ class Settings:
         self._check_combinations()
 
     def settings(self) -> dict[str, Any]:
-        """Return every field except the tokenizer and the embedding."""
+        """Return the values of all arguments by name, except the tokenizer and the embedding."""
         names = [field.name for field in dataclasses.fields(Settings) if field.name not in ("tokenizer", "embedding")]
         return {name: getattr(self, name) for name in names}
 
@@ -228,7 +228,7 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Decorate a class so that the error for an unknown keyword names the right one; the signature is unchanged."""
+    """Decorate a class: an unknown keyword raises an error that suggests the right one. The signature is unchanged."""
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 

@@ -1,4 +1,4 @@
-"""Rows of tokens within the limits: texts are tokenized, given ids are checked and truncated.
+"""Conversion of input to rows of tokens within the limits: tokenize texts, or check and truncate given ids.
 
 NumPy only, so that a forked worker can run it.
 """
@@ -28,7 +28,7 @@ class Tokenized:
         columns (`dict` from `str` to sequence): the other columns, one value per row.
         has_split_texts (`bool`): True if any text gave more than one row.
         from_texts (`bool`): True for texts, False for tokenized rows.
-        targets (`Ragged`, *optional*): labels that are token sequences of their own, one per row.
+        targets (`Ragged`, *optional*): separate token sequences to predict, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
         from_0 (`bool`, *optional*): True if given `position_ids` count from 0, but the model's first position is not 0.
     """
@@ -43,7 +43,7 @@ class Tokenized:
 
 
 def tokenize(config: Config, given: Given) -> Tokenized:
-    """Return rows of tokens within the limits; raise for bad ids, and for rows without tokens or with too many."""
+    """Tokenize texts, or check given ids, and truncate to the limits; raise for bad ids and for empty or long rows."""
     from_0 = False
     if given.texts is not None:
         rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
@@ -63,13 +63,13 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
 
 def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
-    """Return the position of every token `(N,)`: given `position_ids`, or counted from `start` in each document."""
+    """Return the position of every token `(N,)`: the given `position_ids`, or counted from `start` in each document."""
     given = rows.columns.get("position_ids")
     return rows.document_counters(start) if given is None else given.values
 
 
 def name_taken(name: str, made: Tokenized) -> str:
-    """Return the message for a given column with the name of a new one."""
+    """Return the error message for a given column `name`, if tokenization adds a column with the same name."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
         got=list(made.columns),
@@ -78,7 +78,7 @@ def name_taken(name: str, made: Tokenized) -> str:
 
 
 def _repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    """Return one value per row, from one value per text. An Arrow column stays an Arrow column."""
+    """Return the value of each row's text: `values[sample]`. An Arrow column stays an Arrow column."""
     if is_arrow(values):
         taken: Values = values.take(sample)  # type: ignore[union-attr]
         return taken
@@ -87,7 +87,7 @@ def _repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
-    """Return checked rows of given ids, and the columns that do not have one value per token."""
+    """Return the given ids and other columns per token as checked rows, and the columns with one value per row."""
     columns = dict(given.columns)
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(config, ids)
@@ -107,7 +107,7 @@ def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values
 
 
 def _count_from_0(config: Config, rows: TokenRows) -> bool:
-    """Return True if position ids do not start at the model's first position, as those made for this model do."""
+    """Return True if given `position_ids` do not start at the model's first position: they count from 0."""
     given, first = rows.columns.get("position_ids"), config.model_first_position
     if given is None or not first:
         return False
@@ -116,7 +116,11 @@ def _count_from_0(config: Config, rows: TokenRows) -> bool:
 
 
 def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:
-    """Return given ids within the limit. If any row is too long, padding at the ends is removed before truncation."""
+    """Return rows of given ids truncated to the limit, and the remaining columns.
+
+    If a row is too long, padding at the ends is removed first, and labels per token are moved from `columns` to the
+    rows, so that they are truncated too.
+    """
     limit = config.limits.max_length
     if limit is None or rows.ids.longest <= limit or not (config.limits.truncates or rows.is_token is not None):
         return rows, columns
@@ -164,7 +168,7 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise for the first row whose mask is 0 at all tokens: the mask probably has the opposite meaning."""
+    """Raise if the mask `real` is False at all tokens of a row: 0 and 1 are probably swapped."""
     if real.all():
         return
     tokens = ids.values != config.fills["input_ids"]

@@ -27,14 +27,14 @@ _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNOR
 
 
 class Warnings:
-    """Record of the kinds of warnings already given, in memory that forked workers share."""
+    """Record of the kinds of warnings already given. Forked workers share its memory."""
 
     def __init__(self) -> None:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
         self._process = os.getpid()
 
     def once(self, kind: str, message: str) -> None:
-        """Warn once per kind. Among spawned workers, which do not share the record, only the first warns."""
+        """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns."""
         position, worker = _KINDS.index(kind), torch.utils.data.get_worker_info()
         if self._given[position]:
             return
@@ -62,7 +62,7 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 
 def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
-    """Return the warning if rows have no targets, but a column whose name is similar to `text_target_column`."""
+    """Return a warning if targets are missing and a column has a name like `text_target_column`, otherwise `None`."""
     wanted = str(settings.text_target_column)
     if made.targets is not None or wanted in made.columns or label_names(made.columns):
         return None
@@ -79,7 +79,7 @@ def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
 
 
 def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
-    """Warn about columns that are not in the batch, and about label columns with other names."""
+    """Warn about columns that are not in the batch, and about a column that may hold labels under another name."""
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
@@ -122,7 +122,7 @@ def _likeness(name: str) -> float:
 
 
 def _holds_numbers(made: Tokenized, name: str) -> bool:
-    """Return True if the first value of a column that is not None is a number, or a list of numbers."""
+    """Return True if column `name` holds numbers or lists of numbers, judged by its first value that is not None."""
     value = next((value for value in as_list(made.columns[name]) if not is_missing(value)), None)
     try:
         array = None if value is None else numbers(value, 0, name)

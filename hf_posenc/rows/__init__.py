@@ -1,6 +1,7 @@
 """Conversion of texts to rows of token ids, for the collator, corpora and packed data sets.
 
-An `Encoder` has a tokenizer and `Limits`, and returns `TokenRows`; `pack_rows` joins several into one row. NumPy only.
+An `Encoder` has a tokenizer and `Limits`, and returns `TokenRows`. `pack_rows` puts several documents into one row.
+NumPy only.
 """
 
 from .encoder import Encoder

@@ -52,7 +52,7 @@ class CallEncoder:
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        """Encode a batch with one call per text."""
+        """Return the token rows of a batch of texts or pairs; calls the tokenizer for each text."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
         sample: list[int] = []
@@ -95,7 +95,7 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Return the rows of a long text from a fast tokenizer."""
+        """Return all rows of a text that is too long for one row, from a fast tokenizer."""
         limits = self.limits
         several = self._call(
             text,
@@ -109,7 +109,7 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Return the rows of a long text from a slow tokenizer, split as by the Rust tokenizers."""
+        """Return all rows of a long text from a slow tokenizer: windows of `window` tokens, plus special tokens."""
         if pair is not None:
             raise ValueError(
                 explain(

@@ -103,7 +103,7 @@ class Encoder:
             )
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
-        r"""Encode a batch.
+        r"""Return the token rows of a batch of texts or pairs.
 
         Args:
             texts (sequence of `str`, or of lists of words with `is_split_into_words`): the texts.
@@ -126,7 +126,7 @@ class Encoder:
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
-        """Return the ids of each text, and its word ids if there is such a column."""
+        """Return the columns `input_ids` and perhaps `word_ids`. With `shorten`, ends of long texts may be skipped."""
         try:
             if shorten:
                 texts = self._prefixes(backend, texts)
@@ -147,7 +147,7 @@ class Encoder:
             ) from error
 
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return the texts, with a prefix in place of each very long text of which only the first tokens are needed."""
+        """Return the texts; a very long text that will be truncated is replaced with a sufficiently long prefix."""
         limits = self.limits
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts

@@ -23,7 +23,7 @@ Lengths = NDArray[np.int64]
 def make_rows(
     texts: Sequence[Mapping[str, Ragged]], template: Template, limits: Limits, *, side: str, types: bool
 ) -> TokenRows:
-    r"""Return truncated rows with special tokens.
+    r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
     Args:
         texts (one or two mappings from `str` to `Ragged`): columns of the texts, and of the second texts of pairs:
@@ -77,7 +77,10 @@ def make_rows(
 
 
 class _Parts(NamedTuple):
-    """Part of each text in each row. A list has one item for the texts, and one for the second texts of pairs."""
+    """Part of each text that a row contains; arrays have one value per row.
+
+    Lists contain one array for the texts, and a second one for the second texts of pairs.
+    """
 
     starts: list[Lengths]  # index of the first token of the part, in its text
     lengths: list[Lengths]  # number of tokens
@@ -86,7 +89,7 @@ class _Parts(NamedTuple):
     truncated: int  # number of texts that lost tokens
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of the parts of the texts (`text=0`) or second texts (1), in the order of the rows."""
+        """Return the values of `column` in the parts of texts (`text=0`) or second texts (`text=1`), row by row."""
         if self.lengths[text] is column.lengths:  # no text was truncated
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]
@@ -94,7 +97,7 @@ class _Parts(NamedTuple):
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Return the part of each text in each row, so that no row exceeds the limit with its special tokens."""
+    """Return the part of each text that each row contains, so that rows with special tokens do not exceed the limit."""
     sample = np.arange(len(lengths[0]))
     first = [np.zeros_like(each) for each in lengths]
     whole = _Parts(first, lengths, first, sample, 0)
@@ -123,11 +126,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return the text index of every row, and the index of each text's window in it, from the numbers of windows.
+    """Return for every row the index of its text, and the index of the window over the text (for pairs, both texts).
 
-    The order for pairs is that of `tokenizers`: first the first windows of both texts; then each further window of the
-    first text with every window of the second; then the first window of the first text with each further window of the
-    second.
+    `counts` are the numbers of windows of the texts, and of the second texts. For pairs the order of rows is that of
+    `tokenizers`: first the first windows of both texts; then each further window of the first text with every window of
+    the second; then the first window of the first text with each further window of the second.
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second

@@ -37,12 +37,12 @@ class TokenRows:
 
     @property
     def ids(self) -> Ragged:
-        """Token ids, int64."""
+        """Token ids of the rows: the column `input_ids`, int64."""
         return self.columns["input_ids"]
 
     @property
     def token_type_ids(self) -> Ragged | None:
-        """Token types, int64; `None` if the tokenizer has none."""
+        """Column `token_type_ids`, int64; `None` if there is none."""
         return self.columns.get("token_type_ids")
 
     @property
@@ -80,7 +80,7 @@ class TokenRows:
         return values
 
     def with_columns(self, **columns: Ragged) -> TokenRows:
-        """Return the rows with columns added or replaced."""
+        """Return a copy of the rows with the given columns added or replaced."""
         return replace(self, columns={**self.columns, **columns})
 
     def where(self, keep: NDArray[np.bool_]) -> TokenRows:
