@@ -14,7 +14,7 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
     r"""Return an error message of three lines: the rule, the given value, and the fix.
 
     Args:
-        rule (`str`): the broken rule, with the column, the row and both numbers if there are any.
+        rule (`str`): the broken rule; name the column, the row and the compared numbers if there are any.
         got (`object`, *optional*): the given value. It is printed with `str`; pass `repr(value)` if quotes matter.
         fix (`str`, *optional*): the correction, as code to paste if possible.
 
@@ -36,12 +36,12 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
-    r"""Return the message for a value that is not one of the allowed ones; the fix is the most similar allowed value.
+    r"""Return the error message for a value that is not allowed; the fix is the most similar allowed value.
 
     Args:
         name (`str`): name of the argument.
         value (`object`): the given value.
-        allowed (iterable of `object`): the allowed values, in the order of the message.
+        allowed (iterable of `object`): the allowed values, in the order to print them.
 
     Returns:
         `str`, ready for a `ValueError`.
@@ -59,12 +59,12 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
-    r"""Return the message for an unknown keyword; the fix is its name in this package, or the most similar keyword.
+    r"""Return the error message for an unknown keyword; the fix is its name in this package, or the most similar one.
 
     Args:
         name (`str`): the unknown keyword.
         known (sequence of `str`): the existing keywords.
-        called_here (mapping from `str` to `str`): for keywords of other libraries, the replacement.
+        called_here (mapping from `str` to `str`): fixes for keywords of other libraries, by keyword.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -92,8 +92,8 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
         `int`.
 
     Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is less than `minimum`.
+        TypeError: if `value` is not an integer.
+        ValueError: if `value` is less than `minimum`.
 
     Example:
         >>> as_integer(3, "length", minimum=0, example=512)
@@ -114,7 +114,7 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    r"""Return `repr(value)` for a message, with the middle left out if it is longer than `limit` characters.
+    r"""Return `repr(value)` for a message; if longer than `limit` characters, its middle is left out.
 
     Example:
         >>> shorten("a" * 100, limit=20)

@@ -15,7 +15,7 @@ from ._explain import explain, shorten
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
 
-# The keys of configurations for the number of positions.
+# Keys of configurations that state the maximal number of positions.
 LENGTH_KEYS = (
     "max_position_embeddings",
     "n_positions",
@@ -28,7 +28,7 @@ LENGTH_KEYS = (
 
 
 def opened(model: Any) -> Any:
-    r"""Return the model without its wrappers: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
+    r"""Return the model inside its wrappers: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
 
     Args:
         model (`nn.Module`): wrapped any number of times, or not at all.
@@ -48,7 +48,7 @@ def opened(model: Any) -> Any:
 
 
 def _inside(model: Any) -> Any:
-    """Return the model inside one wrapper; `None` if there is no wrapper."""
+    """Return the model inside the outermost wrapper; `None` if `model` is not wrapped."""
     home = f"{type(model).__module__}."
     if "_orig_mod" in getattr(model, "_modules", {}):  # torch.compile
         return model._orig_mod
@@ -60,13 +60,14 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return the number of virtual tokens of PEFT's prompt learning in an input row, and in a row of the decoder.
+    r"""Return the numbers of virtual tokens that PEFT's prompt learning adds to an input row and to a decoder row.
 
     Args:
         model (`nn.Module`): with or without wrappers.
 
     Returns:
-        Two `int`. The encoder, if there is one, reads prompts; the decoder reads prefixes, which are a cache.
+        Two `int`. In an encoder-decoder, prompts are added to the encoder's row, and prefixes (cached keys and values)
+        to the decoder's. In any other model, both are added to the input row.
     """
     rows = targets = 0
     while (inner := _inside(model)) is not None:
@@ -82,12 +83,12 @@ def virtual_tokens(model: Any) -> tuple[int, int]:
 
 
 def is_hugging_face(model: Any) -> bool:
-    """Return True for a `PreTrainedModel`, by the names of its classes, so that transformers is not imported."""
+    """Return True if `model` is a `PreTrainedModel`, by names of its base classes, without importing transformers."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
 def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
-    r"""Return the message for a value that is not a model, with the expression that gives the model.
+    r"""Return the error message for a value that is not a model; the fix is code that makes a model from the value.
 
     Args:
         rule (`str`): the first line of the message.
@@ -120,7 +121,7 @@ def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
 
 
 def forward_names(model: Any) -> tuple[str, ...]:
-    r"""Return the names of the arguments of a model's forward, without `*args` and `**kwargs`.
+    r"""Return the names of the arguments of a model's `forward`, without `*args` and `**kwargs`.
 
     Example:
         >>> from torch import nn
@@ -133,7 +134,7 @@ def forward_names(model: Any) -> tuple[str, ...]:
 
 
 def configurations(config: Any) -> Iterator[Any]:
-    """Yield a model's configuration and its nested ones: those of its text model, encoder and decoder."""
+    """Yield `config` and all configurations nested in it, such as those of a text model, encoder or decoder."""
     yield config
     for value in list(vars(config).values()):
         if value is not config and any(
@@ -143,7 +144,7 @@ def configurations(config: Any) -> Iterator[Any]:
 
 
 def special_ids(config: Any) -> set[int]:
-    """Return all special token ids in a configuration: padding, end of sequence, images, and so on."""
+    """Return all special token ids in a configuration and its nested ones: padding, end of sequence, images, ..."""
     ids: set[int] = set()
     for each in configurations(config):
         for name, value in vars(each).items():
@@ -153,7 +154,7 @@ def special_ids(config: Any) -> set[int]:
 
 
 def configured_length(config: Any) -> int | None:
-    """Return the number of positions in a configuration; `None` if it has no such key."""
+    """Return the maximal number of positions that a configuration states; `None` if it states none."""
     for each in configurations(config):
         for key in LENGTH_KEYS:
             value = getattr(each, key, None)
@@ -163,7 +164,7 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the row length of a model that takes only one (Nyströmformer with landmarks); otherwise `None`."""
+    """Return the row length of a model that accepts only this length (Nyströmformer with landmarks), else `None`."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 
@@ -173,7 +174,7 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
 
     Args:
         name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): another fix for the error message.
+        instead (`str`, *optional*): another fix to suggest in the error message.
         **settings: arguments of `AutoModel.from_pretrained`.
 
     Returns:

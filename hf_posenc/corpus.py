@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ._explain import explain
 
-# Installed packages, and test code: lib2to3's test data is not valid Python 3.
+# Folders of installed packages and test code; lib2to3 is skipped because its test data is not valid Python 3.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -23,7 +23,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
     r"""Return the docstrings of every module, class and function of the standard library: 8,000 texts, 1.7 MB.
 
-    They are cleaned by `inspect.cleandoc`, deduplicated and sorted, so the same Python always returns the same list.
+    The docstrings are cleaned by `inspect.cleandoc`, deduplicated and sorted: a Python always gives the same list.
     Tests, installed packages, and files that cannot be parsed are skipped.
 
     Args:
@@ -82,7 +82,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for a text with half a surrogate pair, which tokenizers cannot encode."""
+    """Return True if a text is valid Unicode: tokenizers cannot encode a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""A check for your own tests: a model's output for a document is the same packed, padded on either side, and alone.
+"""`assert_packed_equals_alone`: check in your own tests that packing and padding do not change a model's output.
 
 It works for any Hugging Face model that reads one sequence, on the model's device. Training does not use this module.
 """
@@ -34,16 +34,16 @@ def assert_packed_equals_alone(
 ) -> dict[str, float]:
     r"""Run documents alone, padded right, padded left and packed, and compare the output of each token.
 
-    Masks come from `AttentionMask.for_hf`. If a model also isolates documents without a mask, by positions that
-    restart, it is run that way too. The model is run in evaluation mode and is not changed.
+    Masks are made with `AttentionMask.for_hf`. A model that isolates packed documents by restarting positions alone is
+    also run without a mask. The model is run in evaluation mode and is not changed.
 
     Args:
-        model (`PreTrainedModel`): a model that reads one sequence, on any device; its base is run, without the head.
+        model (`PreTrainedModel`): a model that reads one sequence, on any device. Only its base model is run.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
         tokenizer (*optional*): required for texts; any tokenizer that `DataCollatorWithPositionalEncoding` takes.
         restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how positions restart at
-            each document. `"tables"` replaces the rows that the model looks up. It is the only way to test masks with
-            a model that takes no `position_ids`, and is not possible in training.
+            each document. `"tables"` changes which rows of its position tables the model reads. It is the only way to
+            test masks with a model that takes no `position_ids`, and is not possible in training.
         atol (`float`, *optional*, defaults to 1e-5): largest difference that counts as equal.
 
     Returns:
@@ -92,17 +92,17 @@ def assert_packed_equals_alone(
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch of documents, arranged in rows."""
+    """Documents arranged in rows, with padding: ids, mask, positions, and the place of each document."""
 
     ids: torch.Tensor  # (B, T)
     mask: AttentionMask
-    positions: torch.Tensor  # (B, T), from 0
+    positions: torch.Tensor  # (B, T), from 0 in each document
     slices: dict[int, tuple[int, slice]]  # row and columns of each document
 
 
 @dataclass(frozen=True)
 class _Runner:
-    """A model, with the method to restart its positions."""
+    """Model under test, and the way to restart its positions: `position_ids`, or other rows of its tables."""
 
     probe: Probe
     spec: ModelSpec
@@ -136,7 +136,7 @@ class _Runner:
         return "position_ids" in self.spec.accepts
 
     def run(self, batch: _Batch, *, with_mask: bool = True) -> torch.Tensor:
-        """Return the output of each token, `(B, T, D)` float32 on the CPU."""
+        """Run the model on a batch and return the output of each token, `(B, T, D)` float32 on the CPU."""
         inputs: dict[str, Any] = {"input_ids": batch.ids}
         if with_mask:
             inputs["attention_mask"] = batch.mask.for_hf(self.spec)
@@ -158,7 +158,7 @@ class _Runner:
 
 
 class _ReplacedRows(TorchFunctionMode):
-    """Torch function mode that replaces the rows read from some tables."""
+    """Torch function mode in which `F.embedding` reads the row indices `rows[id(table)]` instead of its own."""
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class _ReplacedRows(TorchFunctionMode):
 
 
 def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
-    """Return the token ids of each text."""
+    """Return the token ids of each text, `(T,)` int64; raise if there are fewer than two texts."""
     if tokenizer is not None:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
@@ -188,7 +188,7 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 
 
 def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Batch, bool]]:
-    """Yield name and batch of each layout of the documents, and True if the mask is passed to the model."""
+    """Yield each layout of the documents: its name, its batch, and True if the model gets the mask."""
     for side in ("right", "left"):
         yield f"padded {side}", _padded(documents, side, pad), True
     packed = _packed(documents, spec.max_length, pad)
@@ -199,7 +199,7 @@ def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterat
 
 
 def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
-    """Return a batch with one document in each row."""
+    """Return a batch with one document per row, padded on the given side."""
     lengths = [len(ids) for ids in documents]
     mask = AttentionMask.from_lengths(lengths, padding_side=side)
     begins = {number: (number, max(lengths) - length if side == "left" else 0) for number, length in enumerate(lengths)}
@@ -207,7 +207,7 @@ def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
 
 
 def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Batch:
-    """Return a batch with as few rows as possible."""
+    """Return a batch with the documents packed into few rows of at most `limit` tokens."""
     lengths = [len(ids) for ids in documents]
     plan = pack(lengths, sum(lengths) if limit is None else min(limit, sum(lengths)))
     rows = [[lengths[number] for number in row] for row in plan]
@@ -226,7 +226,7 @@ def _batch(
     begins: dict[int, tuple[int, int]],
     pad: int,
 ) -> _Batch:
-    """Return the batch in which each document begins at the given row and column."""
+    """Return a batch with document i at the row and column `begins[i]`, and the id `pad` elsewhere."""
     ids = torch.full_like(mask.documents, pad)
     slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
     for number, where in slices.items():

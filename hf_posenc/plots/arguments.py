@@ -16,11 +16,11 @@ from torch import nn
 
 from .._explain import as_integer, explain, shorten
 
-_LARGEST = 2**24  # positions; more would fill the memory
+_LARGEST = 2**24  # number of positions; more would fill the memory
 
 
 def as_numpy(value: Any) -> NDArray[Any]:
-    r"""Convert a tensor of any device and dtype, an array or lists to an array.
+    r"""Convert a tensor (of any device and dtype), an array or nested lists to a NumPy array.
 
     Example:
         >>> import torch
@@ -34,7 +34,7 @@ def as_numpy(value: Any) -> NDArray[Any]:
 
 
 def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDArray[np.float64]:
-    r"""Return numbers as float64, or raise if they are not numbers, or if one is NaN or infinite.
+    r"""Return `value` as a float64 array; raise if it is not numeric, or if a number is NaN or infinite.
 
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
@@ -58,7 +58,7 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise if there are more items than can be labeled and distinguished.
+    r"""Raise if `count` is more than `most`, the number of items that a plot can label.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")
@@ -68,7 +68,7 @@ def check_count(name: str, count: int, most: int, fix: str) -> None:
 
 
 def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
-    r"""Return an integer from 1 to `most`, or raise.
+    r"""Return `value` as an `int`; raise if it is not an integer from 1 to `most`.
 
     Example:
         >>> as_count(np.int64(3), "length", 100)
@@ -81,7 +81,7 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
-    r"""Return one or several integers of at least `least` as `(N,)` int64, or raise.
+    r"""Return one or several integers as an int64 array `(N,)`; raise if one is less than `least` or not an integer.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")
@@ -99,13 +99,14 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
-    r"""Return one or several indices as numbers from 0 to `count` - 1, or raise; negative ones count from the end.
+    r"""Return a list of indices from 0 to `count` - 1; negative indices count from the end, and other values raise.
 
     Args:
         wanted (`int`, or with `others` a list, tuple or range of them): the indices.
         count (`int`): number of items.
         name (`str`): name of the argument.
-        others (`str`, *optional*): other values that the argument allows, for the message. By default a single index.
+        others (`str`, *optional*): text of the error message about other allowed values, such as `", or several"`. By
+            default only a single index is allowed.
 
     Example:
         >>> as_indices([0, -1], 3, "layer", ", or several")
@@ -123,7 +124,7 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    r"""Put a module into evaluation mode without gradients, and restore the mode of every part afterwards.
+    r"""Put a module into evaluation mode without gradients; after the `with` block, restore each submodule's mode.
 
     Example:
         >>> dropout = nn.Dropout()

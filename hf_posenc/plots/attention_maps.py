@@ -44,7 +44,7 @@ _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 class _Panel(NamedTuple):
-    """The weights of one layer and head, with the tokens of both axes and False at padding."""
+    """Attention weights of one layer and head, with token labels of both axes and, for each token, False at padding."""
 
     title: str
     weights: NDArray[np.float64]  # (Q, K)
@@ -68,23 +68,25 @@ def attention(
     span: tuple[int, int] | None = None,
     ax: Axes | None = None,
 ) -> Axes | Figure:
-    r"""Draw the attention weights of a model: one line per query token, which sums to 1 over the key tokens.
+    r"""Draw the attention weights of a model as heat maps, with query tokens down and key tokens across.
 
-    The model runs once, without dropout and gradients, and is left unchanged.
+    The weights of a query sum to 1, or to less in models with attention sinks. The model runs once, without dropout and
+    gradients, and is left unchanged.
 
     Args:
         model (`nn.Module`): a Hugging Face model with `attn_implementation="eager"`, or any module that contains
             `nn.MultiheadAttention`, such as torch's layers.
-        batch: inputs of the model. Of a mapping, such as `collate(texts)`, the entries named by the model's `forward`
-            are used; torch's encoders get `inputs_embeds` and its masks in their own form. A tensor `(B, T, D)` or a
-            tuple of arguments is passed as it is.
+        batch: inputs of the model. A mapping, such as `collate(texts)`: the entries that are arguments of the model's
+            `forward` are passed; torch's encoders get `inputs_embeds` and masks converted to torch's form. A tensor
+            `(B, T, D)` or a tuple of arguments is passed unchanged.
         layer (`int`, several, or `"all"`): layers to draw. By default the last.
         head (`int`, several, `"all"` or `"mean"`): heads to draw, or their mean.
-        kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): one kind of attention. By default all that
-            the model has.
-        row (`int`): row of the batch.
-        tokens, decoder_tokens (`B` lists of `T` `str`, *optional*): tokens of the encoder, or of any other model, and
-            tokens of the decoder. By default the tokens of the batch, else the ids or column numbers.
+        kind (`"self"`, `"encoder"`, `"decoder"` or `"cross"`, *optional*): kind of attention to draw. By default all
+            kinds in the model.
+        row (`int`): row of the batch to draw.
+        tokens (`B` lists of `T` `str`, *optional*): token labels; in an encoder-decoder those of the encoder. By
+            default the tokens of the batch, else the ids or column numbers.
+        decoder_tokens (`B` lists of `T` `str`, *optional*): token labels of the decoder, with the same default.
         span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into.
 
@@ -139,7 +141,7 @@ def _panels(
     for kind, values in weights.items():
         layers, rows, heads, queries, keys = values.shape
         (index,) = as_indices(row, rows, "row")
-        decoders = (kind in ("decoder", "cross"), kind == "decoder")  # of queries, of keys
+        decoders = (kind in ("decoder", "cross"), kind == "decoder")  # True for queries, keys of the decoder
         sides = []
         for decoder, length in zip(decoders, (queries, keys), strict=True):
             part, name = span_of(span, length), "decoder_input_ids" if decoder else "input_ids"
@@ -163,7 +165,7 @@ def _panels(
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
-    """Return False at the padding that the batch shows, for the encoder's or the decoder's tokens."""
+    """Return bools of `shape`, False at padding, from the encoder's or decoder's mask; all True without such a mask."""
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
         names = [name for name in ("attention_mask", "document_ids") if f"{prefix}{name}" in batch]
@@ -186,7 +188,7 @@ def _draw(ax: Axes, panel: _Panel, highest: float, *, labeled: bool) -> Any:
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Draw all panels with the same color scale; if there are many, one line per layer and one column per head."""
+    """Draw a grid of panels with one color scale; above 12 panels, no tokens, and one line per layer if it fits."""
     labeled = len(panels) <= _LABELED
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
@@ -215,7 +217,7 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
 
     Returns:
         `dict` of `np.ndarray` `(layers, B, heads, queries, keys)` float64 by kind: `"self"`, or `"encoder"`,
-        `"decoder"` and `"cross"`. Rows sum to 1.
+        `"decoder"` and `"cross"`. The weights of a query sum to 1, or to less in models with attention sinks.
 
     Raises:
         ValueError: if the model returns no weights, or one is not finite.
@@ -306,7 +308,7 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the arguments to call a model that is not from Hugging Face."""
+    """Return `(args, kwargs)` to call a model that is not from Hugging Face with `batch`."""
     if isinstance(batch, torch.Tensor):
         return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
     if isinstance(batch, tuple | list):
@@ -332,7 +334,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
 
 
 def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the embeddings of a batch, and its masks in the form of torch's module."""
+    """Return `(args, kwargs)` for torch's attention and encoder modules: embeddings, and masks in the module's form."""
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
     if not {"attention_mask", "document_ids"} & {*batch}:
@@ -347,7 +349,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
 
 
 def _moved(value: Any, model: nn.Module) -> Any:
-    """Convert arrays and tensors, also in mappings, to tensors on the device of the model's weights."""
+    """Convert an array or tensor, or all in a mapping, to tensors on the model's device; keep other values."""
     if isinstance(value, Mapping):
         return {name: _moved(inner, model) for name, inner in value.items()}
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -356,10 +358,10 @@ def _moved(value: Any, model: nn.Module) -> Any:
 
 
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    r"""Run a model and return the weights of every `nn.MultiheadAttention` in it, in the order of its modules.
+    r"""Call `run` and return the attention weights of every `nn.MultiheadAttention` in `model`, in module order.
 
-    For a module that is called several times, as in autoregressive decoding, the weights of the last call are
-    returned, which has the longest input.
+    If a module is called several times, as in autoregressive decoding, its last call is used, which has the longest
+    input.
     """
     kinds: dict[nn.Module, str] = {}
     for part in model.modules():
@@ -382,7 +384,7 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 
 
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks that request the weights of each call and store them; the caller still gets the output it requested."""
+    """Add hooks to `module` that store its weights in `found`, and return their handles; its output is unchanged."""
     requested: list[tuple[bool, bool]] = []
 
     def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
@@ -397,7 +399,7 @@ def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str
         query, key = args[0], args[1]
         values = as_numpy(weights)
         inferred = "self" if query is key or torch.equal(query, key) else "cross"
-        found[attention] = kind or inferred, values if values.ndim == 4 else values[None]  # of an unbatched input
+        found[attention] = kind or inferred, values if values.ndim == 4 else values[None]  # an unbatched input has no B
         needed, averaged = requested.pop()
         if not needed:
             return result, None

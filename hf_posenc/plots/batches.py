@@ -43,7 +43,7 @@ _MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
 _ROTATED, _NUMBERED = 14, 24  # columns; beyond these, tokens are rotated, and positions are shown by color alone
 _WIDEST = 10.0  # inches of the masks
 
-# A cell of a mask, by its color.
+# Values of the cells of a mask, in the order of `_COLORS` and `_MEANINGS`.
 _HIDDEN, _PADDING, _FROM_PADDING, _ALLOWED = range(4)
 _COLORS = ("#FFFFFF", PADDING, "#A6CBE3", BLUE)
 _MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed")
@@ -63,10 +63,11 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
             `(B, 1, T, T)`.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the tokens into, without the other panels.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the tokens into.
 
     Returns:
-        `matplotlib.figure.Figure`, that of `ax` if it is given. The image of each panel holds its part of the batch.
+        `matplotlib.figure.Figure`; with `ax`, the figure that contains it. The image of each panel holds its entry of
+        the batch.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -150,16 +151,16 @@ def masks(
             `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
-        row (`int`, *optional*): row to draw. By default the row with the most documents, then the most padding.
+        row (`int`, *optional*): row to draw. By default the row with the most documents; in a tie, the most padding.
         span (two `int`, *optional*): first token to draw, and the token to stop before; at most 64.
         look_ahead (`bool`, *optional*): True for a model that adds its own look-ahead mask. By default the mask of the
             batch is used.
         decoder (`bool`): draw the masks of the decoder of an encoder-decoder.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the combined matrix into, without the other panels.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the combined matrix into.
 
     Returns:
-        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 3 where a real query may attend
-        and 2 where a query at padding may, 1 at masked padding and 0 at other masked keys.
+        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 3 for an allowed cell, 2 for an
+        allowed cell whose query is padding, 1 for a masked key at padding, and 0 for any other masked key.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -213,16 +214,16 @@ def masks(
 
 
 class _Contents:
-    """The entries of a batch that the pictures draw, checked against the shape of its tokens."""
+    """Mask, positions and documents of a batch as arrays, each checked to have the shape `(B, T)` of the tokens."""
 
     def __init__(self, batch: Mapping[str, Any]) -> None:
         self.batch = batch
         self.shape = _shape_of(batch)  # (B, T)
         mask = batch.get("attention_mask")
-        if isinstance(mask, dict):  # one for each kind of layer
+        if isinstance(mask, dict):  # one mask for each kind of layer
             mask = next(iter(mask.values()))
         self.four_dimensional = mask[:, 0] if mask is not None and mask.ndim == 4 else None  # (B, 1 or T, T)
-        # Some query attends to each real token, and none to padding.
+        # In a 4D mask, a token is real if at least one query may attend to it.
         known = real_tokens(batch) if self.four_dimensional is None else _allowed(self.four_dimensional).any(axis=1)
         self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
@@ -230,7 +231,7 @@ class _Contents:
         self.positions: NDArray[Any] | None = None
         if positions is not None:
             positions = np.atleast_2d(as_numpy(positions))
-            rows = self.shape[0] if len(positions) == 1 else len(positions)  # one row of positions may stand for all
+            rows = self.shape[0] if len(positions) == 1 else len(positions)  # one row may serve for all
             _check_shape("position_ids", (rows, *positions.shape[1:]), self.shape)
             self.positions = np.broadcast_to(positions, self.shape)
         # The document of each token, -1 at padding; None if no row has several.
@@ -246,19 +247,19 @@ class _Contents:
             self.documents = found if (found > 0).any() else None
 
     def look_ahead_mask(self) -> Any:
-        """Return the look-ahead mask `(B, 1, T, T)`, which is equal for every row, as `(T, T)`."""
+        """Return the batch's look-ahead mask as `(T, T)`: that of the first row, because all rows have the same."""
         mask = self.batch["look_ahead_mask"]
         while mask.ndim > 2:
             mask = mask[0]
         return mask
 
     def most_masked_row(self) -> int:
-        """Return the row with the most documents; if several have as many, the one with the most padding."""
+        """Return the index of the row with the most documents; in a tie, of the row with the most padding."""
         last = np.zeros(len(self.real)) if self.documents is None else self.documents.max(axis=1)
         return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> dict[str, NDArray[np.bool_]]:
-        """Return the masks of a row by title, `(T, T)` with True where attention is allowed; the last combines all."""
+        """Return the masks `(T, T)` of one row by title, True where attention is allowed; the last combines all."""
         real = self.real[row, part]
         padding = np.broadcast_to(real, (len(real), len(real)))
         combined = padding.copy()
@@ -288,7 +289,7 @@ class _Contents:
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
-    """Return rows and columns of the tokens, or raise if the batch cannot be drawn."""
+    """Return the shape `(B, T)` of the tokens in a batch; raise if the batch cannot be drawn."""
     fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
@@ -309,10 +310,10 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the entries of the decoder, renamed as for an encoder, or of the encoder; other batches unchanged."""
+    """Return the batch of the encoder, or with `decoder` the decoder's entries, renamed without `decoder_`."""
     if not isinstance(batch, Mapping):
         return batch
-    if not decoder:  # the look-ahead mask of an encoder-decoder is the decoder's
+    if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
         both = "decoder_input_ids" in batch
         return {name: batch[name] for name in batch if name != "look_ahead_mask"} if both else batch
     if "decoder_input_ids" not in batch:
@@ -335,7 +336,7 @@ def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -
 
 
 def _allowed(mask: Any) -> NDArray[np.bool_]:
-    """Return True where a mask, bool or additive, allows attention."""
+    """Convert a mask to bools, True where attention is allowed: True in a bool mask, 0 in an additive float mask."""
     values = as_numpy(mask)
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
@@ -349,7 +350,7 @@ def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
 ) -> None:
-    """Draw position ids or document ids by color, and as numbers where there is room; padding in gray."""
+    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray."""
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
     title, bright = f"{name}: {low} to {high}", np.ones_like(real)
@@ -387,13 +388,13 @@ def _draw_cells(
 
     Args:
         ax (`Axes`): the axes to draw into.
-        values (`np.ndarray` `(R, C)`): the numbers of the cells.
-        colors (`str` or several): a color map, or the colors of the numbers 0, 1, 2, ...
+        values (`np.ndarray` `(R, C)`): values of the cells, drawn as colors.
+        colors (`str` or several): name of a color map, or a list with the colors of the values 0, 1, 2, ...
         title (`str`): title of the axes.
-        words, inks (`R` rows of `C` each, *optional*): text of every cell, and its color.
+        words, inks (`R` rows of `C` each, *optional*): text in every cell, and its color.
         rotation (`int`): rotation of the texts in degrees.
         first (`int`): number of the first column.
-        lines (`str`, *optional*): color of the lines.
+        lines (`str`, *optional*): color of the lines between cells; `None` draws none.
     """
     from matplotlib.colors import ListedColormap
 

@@ -1,4 +1,4 @@
-"""Style, axes and files of all plots.
+"""Style of all plots, creation of figures and axes, and saving to files.
 
 matplotlib is imported by the first call. `pyplot` is never used: no window opens, and no global setting changes.
 """
@@ -55,15 +55,15 @@ _OTHER_FONTS = (
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Thai", "Nirmala UI", "Leelawadee UI"),
     *("Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol"),
 )
-_CHARACTERS_PER_INCH = 13  # of a title
+_CHARACTERS_PER_INCH = 13  # in a title
 _ONE_AT_A_TIME = threading.RLock()  # matplotlib's settings are global to the process
 
 
 def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Picture]:
-    r"""Decorate a drawing function to run with the style of this package; axes passed as `ax` keep their own colors.
+    r"""Decorate a plot function to draw in the style of this package; axes passed as `ax` keep the user's colors.
 
     Raises:
-        ImportError: if matplotlib is not installed, with the line that installs it.
+        ImportError: when the decorated function is called, if matplotlib is not installed.
 
     Example:
         >>> picture(lambda: new_axes()).__name__
@@ -90,7 +90,7 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
 
 @functools.cache
 def fonts() -> dict[str, frozenset[int]]:
-    """Return the installed fonts for labels, in order of preference, each with the code points that it can show."""
+    """Return a dict from each installed font for labels, preferred first, to the code points that it can show."""
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -99,7 +99,7 @@ def fonts() -> dict[str, frozenset[int]]:
 
 
 def need_matplotlib() -> None:
-    """Raise ImportError with the line that installs matplotlib, if it is missing."""
+    """Raise ImportError, with the command that installs matplotlib, if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -109,7 +109,9 @@ def need_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""Return an empty figure of `width` by `height` inches; notebooks show it as PNG, and have room for 6.5 inches.
+    r"""Return an empty figure of `width` by `height` inches, which notebooks display as PNG.
+
+    A notebook page has room for a width of 6.5 inches.
 
     Example:
         >>> new_figure(4, 3).get_size_inches()
@@ -124,7 +126,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
-    r"""Return `ax`, or the axes of a new figure of this size in inches; raise if `ax` is something else.
+    r"""Return `ax` if given, else the axes of a new figure of `width` by `height` inches; raise if `ax` is not axes.
 
     Example:
         >>> new_axes(width=4, height=3).figure.get_size_inches()
@@ -140,14 +142,14 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
 
 
 def ink() -> str:
-    """Return the color of text: dark, or on axes passed as `ax` that of the user's style."""
+    """Return the text color of the current plot: dark, or in axes passed as `ax` the color of the user's style."""
     from matplotlib import rcParams
 
     return str(rcParams["text.color"])
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
-    r"""Return lines and columns of a grid of panels with at most `most` columns; the lines are about equally long.
+    r"""Return (lines, columns) of a grid for `count` panels with at most `most` columns, filled evenly.
 
     Example:
         >>> grid_shape(4, 3), grid_shape(12, 5), grid_shape(2, 0)
@@ -158,14 +160,14 @@ def grid_shape(count: int, most: int) -> tuple[int, int]:
 
 
 def width_of(ax: Axes) -> float:
-    """Return the width of axes in inches, before the layout of the figure is final."""
+    """Return the current width of axes in inches; the final layout of the figure may change it."""
     return float(ax.get_window_extent().width / figure_of(ax).dpi)
 
 
 def label(
     ax: Axes, title: str, across: str, down: str, *, size: int = LARGE, grid: bool = False, pad: float | None = None
 ) -> None:
-    """Set the title and the names of both axes; a large title that is wider than the axes is wrapped."""
+    """Set the title, the x label `across` and the y label `down`; at the default size, wrap a long title."""
     if size == LARGE:
         characters = max(int(width_of(ax) * _CHARACTERS_PER_INCH), 20)
         title = "\n".join(textwrap.fill(line, characters) for line in title.split("\n"))
@@ -179,7 +181,7 @@ def label(
 
 
 def integer_ticks(*each: Any, most: int = 8) -> None:
-    """Set ticks at integers only, about `most` of them, on axes (`ax.xaxis`) whose limits are set."""
+    """Set about `most` ticks, only at integers, on each axis (such as `ax.xaxis`); set the limits before."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in each:
@@ -192,7 +194,7 @@ def integer_ticks(*each: Any, most: int = 8) -> None:
 
 
 def legend_below(ax: Axes, entry_width: float = 2.4) -> None:
-    """Add a legend below the x label, so that it covers no line; each entry is `entry_width` inches wide."""
+    """Add a legend below the x label, with as many columns of `entry_width` inches as fit the axes."""
     from matplotlib.transforms import ScaledTranslation
 
     below = ax.transAxes + ScaledTranslation(0, -0.48, figure_of(ax).dpi_scale_trans)
@@ -208,12 +210,12 @@ def heat_map(
     extent: tuple[float, float, float, float] | None = None,
     name: str | None = None,
 ) -> Any:
-    r"""Draw numbers as colors, first row on top, with integer ticks on both axes.
+    r"""Draw a matrix of numbers as a heat map, first row on top, with integer ticks on both axes.
 
     Args:
         ax (`Axes`): the axes to draw into.
         values (`np.ndarray` `(R, C)`): finite numbers.
-        limits (two `float`, *optional*): the numbers of the first and the last color; if the first is negative, 0 is
+        limits (two `float`, *optional*): values of the first and the last color; if the first is negative, 0 is drawn
             white in the middle. By default 0 and the largest number.
         extent (four `float`, *optional*): left, right, bottom and top in axis units, for thinned data. By default the
             row and column numbers.
@@ -235,7 +237,7 @@ def heat_map(
 
 
 def color_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
-    """Add a labeled color bar beside one or several axes."""
+    """Add a color bar with the label `name` beside one or several axes; `settings` go to `figure.colorbar`."""
     bar = image.figure.colorbar(image, ax=ax, **settings)
     bar.ax.tick_params(labelsize=SMALL)
     bar.set_label(name, fontsize=MEDIUM)
@@ -254,7 +256,7 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
         `pathlib.Path` of the file.
 
     Raises:
-        ValueError: if the suffix is another one, or the file cannot be written.
+        ValueError: if the suffix is not .png or .svg, or the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -282,10 +284,10 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
-    r"""Return the format of a picture's file, "png" or "svg".
+    r"""Return the format of a picture's file, "png" or "svg", by the suffix of `path`.
 
     Raises:
-        ValueError: if the suffix is another one.
+        ValueError: if the suffix is not .png or .svg.
 
     Example:
         >>> check_suffix("decay.SVG")
@@ -312,11 +314,11 @@ def png(picture: Figure | Axes) -> bytes:
 
 
 def figure_of(picture: Figure | Axes) -> Figure:
-    """Return the whole figure of axes or of a subfigure."""
+    """Return the top-level figure that contains the given axes or subfigure."""
     return picture.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
 
 def _shown_in_notebooks(picture: _Picture) -> _Picture:
-    """Add `_repr_png_`, so that notebooks show the picture: it is made without `pyplot`, which would show it."""
+    """Return the picture with a method `_repr_png_` added, so that notebooks display it without `pyplot`."""
     picture._repr_png_ = functools.partial(png, picture)  # type: ignore[union-attr]
     return picture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_DISTANCES = 500  # rows and columns of the matrix
-_WIDE = 3.2  # inches: room for "cosines (odd columns)" above each half
+_WIDE = 3.2  # inches of a panel: enough for "cosines (odd columns)" above each half
 
 
 @picture

@@ -48,8 +48,8 @@ def losses(
     r"""Draw training and evaluation losses against training steps.
 
     Args:
-        history (`list` of `dict`, or mapping): `trainer.state.log_history`; or a list of losses per name, one per step;
-            or a log history per name, to compare runs.
+        history (`list` of `dict`, or mapping): `trainer.state.log_history`; or a mapping from curve name to a list of
+            losses, one per step; or a mapping from run name to log history, to compare runs.
         log (`bool`): use a logarithmic scale.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
@@ -61,7 +61,7 @@ def losses(
         ImportError: if matplotlib is not installed.
         ValueError: if there is no loss, one is not finite, there are more than 14 curves, or with `log` one is not
             positive.
-        TypeError: if `history` is something else.
+        TypeError: if `history` has another form.
 
     Example:
         >>> axes = losses([{"loss": 0.9, "step": 10}, {"eval_loss": 0.8, "step": 10}, {"loss": 0.5, "step": 20}])
@@ -110,11 +110,11 @@ def sequences(
     Args:
         inputs (`torch.Tensor` or `np.ndarray` `(N, S, 2)`): sequences of S input points.
         truth, prediction (`torch.Tensor` or `np.ndarray` `(N, T, 2)`): sequences of T output points.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the first sequence into, without the others.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the first sequence into.
         most (`int`): largest number of sequences to draw, one panel each.
 
     Returns:
-        `matplotlib.figure.Figure`; `Axes` of a single sequence, or `ax` if it is given. The collections of each panel
+        `matplotlib.figure.Figure`; for a single sequence its `Axes`, or `ax` if given. The collections of each panel
         hold the inputs, the truth and the prediction.
 
     Raises:
@@ -131,7 +131,7 @@ def sequences(
     total = len(parts[0])
     count = min(total, as_count(most, "most", _MOST_SEQUENCES)) if ax is None else 1
     points = np.concatenate([part[:count].reshape(-1, 2) for part in parts])
-    margin = 0.16 * float(np.ptp(points, axis=0).max()) or 1.0  # for numbers
+    margin = 0.16 * float(np.ptp(points, axis=0).max()) or 1.0  # for the numbers beside the points
     limits = np.stack([points.min(axis=0) - margin, points.max(axis=0) + margin])
     if count == 1:
         made: Any = new_axes(ax, 4.2, 4.2)
@@ -157,7 +157,7 @@ def sequences(
 
 
 def _curves(history: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return steps and losses by name."""
+    """Return a dict from curve name to steps and losses, from any form of `history` that `losses` accepts."""
     if _is_log(history):
         curves = _curves_of_log(history)
     elif isinstance(history, Mapping):
@@ -201,7 +201,7 @@ def _curves_of_log(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[NDAr
 
 
 def _checked_sequences(given: Mapping[str, Any]) -> list[NDArray[np.float64]]:
-    """Return inputs, truth and prediction as `(N, points, 2)` float64, or raise if they do not fit each other."""
+    """Return inputs, truth and prediction as float64 arrays `(N, points, 2)`; raise if their shapes do not match."""
     found = {}
     for name, points in given.items():
         values = as_finite(points, name, "torch.randn(8, 4, 2)")

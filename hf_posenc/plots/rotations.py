@@ -1,6 +1,6 @@
 """Plots of a sinusoidal encoding as rotations: frequencies, angles at a position, clock hands, angles of fixed bases.
 
-A pair of columns, the sine and cosine of the same angle, gives the tip of a clock hand.
+A pair of columns holds the sine and cosine of one angle: the coordinates of the tip of a clock hand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def frequencies(
     base: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the frequency of every pair of columns, 1/10000^(2i/D), with the wavelengths on the right.
+    r"""Draw the frequency of every pair of columns, by default 1/10000^(2i/D), with wavelengths on the right axis.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -86,8 +86,8 @@ def offsets(
 ) -> Axes:
     r"""Draw the angle of every column at some positions: the frequency times the position.
 
-    On the logarithmic axis, a position shifts the line of the frequencies up. A column above the line of one turn
-    has repeated.
+    The angle axis is logarithmic, so a larger position shifts the whole line up. Columns above the line of one turn
+    (2π) have started to repeat their values before that position.
 
     Args:
         d_model (`int`): width, the number of columns.
@@ -95,8 +95,8 @@ def offsets(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes` with the line of the frequencies, one line per position, and the line of one turn: x the
-        columns, y angles in radians. NaN separates the sines from the cosines if they are halves of a row.
+        `matplotlib.axes.Axes` with a line of the frequencies, a line per position, and one at one turn: x the columns,
+        y angles in radians. If the sines and cosines are separate halves of a row, NaN separates them.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -152,8 +152,8 @@ def dials(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: from (p, -i) at position p and pair
-        i to that point plus 0.4 times (cosine, sine).
+        `matplotlib.axes.Axes`. The last collection holds the hands, pair by pair: for position p and pair i from the
+        point (p, -i) to that point plus 0.4 times (cosine, sine).
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -202,7 +202,7 @@ def dials(
 
 @picture
 def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, ax: Axes | None = None) -> Axes:
-    r"""Draw the angles of fixed bases along the positions: base 4 makes a quarter turn per position.
+    r"""Draw the angle at each position for hands of fixed speed: base 4 makes a quarter turn per position.
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.
@@ -252,6 +252,6 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
 
 def _wavelength(values: Any) -> Any:
-    """Convert frequencies to wavelengths, or wavelengths to frequencies."""
+    """Convert frequencies to wavelengths, or wavelengths to frequencies: both are 2π / `values`."""
     with np.errstate(divide="ignore"):
         return 2 * np.pi / np.asarray(values)

@@ -15,10 +15,10 @@ _MOST_COLUMNS = 2**17
 
 
 class Sinusoids:
-    r"""The encoding of one width: column c has the value sin(p · frequency[c] + phase[c]) at position p.
+    r"""Sinusoidal encoding of width `d_model`: column c has the value sin(p · frequency[c] + phase[c]) at position p.
 
-    `sines` and `cosines` are the indices of these columns; `rates` are the frequencies of the pairs of columns, in
-    radians per position. A column of zeros is in no pair, and has frequency and phase 0.
+    `sines` and `cosines` are the indices of the sine and cosine columns; `rates` are the frequencies of the pairs of
+    columns, in radians per position. A column of zeros belongs to no pair, and has frequency and phase 0.
 
     Example:
         >>> columns = Sinusoids(4, "vaswani", base=500)
@@ -35,7 +35,7 @@ class Sinusoids:
         parts = resolve_convention(convention).columns(d_model)
         self.sines, self.cosines = (np.arange(d_model)[part] for part in parts)
         self.frequency, self.phase = np.zeros(d_model), np.zeros(d_model)
-        for columns in (self.sines, self.cosines):  # each has the frequencies in order
+        for columns in (self.sines, self.cosines):  # both have the same frequencies in the same order
             self.frequency[columns] = self.rates[: len(columns)]
         self.phase[self.cosines] = np.pi / 2
 
@@ -45,20 +45,20 @@ class Sinusoids:
         return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
 
     def check_waves(self) -> None:
-        """Raise if all columns are zeros, as in width 1 of some conventions."""
+        """Raise `ValueError` if all columns are zeros, as some conventions have with `d_model=1`."""
         if not len(self.rates):
             raise ValueError(explain("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2"))
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the encoding of these positions, `(P, D)` float64."""
+        """Return the encoding of `positions`, `(P, D)` float64."""
         where = torch.from_numpy(positions)
         rows = sinusoidal_encoding(where, self.d_model, convention=self.convention, base=self.base, dtype=torch.float64)
         return np.asarray(rows.numpy())
 
     def mean_rows(self, length: int) -> tuple[NDArray[np.float64], int]:
-        r"""Return the rows of an image `(R, D)` of `length` positions, and the number of positions averaged in each.
+        r"""Return the encoding of `length` positions, averaged to R rows `(R, D)`, and the number of positions per row.
 
-        Skipping positions instead would show fast columns as slow waves (aliasing).
+        Drawing every n-th position instead would show fast columns as slow waves (aliasing).
 
         Example:
             >>> rows, step = Sinusoids(4, "vaswani", None).mean_rows(100_000)
@@ -72,17 +72,17 @@ class Sinusoids:
         counts = np.minimum(step, length - starts)[:, None]
         # The sum of n turns by the angle w is a geometric series: (1 - e^(iwn)) / (1 - e^(iw)).
         turn = np.exp(1j * self.frequency)
-        whole = np.abs(turn - 1) < 1e-12  # zeros, or whole turns from each position to the next
+        whole = np.abs(turn - 1) < 1e-12  # the column has the same value at every position
         series = (1 - turn**counts) / np.where(whole, 1, 1 - turn) / counts
         first = np.exp(1j * (np.outer(starts, self.frequency) + self.phase))
         return (first * np.where(whole, 1, series)).imag, step
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Return the points to draw of lines `(N, C)`: positions and values `(P, C)`, and the step.
+    r"""Reduce C lines of N points to P points: return positions and values, `(P, C)` each, and the step.
 
-    With a step above 1, the lowest and the highest of every 2 · step points are kept, so that a wave too fast to be
-    seen is drawn as a band.
+    With a step above 1, the lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn
+    as a solid band.
     """
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)
@@ -96,7 +96,7 @@ def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray
 
 
 def with_gaps(numbers: NDArray[np.number], before: NDArray[np.int64]) -> NDArray[np.float64]:
-    r"""Return the numbers of a line with NaN, which is not drawn, before the given indices.
+    r"""Return `numbers` with NaN inserted before the given indices, so that matplotlib draws a gap in the line there.
 
     Example:
         >>> with_gaps(np.array([1, 2, 3]), np.array([2]))
@@ -106,7 +106,7 @@ def with_gaps(numbers: NDArray[np.number], before: NDArray[np.int64]) -> NDArray
 
 
 def turn(wavelength: float) -> str:
-    r"""Return the number of positions of one turn, for a label.
+    r"""Format a wavelength, the number of positions in one turn, for a label.
 
     Example:
         >>> turn(6.2831), turn(62831.9), turn(float("inf"))

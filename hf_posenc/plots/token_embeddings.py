@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..tokenization.loading import AnyTokenizer
 
-_NO_LIMIT = int(1e30)  # prevents transformers' warning about long texts; no model runs here
+_NO_LIMIT = int(1e30)  # no warning of transformers about long texts, because no model is run
 
 
 @picture
@@ -42,8 +42,8 @@ def embeddings(
 ) -> Axes | Figure:
     r"""Draw a text's token embeddings in the plane of their largest variance (PCA), before and after adding positions.
 
-    Before, a repeated word is one point, and word order is invisible. After, a thin line joins the tokens in order, and
-    repeated words are apart.
+    In the first panel, without positions, a repeated word is one point, and word order is invisible. In the second, a
+    thin line joins the tokens in order, and repeated words are separate points.
 
     Args:
         tokenizer (name, folder, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): splits the text.
@@ -53,16 +53,16 @@ def embeddings(
         convention, base: as in `encoding`.
         scale (`"sqrt_d"` or `float`, *optional*): factor of the token embeddings, as in `PositionalEmbedding`.
         add_special_tokens (`bool`): also draw special tokens such as [CLS].
-        title (`str`, *optional*): title of the figure. A title that is set later shifts the words.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw the panel after positions into, without the other.
+        title (`str`, *optional*): title of the figure. Set it here: a title added later moves the words.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the second panel into.
 
     Returns:
-        `matplotlib.figure.Figure` of two axes; `ax` if it is given. After positions, `ax.lines[0].get_xydata()` is the
-        point of every token, `(T, 2)`; before, `ax.collections[0].get_offsets()` holds each distinct point once.
+        `matplotlib.figure.Figure` of two axes; `ax` if it is given. In the second, `ax.lines[0].get_xydata()` is the
+        point of every token, `(T, 2)`; in the first, `ax.collections[0].get_offsets()` holds each distinct point once.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the text has no or too many tokens, the table lacks the row of one, or a number is not finite.
+        ValueError: if the text has no or too many tokens, a token id is not in the table, or a number is not finite.
         TypeError: if an argument has a wrong type.
 
     Example:
@@ -96,7 +96,7 @@ def embeddings(
         plane, share = principal_components(as_finite(points, "embeddings"))
         parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
         label(cell, name, *parts, grid=True)
-        margin = 0.16 * np.ptp(plane, axis=0)  # for words
+        margin = 0.16 * np.ptp(plane, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
         limits = np.stack([plane.min(axis=0) - margin, plane.max(axis=0) + margin])
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
@@ -118,7 +118,7 @@ def crowding(
     add_special_tokens: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the share of positions in the norm of every token's vector, with and without the factor √d.
+    r"""Draw two bars per token: the position's share in the sum of both norms, without and with the factor √d.
 
     The share is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|.
     At one half both vectors have the same norm.
@@ -132,7 +132,7 @@ def crowding(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if the text has no or too many tokens, the table lacks the row of one, or a number is not finite.
+        ValueError: if the text has no or too many tokens, a token id is not in the table, or a number is not finite.
         TypeError: if an argument has a wrong type.
 
     Source:
@@ -177,14 +177,14 @@ def crowding(
 
 
 def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    r"""Return the first two principal components of points, and the share of the variance of each.
+    r"""Project points onto their first two principal components; return coordinates and shares of the variance.
 
     Args:
-        points (`np.ndarray` `(N, D)`): one point a row.
+        points (`np.ndarray` `(N, D)`): one point per row.
 
     Returns:
-        `np.ndarray` `(N, 2)` float64, 0 in missing dimensions, and `(2,)`. The largest loading of a component is
-        positive.
+        `np.ndarray` `(N, 2)` float64 of coordinates, 0 in a component without variance, and `(2,)` of shares. The sign
+        of a component is such that its largest loading is positive.
 
     Source:
         Pearson 1901, "On lines and planes of closest fit to systems of points in space".
@@ -210,7 +210,7 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
 def _vectors(
     tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
 ) -> tuple[list[str], torch.Tensor]:
-    """Return the tokens of a text, and their vectors `(1, T, D)` without positions."""
+    """Return the tokens of a text, and their embeddings `(1, T, D)` without positions."""
     if not isinstance(text, str):
         raise TypeError(explain("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"'))
     mine = private_copy(tokenizer)
@@ -235,7 +235,7 @@ def _vectors(
 
 
 def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
-    """Draw points with their words; coinciding points are drawn once."""
+    """Draw points with their words, coinciding points once; with `in_order`, a line joins the points in order."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
@@ -249,7 +249,7 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
-    """Return the label of coinciding tokens: the word, with its indices in the sentence if it is repeated."""
+    """Return the label of tokens at the same point: their words, or one repeated word with its indices."""
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

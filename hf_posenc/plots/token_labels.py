@@ -1,6 +1,6 @@
-"""Tokens as labels of a plot: readable in any script, on the axes of a matrix or beside points.
+"""Labels of plots with tokens, readable in any script: on the axes of a matrix, or beside points.
 
-At most 64 tokens are labeled; for a longer text, choose a span.
+At most 64 tokens are labeled; for a longer text, pass `span` to the plot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GAP, _DOT = 1.0, 4.0  # points around a word; radius of a dot
 
 
 def readable(text: str, longest: int = 12) -> str:
-    r"""Return the text in displayable form: a missing glyph as its code point, a long text truncated.
+    r"""Return `text` as a label: control characters escaped, characters in no font as `U+XXXX`, truncated to `longest`.
 
     Example:
         >>> readable("ride\n"), readable("internationalization")
@@ -59,10 +59,10 @@ def token_labels(
     span: slice = slice(None),
     name: str = "input_ids",
 ) -> list[list[str]]:
-    r"""Return the labels for the tokens of a batch: the tokens, else the ids, else the column numbers.
+    r"""Return a list of token labels per row of a batch: the tokens if available, else the ids, else column numbers.
 
     Args:
-        batch (mapping): for a `Batch` its tokens are shown, for another mapping the ids.
+        batch (mapping): a `Batch`, which has tokens, or another mapping, of which the ids are shown.
         tokens (`B` lists of `T` `str`, *optional*): the result of `collate.tokens(batch)`.
         shape (two `int`): B and T.
         rows, span (`slice`, *optional*): the rows, and the tokens in them. By default all.
@@ -96,10 +96,10 @@ def token_labels(
 
 
 def span_of(span: tuple[int, int] | None, length: int) -> slice:
-    r"""Return the tokens to draw: from the first number of `span` up to, not including, the second; by default all.
+    r"""Return `span`, two integers (first token, and token to stop before), as a slice; by default all tokens.
 
     Raises:
-        ValueError: if there are more than can be labeled, or none.
+        ValueError: if the slice contains no token, or more than 64.
 
     Example:
         >>> span_of((8, 100), 20)
@@ -120,7 +120,7 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
 
 
 def inches_of(labels: Sequence[str]) -> float:
-    """Return the width of the longest token label in inches."""
+    """Estimate the width of the longest token label in inches, from its number of characters."""
     return 0.058 * max((len(label) for label in labels), default=0) + 0.12
 
 
@@ -132,10 +132,10 @@ def label_matrix(
     real_across: Sequence[bool] | None = None,
     real_down: Sequence[bool] | None = None,
 ) -> None:
-    r"""Label the columns and rows of a matrix with tokens, padding in gray.
+    r"""Label the columns and rows of a drawn matrix with tokens; labels at padding are gray.
 
     Args:
-        ax (`Axes`): with a matrix drawn, one unit a cell.
+        ax (`Axes`): axes with the matrix; each cell is one unit wide and high.
         across, down (sequences of `str`): the labels along x, rotated, and along y.
         real_across, real_down (sequences of `bool`, *optional*): False at padding. By default no label is padding.
     """
@@ -151,13 +151,13 @@ def label_matrix(
 def label_points(
     ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, clear_of: NDArray[np.float64] | None = None
 ) -> None:
-    r"""Write a word beside every point so that none overlaps, with a thin line to words that are further away.
+    r"""Write a word beside every point without overlaps, and draw a thin line to words that are further away.
 
     Candidate places are tried in a fixed order; if all overlap, the one with the least overlap is used. Call this
     function last, after `figure.draw_without_rendering()`, because it needs the final size of the axes.
 
     Args:
-        ax (`Axes`): with the points drawn.
+        ax (`Axes`): axes in which the points are drawn.
         points (`np.ndarray` `(N, 2)`): in data coordinates.
         words (`N` `str`): the labels.
         clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that no word may cover.
@@ -172,7 +172,7 @@ def label_points(
     for dot, point, word in zip(dots, points, words, strict=True):
         note = ax.annotate(word, point, (0, 0), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
         note.set_in_layout(False)
-        note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # lines are drawn behind it
+        note.set_path_effects([withStroke(linewidth=2, foreground=ax.get_facecolor())])  # readable on lines
         box = _best_box(dot, np.asarray(note.get_window_extent().size) * to_points + 2 * _GAP, np.stack(taken), inside)
         taken.append(box)
         note.set_position(tuple(box[:2] + _GAP - dot))
@@ -185,7 +185,7 @@ def label_points(
 def _best_box(
     dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the nearest box beside a dot that is in the axes and overlaps none of `taken`, else the best one."""
+    """Return the nearest box beside a dot that is inside the axes and overlaps no box in `taken`, else the best box."""
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
     boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
@@ -194,6 +194,6 @@ def _best_box(
 
 
 def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the area that each pair of boxes shares."""
+    """Return the overlapping area of each pair of boxes, given as (left, bottom, right, top)."""
     sides = np.minimum(ones[..., 2:], others[..., 2:]) - np.maximum(ones[..., :2], others[..., :2])
     return sides.clip(min=0).prod(axis=-1)  # type: ignore[no-any-return]

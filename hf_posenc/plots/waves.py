@@ -51,7 +51,8 @@ def curves(
     Args:
         d_model (`int`): width, the number of columns.
         length (`int`): number of positions from 0. Above 2,000, a wave too fast to be seen is drawn as a band.
-        columns (one to seven `int`, *optional*): columns to draw. By default four that make 8, 4, 2 and 1 turns.
+        columns (one to seven `int`, *optional*): columns to draw. By default up to four whose waves make about 8,
+            4, 2 and 1 turns over the length.
         convention, base, ax: as in `encoding`.
 
     Returns:
@@ -174,7 +175,7 @@ def similarity(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `measure` is another, `d_model` or `length` is not positive, a start is negative, or there are
+        ValueError: if `measure` is neither, `d_model` or `length` is not positive, a start is negative, or there are
             more than six.
 
     Example:
@@ -190,7 +191,7 @@ def similarity(
     apart = np.arange(0, count, step)
     lines = [_similarities(table, start, apart, measure) for start in where]
     ax = new_axes(ax, 6.5, 3.4)
-    colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # the lines lie on each other: neighbors differ most
+    colors = (SKY, ink(), ORANGE, BLUE, VERMILLION, GREEN)  # lines coincide, so consecutive colors differ strongly
     for i, (start, values) in enumerate(zip(where, lines, strict=True)):
         # The first line is broad and pale; the lines on top are thinner and dashed, so that all are visible.
         ax.plot(
@@ -216,12 +217,12 @@ def _similarities(table: Sinusoids, start: int, apart: NDArray[np.int64], measur
     if measure == "dot":
         return dots
     sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
-    # Of width 1, the row of position 0 is zero.
+    # With width 1, the encoding of position 0 is zero.
     return np.asarray(np.divide(dots, sizes, out=np.zeros_like(dots), where=sizes > 0))
 
 
 def _visible_columns(table: Sinusoids, length: int) -> NDArray[np.int64]:
-    """Return up to four columns, fastest first: those nearest to 8, 4, 2 and 1 turns over the length."""
+    """Return up to four columns, fastest first, whose waves make about 8, 4, 2 and 1 turns over `length` positions."""
     with np.errstate(divide="ignore"):
         turns = np.log(table.frequency * length / (2 * np.pi))
     nearest = np.abs(turns[None, :] - np.log([[8], [4], [2], [1]])).argmin(axis=1)
@@ -229,7 +230,7 @@ def _visible_columns(table: Sinusoids, length: int) -> NDArray[np.int64]:
 
 
 def _checked_columns(columns: object, d_model: int) -> NDArray[np.int64]:
-    """Return the columns as `(C,)` int64, or raise if one does not exist."""
+    """Return the columns as an int64 array `(C,)`; raise if one is not from 0 to `d_model` - 1."""
     last = d_model - 1
     chosen = as_integers(columns, "columns", f"[0, {last}]" if last else "[0]", least=-d_model)
     for column in chosen.tolist():

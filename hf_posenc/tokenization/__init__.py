@@ -1,6 +1,6 @@
 """Loading, copying and serialization of tokenizers, and training of byte-pair encodings.
 
-`rows` encodes texts with the tokenizers.
+Texts are encoded in `hf_posenc.rows`.
 """
 
 from .backends import BackendName, DifferentIds, FastBackend, choose_backend

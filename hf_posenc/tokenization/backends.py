@@ -1,8 +1,8 @@
 """Backends that compute token ids: `tokenizers`, or a faster library that returns the same ids.
 
-The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`:
-on hostile texts when a tokenizer is loaded, where a difference means that it has no fast backend, and on one text in
-several thousand during use, where a difference raises `DifferentIds`.
+The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`
+twice: when a tokenizer is loaded, on difficult texts (after a difference, the fast backend is not used for it), and
+during use, on one text in several thousand (a difference raises `DifferentIds`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unsupported(Exception):
-    """Error with the reason why a tokenizer has no fast backend."""
+    """Error for a tokenizer without a fast backend; the message is the reason."""
 
 
 class DifferentIds(RuntimeError):
@@ -42,15 +42,15 @@ class DifferentIds(RuntimeError):
 
 
 class FastBackend:
-    r"""Token ids from nanotoken or gigatoken, without special tokens, truncation and padding.
+    r"""Encoder of texts with nanotoken or gigatoken; it adds no special tokens, and does not truncate or pad.
 
     Safe to use from several threads and in forked processes.
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
         interval (`int`, *optional*): about one text in this many is compared with `tokenizers`.
-        most_tokens (`int`, *optional*): the library's tokenizer is reloaded after this many tokens, because gigatoken
-            caches every word: about 10 bytes for each token of random text, and less than one for real text.
+        most_tokens (`int`, *optional*): the tokenizer is reloaded after this many tokens to free memory: gigatoken
+            caches every word, about 10 bytes for each token of random text, and less than one for real text.
 
     Raises:
         Unsupported: if no fast library supports this tokenizer, or its ids differ from those of `tokenizers`.
@@ -80,7 +80,7 @@ class FastBackend:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text; raise `DifferentIds` if those of a compared text differ."""
+        """Return the token ids of each text; check some with `tokenizers`, and raise `DifferentIds` if they differ."""
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
         ids = self._encode(texts)
@@ -101,7 +101,7 @@ class FastBackend:
         return ids
 
     def differences(self, texts: Sequence[str]) -> list[str]:
-        """Return the texts whose ids differ from those of `tokenizers`."""
+        """Encode all texts, and return those whose ids differ from the ids of `tokenizers`."""
         return self._different(texts, self._encode(texts), range(len(texts)))
 
     def _start(self) -> None:
@@ -109,7 +109,7 @@ class FastBackend:
         self._tokens, self._process = 0, os.getpid()
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
-        """Return the texts, among those at the indices `compared`, whose ids differ from those of `tokenizers`."""
+        """Compare `ids` with those of `tokenizers` at the indices `compared`, and return the texts whose ids differ."""
         right = self._reference.encode([texts[index] for index in compared])
         offsets = ids.offsets.tolist()
         return [
@@ -130,13 +130,14 @@ def choose_backend(
     is_split_into_words: bool = False,
     word_ids: bool = False,
 ) -> Backend:
-    r"""Return the backend of a tokenizer; log its name unless `backend="tokenizers"` requests it.
+    r"""Return the backend that encodes texts for a tokenizer; log its name unless `backend` is `"tokenizers"`.
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast one if it exists.
-        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
-        word_ids (`bool`, *optional*): True if the word of each token is needed.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast one if there is
+            one for this tokenizer, else `tokenizers`.
+        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers; the fast one has neither.
+        word_ids (`bool`, *optional*): True if the index of each token's word is needed; only `tokenizers` returns it.
 
     Raises:
         ValueError: if `backend` is `"fast"` and this tokenizer has no fast backend.
@@ -169,7 +170,7 @@ def choose_backend(
 
 @functools.lru_cache(maxsize=8)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
-    """Return the cached fast backend of a tokenizer, or the error with the reason why it has none."""
+    """Return the fast backend of the `tokenizer.json` in `text`, or the error that says why there is none; cached."""
     try:
         return FastBackend(text)
     except (Unsupported, ImportError) as error:
@@ -177,7 +178,7 @@ def _fast(text: str) -> FastBackend | Unsupported | ImportError:
 
 
 def _library(content: dict[str, Any]) -> str:
-    """Return the type of the tokenizer's model, a key of `_LIBRARIES`; raise `Unsupported` if no library is used."""
+    """Return the tokenizer's model type, `"WordPiece"` or `"BPE"`; raise `Unsupported` if it has no fast library."""
     model = content["model"]
     kind = str(model.get("type"))
     if kind not in _LIBRARIES:
@@ -195,7 +196,7 @@ def _library(content: dict[str, Any]) -> str:
 
 
 def _types(part: Any) -> Iterator[str]:
-    """Yield the type of a tokenizer component and of every component inside it."""
+    """Yield the type names of a component in a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
     if isinstance(part, dict):
         yield str(part.get("type"))
         for value in part.values():
@@ -263,7 +264,7 @@ _HOSTILE = (
 
 
 def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts to compare at loading: hostile ones, added tokens in context, samples of the vocabulary."""
+    """Yield the texts to compare at loading: difficult ones, added tokens in context, samples of the vocabulary."""
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")
@@ -275,5 +276,5 @@ def _probes(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _spread(items: list[str], most: int) -> list[str]:
-    """Return at most `most` items at equal intervals."""
+    """Return at most `most` of the items, taken at equal intervals."""
     return items[:: -(-len(items) // most) or 1]

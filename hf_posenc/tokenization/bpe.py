@@ -1,6 +1,6 @@
 """`train_bpe`: train a byte-pair encoding with the trainer of the tokenizers library; `cached_bpe` caches the result.
 
-`merges.py` shows how the merges are found.
+`merges.py` shows step by step how the merges are found.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def train_bpe(
     the space before a word becomes `▁`, and other characters become `unk_token`.
 
     Args:
-        texts (iterable of `str`): the corpus: a list, a generator, a `datasets.Column`; read once.
+        texts (iterable of `str`): the corpus, such as a list, generator or `datasets.Column`; it is iterated once.
         vocab_size (`int`): maximal number of tokens, special tokens and alphabet included. A small corpus has fewer
             pairs to merge, and gives fewer tokens.
         special_tokens (mapping from role to token, *optional*): the roles are those of transformers. By default
@@ -51,7 +51,7 @@ def train_bpe(
             token type 1. `extra_special_tokens` is a list.
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
-        model_max_length (`int`, *optional*): the tokenizer's limit on a row, which a collator uses.
+        model_max_length (`int`, *optional*): maximal number of tokens in a row, the limit that a collator uses.
         progress (`bool`, *optional*): a progress bar on stderr; by default if that is a terminal.
 
     Returns:
@@ -59,7 +59,8 @@ def train_bpe(
 
     Raises:
         TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message has the row.
-        ValueError: if `vocab_size` is too small for the special tokens and the alphabet, or there is no text.
+        ValueError: if `vocab_size` is too small for the special tokens and the alphabet, there is no text, or a
+            text has a lone surrogate.
 
     Source:
         Sennrich, Haddow and Birch 2016, arXiv:1508.07909; over bytes: Radford et al. 2019, "Language Models are
@@ -174,7 +175,7 @@ def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """Return the template of special tokens around a text: cls and sep as in BERT, or else bos and eos."""
+    """Return the post-processor that adds cls (or else bos) before a text and sep (or else eos) after it, or `None`."""
     from tokenizers import processors
 
     opening = roles.get("cls_token") or roles.get("bos_token")
@@ -194,7 +195,7 @@ def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
 
 # ------------------------------------------------------------------------------------------ the cache of trained BPEs
 
-_CACHE_FORMAT = 1  # increase it if train_bpe returns another tokenizer for the same texts
+_CACHE_FORMAT = 1  # increase it when a change makes train_bpe return another tokenizer for the same texts
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
 
 
 def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
-    """Write to a temporary folder and rename it, so that no process reads an incomplete folder."""
+    """Write a tokenizer to its cache folder, atomically by renaming; return False if that fails."""
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = Path(temporary, "tokenizer")
@@ -264,7 +265,7 @@ def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
 
 
 def _load_cached(folder: Path) -> PreTrainedTokenizerFast | None:
-    """Return the cached tokenizer; `None` if there is none, or its files have changed."""
+    """Load the tokenizer in a cache folder; return `None` if there is none, or its files do not match their digest."""
     from transformers import AutoTokenizer
 
     try:

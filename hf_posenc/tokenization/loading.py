@@ -39,12 +39,12 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 _NO_LIMIT = 10**9
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
-# Origins of a tokenizer, left out because equal tokenizers must give equal files.
+# Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
 _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "special_tokens_map_file", "_commit_hash")
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
-    r"""Return a copy of a tokenizer for private use, without settings of padding and truncation.
+    r"""Load or copy a tokenizer, without its settings of padding and truncation; changes to the copy stay private.
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
@@ -85,7 +85,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
         )
     if mine.is_fast:
         remove_state(mine.backend_tokenizer)
-    # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; texts need the first.
+    # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; input texts need the source mode.
     if hasattr(mine, "_switch_to_input_mode"):
         mine._switch_to_input_mode()
     if pad_token is not None:
@@ -96,7 +96,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
 
 
 def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
-    r"""Return the number of rows that an embedding needs for every id of a tokenizer: its largest id plus one.
+    r"""Return the number of rows that an embedding table needs for a tokenizer: its largest id plus one.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -107,7 +107,7 @@ def number_of_ids(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    r"""Return the tokenizer's own limit on the tokens of a row; `None` if it has none.
+    r"""Return the tokenizer's `model_max_length`, its limit on the tokens of a row; `None` if it has no limit.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -119,7 +119,7 @@ def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""Return the files of `save_pretrained` as bytes: the same for equal tokenizers, before and after use.
+    r"""Return the files of `save_pretrained` as a dict from name to bytes; equal tokenizers give equal files.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -150,7 +150,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
         config = json.loads(files[CONFIG])
         for origin in _ORIGINS:
             config.pop(origin, None)
-        if tokenizer.is_fast:  # they are in tokenizer.json
+        if tokenizer.is_fast:  # added tokens are in tokenizer.json
             config.pop("added_tokens_decoder", None)
         # Only a loaded tokenizer has these two: an empty list, and copies of other keys.
         if not config.get("additional_special_tokens", True):
@@ -164,7 +164,7 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
     r"""Load a tokenizer of class `kind` from the result of `to_files`.
 
-    Most classes rebuild the Rust part from the vocabulary; this function always uses the one in `tokenizer.json`.
+    Most classes rebuild their Rust tokenizer from the vocabulary; this function uses the one in `tokenizer.json`.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -195,8 +195,8 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
 def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
     r"""Load a tokenizer of the class that is named in its files.
 
-    For some families `AutoTokenizer` uses the class for the model whose `config.json` is in the same folder, and that
-    class may split texts differently.
+    For some families, `AutoTokenizer` would use the class that belongs to the `config.json` in the same folder, and
+    that class may split texts differently.
 
     Args:
         name (`str` or `Path`): a folder that `to_files` filled, or a repository on the Hub with those files.
@@ -220,7 +220,7 @@ def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def saved_file(name: str | Path, file: str) -> Path | None:
-    """Return the path of a file of a folder, or of a repository on the Hub; `None` if it is not there."""
+    """Return the local path of a file in a folder or in a repository on the Hub; `None` if there is no such file."""
     from transformers.utils import cached_file
 
     found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False)
@@ -228,7 +228,7 @@ def saved_file(name: str | Path, file: str) -> Path | None:
 
 
 class _Folder:
-    """A temporary folder that is deleted with the last tokenizer that reads from it; copies share it."""
+    """Temporary folder, deleted with the last tokenizer that reads from it; a deep copy is the same object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))
@@ -239,7 +239,7 @@ class _Folder:
 
 
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Return `loaded` with the Rust part that `content`, a `tokenizer.json`, describes."""
+    """Return `loaded` with the Rust tokenizer of `content`, a `tokenizer.json`; unchanged if either has none."""
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():

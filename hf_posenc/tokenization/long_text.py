@@ -1,6 +1,6 @@
 """Prefixes of very long texts that are sufficient when only the first tokens are needed.
 
-A prefix is sufficient if it gives more tokens than the limit, counted up to a boundary between words.
+A prefix is sufficient if it has more tokens than the limit in words that the rest of the text cannot change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CHARACTERS_A_TOKEN = 12
 _GROWTH = 8
 # Words at the end of a prefix whose boundaries may change when the text continues.
 _OPEN_WORDS = 2
-# A class of characters, once or repeated: such a pattern matches no further than the run of these characters.
+# Regular expression for one character class, once or repeated, such as `[a-z]+`: it matches one run of characters.
 _RUN = re.compile(r"(?:\\p\{\^?\w+\}|\\[^\d]|\[(?:\\.|[^\[\]\\])+\]|[^\\\[\](){}.^$|*+?])(?:[*+?]|\{[12],\})?")
-# A pattern without any of these matches a bounded number of characters.
+# Regular expression syntax without which a pattern matches a bounded number of characters.
 _UNBOUNDED = re.compile(r"[*+$]|\{\d*,\}|\\[kgzZX\d]|\(\?[^:=!<]")
 
 
 def characters_read_whole(limit: int) -> int:
-    """Return the number of characters up to which a text is tokenized whole."""
+    """Return the number of characters up to which `sufficient_prefix` always returns the whole text."""
     return _GROWTH * _CHARACTERS_A_TOKEN * limit
 
 
@@ -41,11 +41,11 @@ def sufficient_prefix(text: str, limit: int, rust: RustTokenizer, side: str) -> 
         text (`str`): any text.
         limit (`int`): number of tokens needed.
         rust (`tokenizers.Tokenizer`): the tokenizer.
-        side (`str`): its truncation side.
+        side (`str`): truncation side, `"right"` or `"left"`.
 
     Returns:
-        `str`: `text` itself if it is short, or if no prefix is known to be sufficient. A shorter prefix has more than
-        `limit` tokens, so that truncation is still detected.
+        `str`: `text` itself if it is short, or if no prefix is known to be sufficient. Otherwise a prefix with more
+        than `limit` tokens, so that the caller still detects that the text is truncated.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -71,7 +71,7 @@ def sufficient_prefix(text: str, limit: int, rust: RustTokenizer, side: str) -> 
 
 
 def _patterns(rust: RustTokenizer) -> Iterator[dict[str, str]]:
-    """Yield the patterns that the normalizer replaces, as `{"String": ...}` or `{"Regex": ...}`."""
+    """Yield the patterns that the normalizer of `rust` replaces, each as `{"String": ...}` or `{"Regex": ...}`."""
     parts: list[Any] = [] if rust.normalizer is None else [json.loads(rust.normalizer.__getstate__())]
     while parts:
         part = parts.pop()
@@ -81,12 +81,12 @@ def _patterns(rust: RustTokenizer) -> Iterator[dict[str, str]]:
 
 
 def _may_match_far(pattern: str) -> bool:
-    """Return True unless a regular expression matches a bounded number of characters, or one run of a class."""
+    """Return True if a match may be arbitrarily long, except for a single run of one character class (`[a-z]+`)."""
     return _RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
 
 
 def _final_tokens(prefix: str, longest: int, rust: RustTokenizer) -> int:
-    """Count the tokens of a prefix whose words stay the same however the text continues."""
+    """Count the tokens in words of a prefix that stay the same however the text continues after it."""
     encoding = rust.encode(prefix, add_special_tokens=False)
     words = [
         (word, stop)

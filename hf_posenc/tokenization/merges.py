@@ -32,9 +32,9 @@ class MergeStep:
         number (`int`): 1 for the first step.
         pair (`tuple[str, str]`): the most frequent pair.
         count (`int`): its number of occurrences in the texts.
-        token (`str`): the new token, both halves joined.
+        token (`str`): the new token, the two halves of the pair joined.
         pairs (`tuple` of `(pair, count)`): the most frequent pairs of this step, most frequent first.
-        before (`tuple` of `(symbols, count)`): every different word before the merge; at first, its characters.
+        before (`tuple` of `(symbols, count)`): every distinct word before the merge, as symbols (first its characters).
         words (`tuple` of `(symbols, count)`): the same words after the merge.
 
     Example:
@@ -72,8 +72,8 @@ def bpe_merges(
 ) -> Iterator[MergeStep]:
     r"""Yield the steps of byte-pair encoding: split into characters, count pairs, merge the most frequent one, repeat.
 
-    Of equally frequent pairs, the one with the older tokens is merged; characters are ordered as in Unicode. The
-    tokenizers library and `train_bpe` do the same, and find the same merges.
+    Among equally frequent pairs, the pair of older tokens is merged first; characters are ordered by code point. The
+    tokenizers library and `train_bpe` find the same merges.
 
     Args:
         texts (iterable of `str`): the corpus; a few lines are enough.
@@ -86,7 +86,7 @@ def bpe_merges(
         iterator of `MergeStep`; each prints as four lines.
 
     Raises:
-        TypeError: if `texts` is a single `str`, or contains anything else than `str`.
+        TypeError: if `texts` is a single `str`, or contains a value that is not `str`.
         ValueError: if `num_merges` is negative, or there is no text.
 
     Source:
@@ -131,7 +131,7 @@ def _rounds(counts: Counter[str], num_merges: int, min_frequency: int) -> Iterat
 
 
 def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> list[list[Symbols]]:
-    r"""Return the stages of encoding a text: each word as characters, then after each merge, and last as tokens.
+    r"""Return the stages of encoding each word of a text: first its characters, then its symbols after each merge.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast one whose model is BPE.
@@ -191,7 +191,7 @@ def _merged(symbols: Symbols, pair: Pair) -> Symbols:
 
 
 def pre_tokenizer(byte_level: bool) -> Any:
-    r"""Return the pre-tokenizer of `train_bpe`: it splits a text into words, and merges stay inside of a word.
+    r"""Return the pre-tokenizer of `train_bpe`, which splits a text into words; merges never cross a word boundary.
 
     Example:
         >>> [word for word, _ in pre_tokenizer(True).pre_tokenize_str("I ride, 2x")]
@@ -201,18 +201,18 @@ def pre_tokenizer(byte_level: bool) -> Any:
     """
     from tokenizers import pre_tokenizers
 
-    # Without a space added before the text, which decoding would not remove.
+    # add_prefix_space=True would add a space before the text that decoding does not remove.
     return pre_tokenizers.ByteLevel(add_prefix_space=False) if byte_level else pre_tokenizers.Metaspace()
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    r"""Yield texts one by one; raise with the row of the first that is not a text.
+    r"""Yield the texts one by one; raise at the first that is not a valid `str`, with its row in the message.
 
     Example:
         >>> list(checked_texts(("I", "ride")))
         ['I', 'ride']
     """
-    # Iterating over any of these gives letters, or names of columns.
+    # Iterating over these types would yield characters or column names, not texts.
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise TypeError(
             explain(

@@ -1,6 +1,6 @@
-"""Calls of the `tokenizers` library, in Rust: token ids of texts, templates of rows, and clones of its tokenizers.
+"""Calls of the Rust library `tokenizers`: token ids of texts, templates of special tokens, and copies of tokenizers.
 
-Whatever differs between the versions of that library when texts are encoded is in this module.
+All code for encoding texts that depends on the version of the library is in this module.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _IMPORTED_IN = os.getpid()
 
 
 class TokenizersBackend:
-    r"""Token ids from a clone of a `tokenizers.Tokenizer`, without special tokens, truncation and padding.
+    r"""Encoder of texts with its own `tokenizers.Tokenizer`; it adds no special tokens, and does not truncate or pad.
 
     Args:
         json (`str`): the content of a `tokenizer.json`.
-        split_special_tokens (`bool`, *optional*): split special tokens that are spelled out in a text.
+        split_special_tokens (`bool`, *optional*): treat special tokens that occur in a text as ordinary text.
         is_split_into_words (`bool`, *optional*): texts are lists of words.
 
     Example:
@@ -48,7 +48,7 @@ class TokenizersBackend:
         self.name = f"tokenizers {version('tokenizers')}"
         self.rust = rust_from(json)
         remove_state(self.rust)
-        self.rust.encode_special_tokens = split_special_tokens  # this setting is not in the JSON
+        self.rust.encode_special_tokens = split_special_tokens  # this setting is not stored in the JSON
         self._is_split_into_words = is_split_into_words
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
@@ -56,7 +56,7 @@ class TokenizersBackend:
         return ragged_ids([each.ids for each in self._encodings(texts, "encode_batch_fast")])
 
     def encode_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
-        """Return the token ids of each text, and for each token the index of its word."""
+        """Return the token ids of each text, and for each token the index of its word, -1 if it has none."""
         encodings = self._encodings(texts, "encode_batch")  # the fast call returns no words
         words = [[-1 if word is None else word for word in each.word_ids] for each in encodings]
         return ragged_ids([each.ids for each in encodings]), ragged_ids(words)
@@ -71,13 +71,13 @@ class TokenizersBackend:
 
 @dataclass(frozen=True)
 class Template:
-    r"""Order of texts and special tokens in a row, from the post-processor of a tokenizer.
+    r"""Order of texts and special tokens in a row, such as [CLS] text [SEP], from the post-processor of a tokenizer.
 
     Args:
-        pieces (`tuple` of pairs of `int`): the id of a special token, `FIRST` for the text, or `SECOND` for the second
-            text of a pair; and the token type.
-        types_windows (`bool`, *optional*): True if further windows of a long text have these types too, which
-            `tokenizers` otherwise leaves at 0 and 1.
+        pieces (`tuple` of pairs of `int`): each an id and a token type. The id is a special token's, `FIRST` for
+            the text, or `SECOND` for the second text of a pair.
+        types_windows (`bool`, *optional*): True if further windows of a long text have the token types of `pieces` too;
+            otherwise `tokenizers` gives them 0 and 1.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -93,7 +93,7 @@ class Template:
 
     @classmethod
     def of(cls, processor: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
-        """Return the template of a post-processor, given as in `tokenizer.json`."""
+        """Return the template of a single text or a pair, from a post-processor in the form of `tokenizer.json`."""
         pieces: list[tuple[int, int]] = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
         for step in _steps(processor):
             if step["type"] == "TemplateProcessing":
@@ -115,12 +115,12 @@ class Template:
 
     @property
     def special(self) -> int:
-        """Number of special tokens in a row."""
+        """Number of special tokens that the template adds to a row."""
         return sum(token >= 0 for token, _ in self.pieces)
 
 
 def has_template(rust: Tokenizer) -> bool:
-    """Return True if the post-processor of a tokenizer is one that `Template` describes: each text once, in order."""
+    """Return True if `Template` can describe the tokenizer's post-processor: each text is used once, in order."""
     processor = post_processor(rust)
     kinds = [step["type"] for step in _steps(processor)]
     if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
@@ -133,7 +133,7 @@ def has_template(rust: Tokenizer) -> bool:
 
 
 def post_processor(rust: Tokenizer) -> dict[str, Any] | None:
-    """Return the post-processor of a tokenizer, as in `tokenizer.json`."""
+    """Return the post-processor of a tokenizer as a dict, as in `tokenizer.json`; `None` if it has none."""
     if rust.post_processor is None:
         return None
     read: dict[str, Any] = json.loads(rust.post_processor.__getstate__())
@@ -150,7 +150,7 @@ def _steps(processor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def rust_from(text: str) -> Tokenizer:
-    r"""Return the `tokenizers.Tokenizer` of a `tokenizer.json`, with exactly the numbers in the file.
+    r"""Load a `tokenizers.Tokenizer` from the content of a `tokenizer.json`, with exactly the scores in it.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -166,7 +166,7 @@ def rust_from(text: str) -> Tokenizer:
 
 
 def copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set the scores of a Unigram model from its JSON: Rust's parser rounds one in ten differently."""
+    """Set a Unigram model's scores to exactly those in the JSON `text`: Rust's parser rounds one in ten differently."""
     from tokenizers import models
 
     if isinstance(rust.model, models.Unigram):
@@ -176,17 +176,17 @@ def copy_scores(text: str, rust: Tokenizer) -> None:
 
 
 def remove_state(rust: Tokenizer) -> None:
-    """Remove padding and truncation, which a file or a call may have set."""
+    """Remove the settings of padding and truncation, which a file or a call may have set."""
     rust.no_padding()
     rust.no_truncation()
 
 
 def is_from_rust(error: BaseException) -> bool:
-    """Return True if Rust may have raised an error: for a panic it raises something that is not an `Exception`."""
+    """Return True if Rust may have raised `error`: an `Exception`, or a panic, which is only a `BaseException`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Return lists of Python integers as `Ragged`."""
+    """Convert lists of Python integers, such as token ids, to `Ragged` int64."""
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)

@@ -1,6 +1,7 @@
-"""Tokenizers as plain values that can be pickled to another process, and loaded there.
+"""`SerializedTokenizer`: a tokenizer in a form that can be pickled to another process and loaded there.
 
-Most need no transformers in the other process, which then starts three times as fast; the others are sent as files.
+Most tokenizers then need no transformers in the other process, which starts three times as fast; the rest are sent as
+the files that transformers loads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> bool:
-    """Return True if `tokenizer(...)` only calls its Rust part; a few model families add steps of their own."""
+    """Return True if calling `tokenizer` only runs its Rust tokenizer; a few model families add steps in Python."""
     if isinstance(tokenizer, RustOnlyTokenizer):
         return True
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -32,10 +33,10 @@ def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> b
 
 @dataclass(frozen=True)
 class RustOnlyTokenizer:
-    r"""A fast tokenizer without transformers: its Rust part, and the few attributes that an `Encoder` reads.
+    r"""A fast tokenizer without transformers: its `tokenizer.json`, and the few attributes that an `Encoder` reads.
 
     Args:
-        json (`str`): the Rust part, as in `tokenizer.json`, without padding and truncation.
+        json (`str`): the content of a `tokenizer.json`, without padding and truncation.
         model_input_names (`tuple` of `str`), truncation_side (`str`), split_special_tokens (`bool`): as in
             transformers.
     """
@@ -50,11 +51,11 @@ class RustOnlyTokenizer:
 
 @dataclass(frozen=True)
 class SerializedTokenizer:
-    r"""A tokenizer that can be pickled to any process.
+    r"""A tokenizer in a form that can be pickled to any process.
 
     Args:
         content (`RustOnlyTokenizer`, or a class and its files): everything needed to load it.
-        digest (`str`): equal for equal tokenizers, and different for all others.
+        digest (`str`): hash of the class name and the files: equal for equal tokenizers, different for others.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -70,7 +71,7 @@ class SerializedTokenizer:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> SerializedTokenizer:
-        """Serialize a private copy of a tokenizer, see `loading.private_copy`."""
+        """Serialize a tokenizer that `loading.private_copy` returned."""
         files = to_files(tokenizer)
         digest = hashlib.sha256()
         for name, content in (("class", type(tokenizer).__name__.encode()), *sorted(files.items())):
@@ -86,5 +87,5 @@ class SerializedTokenizer:
         return cls(rust_only, digest.hexdigest())
 
     def load(self) -> PreTrainedTokenizerBase | RustOnlyTokenizer:
-        """Return the tokenizer, as an `Encoder` takes it."""
+        """Return the tokenizer in a form that `Encoder` accepts."""
         return self.content if isinstance(self.content, RustOnlyTokenizer) else from_files(*self.content)
