@@ -85,7 +85,7 @@ class CheckedTable:
 
 @dataclass(frozen=True)
 class PositionCheck:
-    r"""Result of `check`, for `print` and for code.
+    r"""Result of `check`: kinds of positions and position tables of a model. `print` shows it as a report.
 
     Args:
         model (`str`): class of the model.
@@ -129,7 +129,7 @@ class PositionCheck:
 
 
 def check(model: Any) -> PositionCheck:
-    r"""Report the positions of a Hugging Face model, the errors of its tables, and if left padding shifts positions.
+    r"""Report the kinds of positions of a Hugging Face model, its position tables, and the effect of left padding.
 
     The model is run on up to seven tokens to see which tables it reads, and from which row. A table is identified by
     its numbers: first by the convention that `use_sinusoidal_positions` recorded in the configuration, then by the
@@ -238,7 +238,7 @@ def _distinct(tensor: torch.Tensor) -> int:
 
 
 def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of tables that are named like positions and were not read by the probe."""
+    """Yield name and tensor of each table that is named like a position table, and is not one of `read`."""
     known = {id(table.tensor) for table in read}
     known_modules = {id(table.module) for table in read}  # I-BERT has rounded copies in them
     for path, module in model.named_modules():
@@ -261,7 +261,7 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the kinds as in `ModelSpec`, except that a table with sinusoidal numbers counts as sinusoidal."""
+    """Return the `kinds` of positions, with "sinusoidal" or "learned" corrected by the numbers in `tables`."""
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}

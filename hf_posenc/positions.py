@@ -19,7 +19,7 @@ _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
 
 
 def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
-    r"""Count the real tokens of each row. Padding may be left, right, on both sides, or between tokens.
+    r"""Return position ids that count the real tokens of each row. Padding may be anywhere, also between tokens.
 
     Args:
         attention_mask (`torch.Tensor` or `np.ndarray` `(B, T)`, bool or 0 and 1): True, or 1, at real tokens.
@@ -122,7 +122,7 @@ def position_ids_from_lengths(
 
 
 def position_ids_from_documents(documents: Sequence[Any], max_length: int | None = None, *, start: int = 0) -> Any:
-    r"""Return position ids of packed rows, which restart at each document.
+    r"""Return position ids of packed rows; they restart at each document.
 
     Args:
         documents (sequence of `B` sequences, arrays or tensors of `int`): for each row the lengths of its documents.
@@ -155,7 +155,7 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
 
 def count_real_tokens(keep: _Array, start: int) -> _Array:
-    """Return the result of `position_ids_from_mask` for a bool mask `(B, T)`, without checks."""
+    """Return the result of `position_ids_from_mask` for a bool mask `keep` `(B, T)`, without its checks."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start

@@ -7,22 +7,22 @@ True means "may be attended to" everywhere in this package. The meaning elsewher
 | where                                                  | True, or 1, means         | rendered by                     |
 |--------------------------------------------------------|---------------------------|---------------------------------|
 | this package, every bool mask                          | may be attended to        | `dense`, the functions          |
-| a tokenizer's `attention_mask`; Hugging Face 2-D       | a real token: may be      | the tokenizer, `for_hf`         |
+| a tokenizer's `attention_mask`; Hugging Face 2-D       | a real token              | the tokenizer, `for_hf`         |
 | `scaled_dot_product_attention(attn_mask=)`             | may be attended to        | `for_sdpa`                      |
 | `flex_attention(block_mask=)`, its `mask_mod`          | may be attended to        | `block_mask`                    |
 | `nn.MultiheadAttention(attn_mask=, key_padding_mask=)` | must NOT be attended to   | `for_multihead_attention`       |
 | `nn.TransformerEncoder(mask=, src_key_padding_mask=)`  | must NOT be attended to   | `for_transformer_encoder`       |
 | `nn.TransformerEncoderLayer(src_mask=, ...)`           | must NOT be attended to   | `for_transformer_encoder_layer` |
 | `nn.TransformerDecoder(tgt_mask=, memory_mask=, ...)`  | must NOT be attended to   | `for_transformer_decoder`       |
-| Hugging Face 4-D, and all that is added to scores      | no bool: 0 may, a large   | `for_hf`, `additive`,           |
-|                                                        | negative number must not  | `additive_mask`                 |
-| flash-attn and `varlen_attn`: `cu_seqlens`             | no mask: where one begins | `varlen`                        |
+| Hugging Face 4-D, and any mask added to the scores     | numbers: 0 = may, large   | `for_hf`, `additive`,           |
+|                                                        | negative = must not       | `additive_mask`                 |
+| flash-attn and `varlen_attn`: `cu_seqlens`             | offsets of documents      | `varlen`                        |
 
 Queries at padding: real tokens never see padding, so the output of a query at padding cannot reach a real token. Such a
-query only needs at least one key, because a softmax over none is NaN. In a row without any real token, all tokens count
-as real. Any other query at padding sees the real tokens of all documents, within look-ahead and window, or itself if
-there are none. All forms agree on every real token. At padding they may differ, because some forms (`is_causal`,
-`key_padding_mask`) cannot express more.
+query only needs at least one key, because a softmax over no keys is NaN. If a row has no real token, all its tokens
+count as real. In other rows, a query at padding sees the real tokens of all documents, within look-ahead and window, or
+itself if it would see none. All forms agree on every real token. At padding they may differ, because some forms
+(`is_causal`, `key_padding_mask`) cannot express more.
 """
 
 from .functions import additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
@@ -35,9 +35,9 @@ __all__ = ["AttentionMask", "Varlen", "additive_mask", "look_ahead_mask", "paddi
 class AttentionMask(TorchForms, HuggingFaceForms):
     r"""The mask of a batch: padding, documents that share a row, look-ahead, windows and prefixes.
 
-    A token may attend to the real tokens of its own document; with `look_ahead`, to those up to and including itself,
-    and to the prefix of its document; with a `window`, to those at a smaller distance. In `cross`, the tokens of one
-    batch attend to those of another. All forms agree on every real token, and none of them leads to NaN; see
+    A token may attend to the real tokens of its own document. `look_ahead` limits it to the tokens up to itself and the
+    prefix of its document, and `window` to tokens at a smaller distance. In `cross`, the tokens of one batch attend to
+    the tokens of another. All forms agree on every real token, and none of them leads to NaN; see
     `hf_posenc.masks` for the meaning of True in each form, and for queries at padding.
 
     Make one with `from_batch`, `from_lengths` or `from_documents`, or combine two with `cross`. It stores a few numbers

@@ -1,6 +1,6 @@
-"""The description of a mask by a few numbers per token, the ways to make one, and its dense and additive forms.
+"""Base class of `AttentionMask`: a few numbers per token, constructors, and the mask as bool and additive matrices.
 
-Only `dense` and `additive` make a matrix per row. The forms for torch and for Hugging Face models build on these.
+Only `dense` and `additive` make a matrix per row. Its subclasses add the methods for torch and Hugging Face models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .structure import Layout, Numbers, band, layout_of, queries_without_keys, s
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
-    """The fields of an `AttentionMask`, its constructors, and its dense and additive forms."""
+    """Base class of `AttentionMask`: its fields, its constructors, and its bool and additive matrices."""
 
     documents: torch.Tensor
     look_ahead: bool = False
@@ -84,8 +84,8 @@ class Description:
                 `(B, T)`, a document begins wherever they fall back to the first one, as in packed rows. With either,
                 `attention_mask` is optional.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of every
-                document, or of those of each row, that are visible to all of the document; or a mask of these tokens.
+            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of a
+                document that are visible to all of it, for all documents or for each row; or a mask of such tokens.
 
         Returns:
             `AttentionMask` on the device of the batch (the CPU for arrays and lists); it shares no memory with it.
@@ -128,7 +128,7 @@ class Description:
             look_ahead, window (*optional*): as in `AttentionMask`.
             prefix (`int` or integers `(B,)`, *optional*): number of tokens at the beginning that are always visible.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
-            device (*optional*): where to render; by default the device of `lengths`.
+            device (*optional*): device of the mask; by default the device of `lengths`.
 
         Returns:
             `AttentionMask`.
@@ -161,10 +161,10 @@ class Description:
             documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of every
-                document, or of each one, that are visible to all of the document.
+            prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of a
+                document that are visible to all of it: one number for all documents, or one for each document.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
-            device (*optional*): where to render; by default the CPU.
+            device (*optional*): device of the mask; by default the CPU.
 
         Returns:
             `AttentionMask`.
@@ -228,7 +228,7 @@ class Description:
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
         r"""Return the same mask on another device; `None` keeps the device.
 
-        The layout of the padding is copied too, so that rendering on an accelerator does not wait for it.
+        Properties computed from the documents are copied too, so that later calls do not wait for an accelerator.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -279,7 +279,7 @@ class Description:
     # ------------------------------------------------------------------------------------------------------ the matrix
 
     def dense(self, *, out: torch.Tensor | None = None) -> torch.Tensor:
-        r"""Return the whole matrix as bool.
+        r"""Return the mask as a bool matrix for each row of the batch.
 
         Args:
             out (`torch.Tensor` bool, *optional*): tensor to write to, for a loop that makes a mask for each batch: `(B,
@@ -309,7 +309,7 @@ class Description:
     def additive(
         self, dtype: torch.dtype = torch.float32, value: float | None = None, *, out: torch.Tensor | None = None
     ) -> torch.Tensor:
-        r"""Return the matrix to add to attention scores: 0, or a large negative number.
+        r"""Return the mask to add to attention scores: 0 at visible keys, a large negative number at hidden ones.
 
         Args:
             dtype (`torch.dtype`, *optional*, defaults to float32): of the scores.
@@ -333,7 +333,7 @@ class Description:
         return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
     def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
-        """Fill `out` in as few passes as possible, because they are the whole cost of a dense mask."""
+        """Write the mask to `out` `(B, 1, Q, K)`, as bool or numbers by `logic`, in as few passes as possible."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)
@@ -360,7 +360,7 @@ class Description:
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
     ) -> torch.Tensor:
-        """Fill `out[b, i, j]`: True if j is one of `keys` in the document of i, or of `at_padding` if i is padding.
+        """Set `out[b, i, j]` to True if j is one of `keys` in the document of i, or of `at_padding` if i is padding.
 
         Whole lines are copied from a table with one line per document, which is many times faster than comparing.
         """
@@ -388,7 +388,7 @@ _BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return a tensor of this shape: a new one, `out`, or the first elements of a flat `out`."""
+    """Return memory for a result of `shape`: a new tensor, `out`, or the first elements of a flat `out`."""
     if out is None:
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):

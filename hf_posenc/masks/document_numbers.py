@@ -1,4 +1,4 @@
-"""Document numbers, the array that `AttentionMask` stores, from a batch or from lengths; the tokens of prefixes.
+"""Document numbers, which `AttentionMask` stores for each token, from a batch or from lengths; and masks of prefixes.
 
 This module only reads and checks its inputs; the masks are computed in `description` and the forms.
 """
@@ -25,7 +25,10 @@ _PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], loo
 
 
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
-    """Return documents `(B, T)` int64, in new memory, from `document_ids`, `position_ids` or `attention_mask`."""
+    """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding, in new memory.
+
+    Documents are read from `document_ids`, else from `position_ids`; otherwise each row is one document.
+    """
     if not isinstance(batch, Mapping):
         raise TypeError(
             explain(
@@ -84,7 +87,9 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
 
 
 def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    r"""Return documents `(B, T)` int64 by the rule of `documents_by_positions`, on the device of `real` `(B, T)` bool.
+    r"""Return the document number of each token, from positions that restart with each document; -1 where not `real`.
+
+    See `documents_by_positions`. The result is `(B, T)` int64, on the device of `real` `(B, T)` bool.
 
     Example:
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
@@ -102,7 +107,7 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return documents `(B, T)` int64, numbered from 0 in each row, from the lengths of the documents in each row."""
+    """Return the document number of each token, `(B, T)` int64, from 0 in each row, for documents of given lengths."""
     check_padding_side(padding_side)
     rows = [
         lengths_as_array(row, f"the document lengths of row {index}", example=_FROM_DOCUMENTS)
@@ -131,8 +136,8 @@ def prefix_tokens(
 
     Args:
         documents (`torch.Tensor` `(B, T)`, integer): as in `AttentionMask`.
-        prefix (`int`, integers `(B,)`, bool `(B, T)`, sequence of sequences of `int`, or `None`): number of tokens of
-            every document, or of those of each row, or of each document in the shape of `lengths`; or the mask itself.
+        prefix (`int`, integers `(B,)`, bool `(B, T)`, sequence of sequences of `int`, or `None`): number of tokens
+            in a prefix, as one number, one for each row, or one for each document as in `lengths`; or the mask itself.
             A number larger than a document means all of it.
         lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents.
 
@@ -181,7 +186,7 @@ def prefix_tokens(
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the prefix of each document `(N,)`, one row after the other."""
+    """Return the prefix lengths of all documents in one tensor `(N,)`, row by row."""
     shapes = [[len(row) if isinstance(row, Sequence) else row for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
         raise ValueError(

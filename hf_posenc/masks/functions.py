@@ -168,7 +168,7 @@ def additive_mask(
 
 
 def additive_value(dtype: torch.dtype, value: float | None) -> float:
-    """Return the negative number of `additive_mask`, rounded to `dtype`; raise if it is not negative and finite."""
+    """Return `value`, or the lowest number, rounded to `dtype`, for hidden keys; raise unless negative and finite."""
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(
             explain(

@@ -19,7 +19,7 @@ from .structure import Spans, spans_of
 
 
 class HuggingFaceForms(Description):
-    """The form for Hugging Face models, `for_hf`."""
+    """Method of `AttentionMask` for Hugging Face models: `for_hf`."""
 
     def for_hf(
         self,
@@ -41,12 +41,12 @@ class HuggingFaceForms(Description):
                 True for a `ModelSpec`. With a cache, positions do not isolate documents.
 
         Returns:
-            `torch.Tensor` `(B, K)` int64, 1 at real tokens, for padding alone: a causal model hides later tokens
-            itself. For packed documents, windows, prefixes, and look-ahead in a model that is not causal, `(B, 1, T,
-            T)` in the model's dtype, 0 or its lowest finite number; a causal model's own look-ahead and windows are
-            included, and if its layers differ it is a dict of two such tensors. `None` for packed documents if
-            positions restart, no cache is used, and the model isolates documents by positions: a mask of ones would
-            switch this off.
+            `torch.Tensor` `(B, K)` int64, 1 at real tokens, if only padding must be hidden: a causal model hides later
+            tokens itself. For packed documents, windows, prefixes, and look-ahead in a model that is not causal, a
+            tensor `(B, 1, T, T)` in the model's dtype, 0 or the lowest finite number. It includes the look-ahead and
+            windows of the model, and is a dict of two tensors if the model's layers have different windows. `None` for
+            packed documents if positions restart, no cache is used, and the model isolates documents by positions: a
+            mask of ones would switch that off.
 
         Raises:
             ValueError: if the model takes no such mask; if `dims=2` cannot express the mask; if positions restart in
@@ -99,7 +99,7 @@ class HuggingFaceForms(Description):
         return self._four_dimensions(spec)
 
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
-        """Describe the part of this mask that two dimensions cannot express; `None` if two are enough."""
+        """Return in words why a mask of two dimensions is not enough; `None` if it is."""
         layout = self._layout
         if self.is_packed:
             return "several documents share a row"
@@ -112,11 +112,11 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the model itself hides everything except other documents."""
+        """Return True if the model itself hides all that must be hidden, except for the other documents of a row."""
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
-        """Return a mask that includes the model's own look-ahead and windows, because the model adds neither to it."""
+        """Return the 4-D mask, including the model's own look-ahead and windows, which a model does not add to it."""
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
@@ -140,7 +140,7 @@ class HuggingFaceForms(Description):
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
-    """Raise if positions restart inside a document, by the rule of `documents_by_positions`."""
+    """Raise if positions restart in the middle of a document, as defined by `documents_by_positions`."""
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise ValueError(
             explain(
@@ -166,7 +166,7 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
     """Return True if transformers separates exactly these documents, given these position ids.
 
-    Its models separate two tokens if the second position is not the first plus one. The rule of this package differs:
+    Models of transformers begin a document wherever a position is not the previous one plus one. In this package,
     positions that repeat or skip numbers belong to one document.
     """
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)

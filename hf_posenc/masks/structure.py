@@ -1,4 +1,4 @@
-"""Properties of a mask computed from its document numbers: the kinds of hidden keys, and each query's range of keys.
+"""Properties of a mask computed from its document numbers: which kinds of keys it hides, and what each query sees.
 
 All arrays have a few numbers per token or per document. Only `band` is of size T×T, once for all rows.
 """
@@ -23,12 +23,12 @@ class Layout(NamedTuple):
 
     @property
     def hides_padding_alone(self) -> bool:
-        """True if every real token may be attended to, by all queries of its row."""
+        """True if only padding is hidden: all queries of a row may attend to all of its real tokens."""
         return self.one_document and not self.look_ahead and self.window is None
 
     @property
     def same_for_all_rows(self) -> bool:
-        """True if look-ahead and window alone hide everything from real tokens, padding included."""
+        """True if one `(T, T)` mask of look-ahead and window hides all that real tokens must not see, in every row."""
         return (
             self.one_document
             and not self.prefix
@@ -44,7 +44,7 @@ def layout_of(
     window: int | None,
     prefix: torch.Tensor | None,
 ) -> Layout:
-    r"""Return the layout of a mask; settings without effect are left out.
+    r"""Return the `Layout` of a mask; look-ahead, a window or a prefix without effect counts as not set.
 
     Args:
         documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
@@ -80,13 +80,13 @@ def layout_of(
 
 
 def visible_keys(documents: torch.Tensor) -> torch.Tensor:
-    """Return the keys that any query may see, `(B, K)` bool: the real tokens, or all keys of a row without any."""
+    """Return a mask `(B, K)` bool, True at keys that may be seen: real tokens, or all of a row without real tokens."""
     real = documents >= 0
     return real | ~real.any(dim=-1, keepdim=True)
 
 
 def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | None:
-    r"""Return the keys that look-ahead and window leave visible, `(T, T)` bool; `None` if they hide nothing.
+    r"""Return a mask `(T, T)` bool for look-ahead and window, True at visible keys; `None` if they hide nothing.
 
     Example:
         >>> layout = Layout(True, True, True, 0, look_ahead=True, window=2, prefix=False)
@@ -106,7 +106,7 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
 
 
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
-    """Return the queries that look-ahead and window leave without keys, `(B, T)` bool; `None` if there cannot be any.
+    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if there cannot be such a query.
 
     Real tokens see themselves, so only queries at padding can be without keys.
     """
@@ -121,7 +121,7 @@ def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tenso
 
 
 def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
-    r"""Return the number of earlier tokens of the same document, `(B, T)` int64; documents may be interleaved.
+    r"""Return for each token the number of earlier tokens of its document, `(B, T)`; documents may be interleaved.
 
     Example:
         >>> rank_in_document(torch.tensor([[4, 4, 9, 4]]))
@@ -137,7 +137,7 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
 
 
 class Numbers(NamedTuple):
-    """Documents counted from 1 in each row, the same for queries and keys; 0 is padding."""
+    """Document number of each query and key, renumbered to 1 or more, below `total`; 0 is padding."""
 
     queries: torch.Tensor  # (B, Q) int64
     keys: torch.Tensor  # (B, K) int64
@@ -145,7 +145,7 @@ class Numbers(NamedTuple):
 
 
 def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
-    r"""Renumber documents with small numbers, for tables with one row per document.
+    r"""Return the document numbers, renumbered to small ones, so that they can index tables with a row per document.
 
     Args:
         documents, queries: the fields of an `AttentionMask`.
@@ -172,7 +172,7 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """First and last token of each document, `(B, D)`; entry 0 is the whole row. A missing document begins at K."""
+    """First and last token of each document number, `(B, D)`; entry 0 is for the row. Without tokens, `first` is K."""
 
     first: torch.Tensor
     after: torch.Tensor  # index of the last token + 1
@@ -180,7 +180,7 @@ class Spans(NamedTuple):
 
 
 def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
-    """Return the first and last of `keys` `(B, K)` bool that belong to each document."""
+    """Return the `Spans` of all documents, counting only the tokens where `keys` `(B, K)` is True."""
     rows, length = numbers.keys.shape
     columns = torch.arange(length, device=keys.device).expand(rows, length)
     ids = torch.where(keys, numbers.keys, 0)
@@ -204,10 +204,10 @@ class KeyRanges(NamedTuple):
 def key_ranges(
     documents: torch.Tensor, queries: torch.Tensor | None, prefix: torch.Tensor | None, layout: Layout
 ) -> KeyRanges | None:
-    r"""Return the range of keys that each query sees; `None` if a query sees keys that are not one range.
+    r"""Return for each query the range of keys that it sees; `None` if ranges cannot express the mask.
 
-    Padding, documents, look-ahead, windows and prefixes at the beginning of a document leave ranges. Interleaved
-    documents, and padding between tokens, do not.
+    Ranges can express padding at both ends, documents, look-ahead, windows, and prefixes at the beginning of documents,
+    but not interleaved documents or padding between tokens.
 
     Args:
         documents, queries, prefix: the fields of an `AttentionMask`.

@@ -1,4 +1,4 @@
-"""The forms for torch's attention: keyword arguments of its functions and modules, `BlockMask`, cumulative lengths.
+"""Masks for torch's attention: keyword arguments of its functions and modules, `BlockMask`, cumulative lengths.
 
 In torch's modules True means "must not be attended to". Only this module inverts masks.
 """
@@ -25,7 +25,7 @@ class Varlen(NamedTuple):
 
 
 class TorchForms(Description):
-    """The forms for torch's attention function, modules, layers and kernels."""
+    """Methods of `AttentionMask` for torch's attention function, modules and layers, and for attention kernels."""
 
     def for_sdpa(self) -> dict[str, Any]:
         r"""Return keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
@@ -114,7 +114,7 @@ class TorchForms(Description):
     def for_transformer_encoder_layer(self, num_heads: int | None = None) -> dict[str, torch.Tensor]:
         r"""Return keyword arguments for the forward of one `torch.nn.TransformerEncoderLayer`.
 
-        Args, Returns, Raises: as `for_transformer_encoder`, with `src_mask` for `mask`.
+        Args, Returns, Raises: as `for_transformer_encoder`, but the key is `src_mask` instead of `mask`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -127,7 +127,7 @@ class TorchForms(Description):
     def for_transformer_decoder(
         self, memory: Self | None = None, num_heads: int | None = None
     ) -> dict[str, torch.Tensor]:
-        r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; this mask is the target's.
+        r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; `self` is the mask of its target.
 
         Args:
             memory (`AttentionMask`, *optional*): mask of the encoder's batch, or that of the cross-attention. Without
@@ -266,7 +266,7 @@ class TorchForms(Description):
 
     @property
     def _reason_by_row(self) -> str:
-        """The reason why rows have different matrices, in words."""
+        """Reason, in words, why the rows of the batch need different matrices."""
         if not self._layout.one_document:
             return "packed documents"
         if self._layout.prefix:
@@ -287,7 +287,7 @@ class TorchForms(Description):
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
-        """Return the arguments of `for_multihead_attention` under other names."""
+        """Return the dict of `for_multihead_attention` with its keys renamed to `padding` and `matrix`."""
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
 
@@ -297,9 +297,10 @@ def _refuse_varlen(rule: str, fix: str) -> None:
 
 
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the partly and the fully visible blocks, two bool `(B, Q / size, K / size)`, rounded up.
+    """Return two bool tensors: blocks with at least one visible (query, key) pair, and blocks with all visible.
 
-    The number of queries that see a block is a cumulative sum of +1 where a range begins and -1 where it stops.
+    Both are `(B, Q / size, K / size)`, rounded up. The number of queries that see a block is a cumulative sum of +1
+    where a range begins and -1 where it stops.
     """
     rows, queries = ranges.begin.shape
     across, down = -(-keys // size), -(-queries // size)
@@ -318,7 +319,7 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 
 
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the same two tensors for a dense mask `(B, Q, K)` bool."""
+    """Return the same two tensors as `_blocks_of_ranges`, for a dense mask `(B, Q, K)` bool."""
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
     across, down = -(-keys // size), -(-queries // size)
@@ -327,11 +328,11 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Make a `BlockMask` from the partly and fully visible blocks, and the function `sees` for single pairs."""
+    """Return a `BlockMask`: `some` are its partly visible blocks, `whole` the fully visible, `sees` the mask_mod."""
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the number of blocks of each line, and their indices, visible ones first."""
+        """Return for each row of blocks the number of True ones, and the indices of all, True ones first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

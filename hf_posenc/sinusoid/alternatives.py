@@ -1,6 +1,6 @@
-"""Alternatives to plain sinusoids: scaled sinusoids, exponential decay, none; and `positional_encoding`, all by name.
+"""Scaled sinusoids, exponential decay and no positions, and `positional_encoding`, which makes any kind by its name.
 
-All have the interface of `PositionalEncoding`, so comparing two encodings means changing one argument.
+All kinds have the interface of `PositionalEncoding`, so comparing two encodings means changing one argument.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NoPositionalEncoding(PositionalEncoding):
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -45,7 +45,7 @@ class NoPositionalEncoding(PositionalEncoding):
     """
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return zeros `(..., D)`."""
+        """Return zeros `(..., D)`, a row for each position."""
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
@@ -71,7 +71,7 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -111,19 +111,19 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         nn.init.constant_(self.alpha, self.start)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        """Return the rows `(..., D)` of any positions, times `alpha`; see `PositionalEncoding.rows`."""
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the rows `(T, D)` of the first `length` positions."""
+        """Return the rows `(length, D)` of the first `length` positions, times `alpha`."""
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
 
     def spread(self) -> float:
-        """Return the standard deviation of the rows of the first 128 positions."""
+        """Return the standard deviation of the numbers in the first 128 rows, times the absolute value of `alpha`."""
         return super().spread() * abs(float(self.alpha.detach()))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of an equal encoding, without the learned `alpha`."""
+        """Return keyword arguments that make an encoding with the same settings, without the learned `alpha`."""
         return {**super().settings(), "start": self.start}
 
 
@@ -140,7 +140,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         base (number, *optional*, defaults to 10000): number of positions that the slowest column covers.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
         ValueError: if a setting is out of its range; when called, if a position is negative (under a compiler, which
@@ -175,7 +175,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of an equal encoding."""
+        """Return keyword arguments that, after `d_model`, make an equal encoding."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -258,7 +258,7 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
 
     Args:
         encoding (`str` or `PositionalEncoding`): name of a kind, or a module.
-        d_model (`int`): the width D of the table.
+        d_model (`int`): width D of the token embedding.
         settings (mapping): settings for a kind; none for a module.
 
     Raises:

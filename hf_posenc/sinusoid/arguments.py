@@ -1,6 +1,7 @@
 """Checks of arguments: widths, bases, scales and lengths; positions, inputs and output buffers.
 
-Each check raises, or returns the value in its normal form. The docstrings of the callers explain the arguments.
+Each check raises an error, or returns the value in a uniform type: `np.float32(2)` becomes `2.0`. The docstrings of the
+callers explain the arguments.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def check_length(length: Any, name: str = "max_length") -> int:
 
 
 def check_special_position(position: Any, name: str, *, minimum: int | None) -> int:
-    """Return a convention's first position or padding position as an `int` that float64 can hold."""
+    """Return a convention's first position or padding position as an `int`, at most 2**53 in absolute value."""
     number = as_integer(position, name, minimum=minimum, example=1)
     check_range(np.array([number], dtype=object), name)
     return number
@@ -54,7 +55,7 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
         value (`Any`): Python's or NumPy's real number; a bool is refused.
         name (`str`): name of the argument, for the message.
         above (`float`, *optional*): lower limit, exclusive.
-        fix (`str`): third line of the message.
+        fix (`str`): advice in the message.
 
     Raises:
         TypeError: if `value` is not a real number.
@@ -82,7 +83,7 @@ def check_base(base: Any) -> float:
 
 
 def check_bases(bases: Any) -> tuple[float, ...]:
-    """Return fixed bases, each the positions per turn of a pair of columns and larger than 1."""
+    """Return `bases`, the positions per full turn of each pair of columns, as a tuple of numbers larger than 1."""
     fix = "fixed_bases(4, 5, 7)"
     if not isinstance(bases, Iterable):
         raise TypeError(explain("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix))
@@ -96,7 +97,7 @@ def check_bases(bases: Any) -> tuple[float, ...]:
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
-    """Return the shortest and the longest wavelength, in positions per turn."""
+    """Return `wavelengths` as two floats, the shortest and the longest, in positions per full turn."""
     fix = "wavelengths=(4, 4096), in positions per turn"
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
@@ -108,7 +109,7 @@ def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
 
 
 def check_scale(scale: Any) -> Scale:
-    """Return `scale`: `None`, `"sqrt_d"` or a finite number."""
+    """Return `scale` if it is `None`, `"sqrt_d"` or a finite number."""
     if scale is None or scale == "sqrt_d":
         return None if scale is None else "sqrt_d"
     if isinstance(scale, str):
@@ -118,7 +119,7 @@ def check_scale(scale: Any) -> Scale:
 
 
 def check_dropout(dropout: Any) -> float:
-    """Return `dropout`, a probability."""
+    """Return `dropout` if it is a number from 0 to 1."""
     number = check_number(dropout, "dropout", fix="dropout=0.1")
     if not 0 <= number <= 1:
         raise ValueError(explain("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1"))
@@ -166,7 +167,7 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
-    """Raise as `check_range` does. On an accelerator this synchronizes with the device."""
+    """Raise if a position is infinite, NaN, or beyond 2**53; synchronize with the device of an accelerator."""
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
     values = positions.to("cpu", torch.float64 if is_real else torch.int64)
@@ -235,7 +236,7 @@ def _from_sequence(positions: Any, name: str) -> torch.Tensor:
 
 
 def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: bool) -> torch.Tensor:
-    r"""Return position ids on the device of `x`.
+    r"""Return position ids as a tensor on the device of `x`, after checking that their shape fits `x`.
 
     Args:
         position_ids (`object`): `(B, T)`, `(1, T)` or `(T,)`.
@@ -269,7 +270,7 @@ def as_index(positions: torch.Tensor) -> torch.Tensor:
 
 
 def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
-    """Return the message for positions up to `highest` where the last allowed one is `limit` - 1."""
+    """Return the error message for positions `lowest` to `highest`, if only those below `limit` are allowed."""
     return explain(
         f"position {highest:g} is beyond the declared length",
         got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
@@ -357,7 +358,7 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
 
 
 def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return an array at the addresses of a tensor on any device, for comparisons only: it must not be read."""
+    """Return an array with the memory addresses of a tensor on any device, to find overlaps; never read its values."""
     size = tensor.element_size()
     described = {
         "version": 3,

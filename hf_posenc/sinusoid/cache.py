@@ -1,12 +1,12 @@
-r"""Rows of encodings, read from tables that this process caches or computed directly, on any device.
+r"""Rows of sinusoidal encodings, a vector for each position, from cached tables or computed directly, on any device.
 
 The cache is outside of every module, and each table depends only on its key. Rows that leave this package are copies;
 `shared_rows` returns a view, which its callers add to something else at once. Under a compiler a lookup is one
 registered operator; `torch.export` gets plain operations, so that its programs run without this package.
 
-The cache has no lock, because a lock held while a process forks would block the child. The mapping is replaced and
-never changed, so a reader sees a complete one. If two threads compute the same new table, one of two equal tables
-stays.
+The cache has no lock, because a lock held while a process forks would block the child. The dict of tables is replaced
+and never changed in place, so every thread reads a complete dict. If two threads compute the same new table, one of the
+two equal tables is kept.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .exact import Waves, encode, encode_in_graph, waves
 _MAX_ROWS = 2**18
 _MIN_ROWS = 256
 _MAX_TABLES = 32
-# A table is made or extended for a request of at least 1/16 of its new rows: a single token at position 100,000, as in
-# decoding with a cache, is computed alone in microseconds.
+# A table gets many new rows only if the caller reads at least 1/16 as many rows. A single token at position 100,000, as
+# in decoding with a cache, is computed alone in microseconds.
 _SHARE = 16
-# A torch call on so many elements runs on the calling core; up to so many elements are copied by such calls.
+# torch runs a call on up to 2**15 elements on the calling core. Up to 2**20 elements are copied by several such calls.
 _ONE_CORE_ELEMENTS, _SMALL_COPY = 2**15, 2**20
 
 
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
-        """Return the encoding for the arguments of a caller, after checking them."""
+        """Check the arguments and return them as an `Encoding`."""
         resolved = resolve_convention(convention)
         width = check_width(d_model)
         number = resolved.check_fit(width, base)
@@ -52,7 +52,7 @@ class Encoding(NamedTuple):
 
     @property
     def waves(self) -> Waves:
-        """Frequencies, computed once for each encoding."""
+        """Frequencies of the pairs of columns; cached."""
         return waves(self.convention, self.d_model, self.base)
 
 
@@ -62,10 +62,10 @@ _Key = tuple[Encoding, torch.dtype, torch.device]
 
 
 class _Cache:
-    """The tables of this process.
+    """Holder of the cached tables of this process.
 
-    They belong to an instance, not to the class: CPython 3.11 frees the old value of a class attribute before it clears
-    its inline cache, freeing a tensor lets other threads run, and one of them can then read the freed dict.
+    The dict belongs to an instance, not to the class: CPython 3.11 frees the old value of a class attribute before it
+    clears its inline cache, freeing a tensor lets other threads run, and one of them can then read the freed dict.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ _cache = _Cache()
 
 
 def cached_tables() -> dict[_Key, torch.Tensor]:
-    """Return the cached tables `(R, D)` by encoding, dtype and device; they are shared, so never write to them."""
+    """Return the cached tables `(R, D)`, with keys (encoding, dtype, device). They are shared: never write to them."""
     return dict(_cache.tables)
 
 
@@ -125,14 +125,14 @@ def _table(
 def rows_at(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
 ) -> torch.Tensor:
-    r"""Return the rows of any positions, in new memory.
+    r"""Return the rows of an encoding, a vector for each of the given positions, in new memory.
 
     Args:
         positions (`torch.Tensor` `(...)`, integer or float): on any device.
         encoding (`Encoding`): settings of the rows.
         dtype (`torch.dtype`): of the result.
-        bound (`int`, *optional*): upper bound, exclusive, if the positions are also known not to be negative. Without
-            it, integers on an accelerator cause a synchronization.
+        bound (`int`, *optional*): if given, all positions are known to be from 0 to `bound` - 1. Without it, integers
+            on an accelerator cause a synchronization.
         limit (`int`, *optional*): first position that is not allowed, or -1.
 
     Returns:
@@ -163,14 +163,14 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
-    """Return the rows of any positions without a table, in new memory on the device of `positions`."""
+    """Compute the rows `(..., D)` of any positions without a table, in new memory on the device of `positions`."""
     check_tensor_range(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
     return encode(exact, encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    r"""Write the rows of positions into a buffer if a table has them, in one call and without allocating memory.
+    r"""Write the rows of `positions` to `out` if they can be copied from a table; otherwise return False.
 
     Args:
         out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
@@ -196,7 +196,7 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
 def _table_for(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
 ) -> torch.Tensor | None:
-    """Return a table with the rows of all these positions, if one is cached or worth its cost; check the limit."""
+    """Return a table with the rows of all `positions`, or `None` if computing them is better; check the limit."""
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if positions.numel() and (not is_integer or bound < 0):
@@ -215,7 +215,7 @@ def _table_for(
 def _traced_rows(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return rows for positions without values; `first` is >= 0 if they are first, first + 1, and so on."""
+    """Return rows for traced or fake `positions`, which are known to be `first`, `first` + 1, ... if `first` >= 0."""
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
         return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
     rows: torch.Tensor = _rows(positions, encoding.key, encoding.d_model, dtype, bound, limit, first)
@@ -226,7 +226,7 @@ def _traced_rows(
 def _rows(
     positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Look up rows in one opaque operation: float64 angles in the compiled graph take three times as long."""
+    """Return rows by one operator that is not compiled: compiled float64 angles take three times as long."""
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):
         last = first + len(positions)
@@ -237,7 +237,7 @@ def _rows(
 
 
 def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of rows; a small copy is made on one core, because waiting for busy cores takes longer."""
+    """Return a copy of `rows`. A small one is copied on one core, because waiting for busy cores takes longer."""
     if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
         return rows.clone()
     copy = torch.empty_like(rows)

@@ -123,7 +123,7 @@ class Convention:
         return replace(self, name="", first_position=0, padding_position=None)
 
     def to_dict(self) -> dict[str, Any]:
-        r"""Return values for JSON: only the name of a preset, all fields of another convention.
+        r"""Return a dict for JSON: the name of a preset, name and bases for `fixed_bases`, otherwise all fields.
 
         Example:
             >>> CONVENTIONS["marian"].to_dict()
@@ -138,10 +138,10 @@ class Convention:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Convention:
-        r"""Return the convention from the values of `to_dict`.
+        r"""Return the convention described by a dict from `to_dict`.
 
         Args:
-            values (mapping): `{"name": ...}` of a preset, or all fields.
+            values (mapping): `{"name": ...}` of a preset, or the name and other fields.
 
         Raises:
             ValueError: if a key is unknown, or only a name is given and no preset has it.
@@ -186,7 +186,7 @@ class Convention:
         return (second, first) if self.cosine_first else (first, second)
 
     def columns(self, d_model: int) -> tuple[slice, slice]:
-        r"""Return the columns of the sines and those of the cosines in a row of width `d_model`.
+        r"""Return two slices for a row of width `d_model`: the columns with sines, and the columns with cosines.
 
         Example:
             >>> CONVENTIONS["musicgen"].columns(8)
@@ -201,7 +201,7 @@ class Convention:
         return (columns[1], columns[0]) if self.cosine_first else columns
 
     def fits(self, d_model: int) -> bool:
-        r"""Return True if rows can have width `d_model`. With fixed bases it must be twice their number.
+        r"""Return True if rows can have width `d_model`. With fixed bases, `d_model` must be twice the number of bases.
 
         Example:
             >>> fixed_bases(4, 5, 7).fits(6), fixed_bases(4, 5, 7).fits(8)
@@ -234,7 +234,7 @@ class Convention:
         return self.base if base is None else check_base(base)
 
     def _check_base(self, base: float | None) -> None:
-        """Raise if a base is given beside fixed bases or wavelengths."""
+        """Raise if `base` is given and the convention has fixed bases or wavelengths."""
         for name, numbers in (("fixed bases", self.bases), ("wavelengths", self.wavelengths)):
             if numbers is not None and base is not None:
                 got = f"base={base}, {name.split()[-1]} {numbers}"

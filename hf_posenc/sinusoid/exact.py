@@ -6,8 +6,8 @@ frequencies are in turns per position, with 159 bits in three float64 parts. The
 to at most a quarter turn without loss, and sines are computed from the remainder. Two parts are not enough: for some
 bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns.
 
-In a run of consecutive positions most rows are computed as products of two such rows, as complex numbers. A number is
-computed as above if the error of the product could change its rounding, so the result is the same bit for bit.
+Most rows of consecutive positions are computed as products of two rows that were computed as above, as complex numbers.
+If the error of a product could change its rounding, it is computed as above, so the result is the same bit for bit.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -74,7 +74,7 @@ class Waves(NamedTuple):
 
     @property
     def is_interleaved(self) -> bool:
-        """True if the two numbers of a pair are side by side."""
+        """True if the sine and cosine of a pair are in adjacent columns."""
         return self.convention.layout == "interleaved"
 
 
@@ -102,7 +102,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """Return the frequencies of one convention, width and base; the result is cached."""
+    """Return the frequencies of a convention for one width and base; the result is cached."""
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -115,7 +115,7 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
 
 
 def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    r"""Return the rows of the given positions.
+    r"""Return the encoding of the given positions: for each one a row of sines and cosines.
 
     Args:
         positions (`torch.Tensor` `(...)` float64, on the CPU).
@@ -175,7 +175,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _is_run(positions: torch.Tensor) -> bool:
-    """Return True for consecutive integers, if there are enough of them for `_encode_run` to be faster."""
+    """Return True if `positions` are consecutive integers, and enough of them for `_encode_run` to be faster."""
     if len(positions) < 4 * _RUN or without_values(positions):
         return False
     first = float(positions[0])
@@ -184,7 +184,7 @@ def _is_run(positions: torch.Tensor) -> bool:
 
 
 def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    """Write the rows of any positions `(N,)` to `out` `(N, F, 2)`."""
+    """Write the sines and cosines of any positions `(N,)` to `out` `(N, F, 2)`, for F pairs of columns."""
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step * _BLOCKS):
         values = _values(positions[start : start + step * _BLOCKS], waves)
@@ -199,9 +199,9 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
     Sines and cosines from `_values` err by at most 2**-51, and the two of one angle add up to at most √2. So a product
     errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings, and differs by less than
-    2**-48 from the exact number and from the one of `_values`. If both ends of that interval round to the same number,
-    so do these two; otherwise the number is computed from `_angles`. The conversion to 16 bits goes through float32,
-    which can move an end by another 2**-24.
+    2**-48 from the exact number and from that of `_values`. If both ends of that interval round to the same number, so
+    do the exact number and that of `_values`; otherwise the number is computed from `_angles`. The conversion to 16
+    bits goes through float32, which can move an end by another 2**-24.
     """
     (margin, integers), pairs = _PRODUCTS[out.dtype], len(waves.whole)
     step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides 64, or 64 divides it
@@ -233,7 +233,7 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return the numbers `(2, N, F)` of positions `(N,)` in float64, in the order of `_angles`."""
+    """Return sines and cosines `(2, N, F)` of positions `(N,)`, float64; cosines first if the convention says so."""
     values = positions.new_empty(2, len(positions), len(waves.whole))
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step):
@@ -244,10 +244,11 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two angles `(N, F)` of at most a quarter turn, whose sines are the sines and cosines of positions `(N,)`.
+    """Return two tensors of angles `(N, F)`: the sine of one angle is the sine of a position, of the other its cosine.
 
-    The cosines are first if the convention has them first. The absolute values of the two angles add up to a quarter
-    turn. Parts are added from the largest to the smallest, so that each sum is exact wherever it comes close to zero.
+    Angles are in radians, at most a quarter turn; those of the cosines are first if the convention has cosines first.
+    The absolute values of the two angles add up to a quarter turn. Parts are added from the largest to the smallest, so
+    that each sum is exact wherever it comes close to zero.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
@@ -272,7 +273,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return angles in radians, `radians` (2π or -2π) per turn; those of at most `noise` turns become exactly zero."""
+    """Convert `turns` to angles, with `radians` (2π or -2π) per turn; at most `noise` turns become exactly zero."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 
@@ -280,7 +281,7 @@ def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor)
 def _product(
     column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return Dekker's product `(N, F)` and its exact error, given the upper halves of both factors."""
+    """Return `column * by` `(N, F)` and its exact rounding error; `upper` and `by_upper` are the upper halves."""
     whole, head = torch.from_numpy(by), torch.from_numpy(by_upper)
     tail, lower = whole - head, column - upper
     product = column * whole

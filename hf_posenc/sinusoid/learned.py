@@ -92,11 +92,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the first `length` rows, as a view if `like` has their dtype."""
+        """Return the first `length` rows `(length, D)`; a view of the table if `like` has its dtype."""
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """Return the keyword arguments of an encoding with the same settings, without the weights."""
+        """Return keyword arguments that make an encoding with the same settings, without the weights."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
     def _length_fix(self, needed: int) -> str:
@@ -121,7 +121,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the initial rows.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -184,7 +184,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return self._compute(positions).to(like.dtype)
 
     def features(self, positions: torch.Tensor) -> torch.Tensor:
-        r"""Return cosines and sines, divided by √F.
+        r"""Return the Fourier features of positions: cosines, then sines, at the learned frequencies, divided by √F.
 
         Args:
             positions (`torch.Tensor` `(...)`).
@@ -200,7 +200,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return both.to(self.frequencies.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of an encoding with the same settings, without the weights."""
+        """Return keyword arguments that make an encoding with the same settings, without the weights."""
         own = ("num_features", "hidden_size", "gamma", "std")
         return {**{name: getattr(self, name) for name in own}, **super().settings()}
 

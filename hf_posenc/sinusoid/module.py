@@ -28,18 +28,20 @@ from .arguments import (
 from .cache import Encoding, fill_rows, rows_at, shared_rows
 from .conventions import Convention
 
-_ELEMENTS_AT_ONCE = 2**17  # looked up before they are added
+_ELEMENTS_AT_ONCE = 2**17  # size of the block of rows that is looked up, then added to x
 _SPREAD_POSITIONS = 128
 
 
 class PositionalEncoding(nn.Module):
-    r"""Base class of positional encodings: `x * scale + rows`, then dropout. A subclass implements `rows`.
+    r"""Base class of positional encodings: `x * scale + rows`, then dropout. A subclass implements `rows()`.
+
+    A row is the vector `(D,)` of one position.
 
     Args:
         d_model (`int`): width D >= 1.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -79,24 +81,23 @@ class PositionalEncoding(nn.Module):
 
     @property
     def padding_position(self) -> int | None:
-        """Position whose row is zero in a table of this encoding, if there is one."""
+        """Position whose row is zero in a table of this encoding; `None` if there is none."""
         return None
 
     @property
     def factor(self) -> float:
-        """Factor of `x` as a `float`."""
+        """Number that multiplies `x`: 1 for `scale=None`, √D for `scale="sqrt_d"`."""
         if self.scale is None:
             return 1.0
         return math.sqrt(self.d_model) if self.scale == "sqrt_d" else float(self.scale)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        r"""Return the rows of positions.
+        r"""Return a row, the position vector, for each position.
 
         Args:
             positions (`torch.Tensor` `(...)`, integer or float): on the device of `like`.
             like (`torch.Tensor`): tensor to which the rows will be added.
-            bound (`int`, *optional*): upper bound, exclusive, if the positions are also known not to be negative;
-                otherwise -1.
+            bound (`int`, *optional*): if not -1, all positions are known to be from 0 to `bound` - 1.
 
         Returns:
             `torch.Tensor` `(..., D)`, dtype and device of `like`, in new memory.
@@ -104,13 +105,13 @@ class PositionalEncoding(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement rows()")
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        r"""Return the rows `(T, D)` of the first `length` positions. The result may be a view: do not write to it."""
+        r"""Return the rows `(length, D)` of the first `length` positions; never write to them, they may be a view."""
         first = self.first_position
         where = torch.arange(first, first + length, device=like.device)
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
 
     def spread(self) -> float:
-        """Return the standard deviation of the rows of the first 128 positions."""
+        """Return the standard deviation of the numbers in the first 128 rows (at most `max_length`)."""
         device = next((weight.device for weight in self.parameters()), torch.device("cpu"))
         like = torch.empty(0, dtype=torch.float32, device=device)
         length = min(_SPREAD_POSITIONS, self.max_length or _SPREAD_POSITIONS)
@@ -118,7 +119,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of an equal encoding."""
+        """Return keyword arguments that, after `d_model`, make an encoding with the same settings."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -129,7 +130,7 @@ class PositionalEncoding(nn.Module):
         *,
         bound: int | None = None,
     ) -> torch.Tensor:
-        r"""Return `x * scale + rows`, computed in one pass over `x`.
+        r"""Return `x * scale + rows`, computed in one pass over `x`, with dropout in training mode.
 
         Args:
             x (`torch.Tensor` `(B, T, D)`, floating point).
@@ -177,13 +178,14 @@ class PositionalEncoding(nn.Module):
         return -1 if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, needed: int) -> str:
-        """Return the proposed fix, for the error message about a `max_length` that is too small."""
+        """Return the advice for the error message about a `max_length` below `needed`."""
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
-        """Raise for positions beyond `max_length`, and for negative ones unless allowed; synchronize at most once.
+        """Raise for positions beyond `max_length`, and for negative ones if `negative` is False.
 
-        Returns an upper bound, exclusive, or -1 if it is not known or some positions are negative.
+        Return a number larger than all positions, or -1 if it is not known or some positions are negative. Synchronize
+        with an accelerator at most once.
         """
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
@@ -208,7 +210,7 @@ class PositionalEncoding(nn.Module):
         return highest + 1 if is_integer and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        """Look up the rows of positions and add them to `x`."""
+        """Return `x * scale + rows` with the rows of `positions`, in `out` if it is given."""
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
             rows = self.rows(positions, x, bound=bound)
@@ -247,8 +249,8 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `"sqrt_d"` is √D, as in the paper, for an `x`
             from an embedding with small weights.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): raise for positions beyond this many, and for longer inputs without positions;
-            the encoding itself has no limit.
+        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+            The encoding itself has no limit.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -294,7 +296,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def convention(self) -> Convention:
-        """Layout and spacing."""
+        """Convention of the encoding: layout and spacing of its columns."""
         return self._encoding.convention
 
     @property
@@ -318,12 +320,12 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the rows `(T, D)` of the first `length` positions, a view if the table is cached."""
+        """Return the rows `(length, D)` of the first `length` positions; a view if the table is cached."""
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of an equal encoding."""
+        """Return keyword arguments that, after `d_model`, make an encoding with the same settings."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
@@ -334,7 +336,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
     def _usable(self, bound: int) -> int:
-        """Return `bound`, or -1 (check every position) if it is larger than the limit."""
+        """Return `bound`, or -1 if it is larger than the limit, so that every position is checked."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:

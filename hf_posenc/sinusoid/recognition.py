@@ -48,7 +48,7 @@ class Identified:
         rows, d_model (`int`): shape of the table.
         dtype (`torch.dtype`): dtype of the table.
         is_sinusoidal (`bool`): True if rounding, and angles computed in float32, explain every difference.
-        is_exact (`bool`): True if every number is the exact one, rounded once.
+        is_exact (`bool`): True if every number is the exact value of the formula, rounded once.
         exact_in (`torch.dtype`, *optional*): dtype to which the numbers of an exact table were rounded; a float32 table
             may hold bfloat16 numbers. float64 tables are exact within 2**-51.
         layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): order of the columns.
@@ -197,7 +197,7 @@ def identify(
 
 
 class _Fit(NamedTuple):
-    """A formula with offset and amplitude; `error` is a root mean square, `ratio` the worst error over its limit."""
+    """Fit of a formula to sampled rows: `error` is the root mean square, `ratio` <= 1 if all errors are allowed."""
 
     formula: Convention
     first_position: int
@@ -207,12 +207,12 @@ class _Fit(NamedTuple):
 
     @property
     def is_scaled_exactly(self) -> bool:
-        """True if the amplitude is a power of two, which changes no digit."""
+        """True if the amplitude is a power of two, so that multiplying by it rounds nothing."""
         return math.frexp(abs(self.amplitude))[0] == 0.5
 
 
 def _sample(rows: torch.Tensor) -> torch.Tensor:
-    """Return the first rows and a few of the others."""
+    """Return a sample of the row indices `rows`: the first ones, and some evenly spread over the rest."""
     if len(rows) <= _FIRST_ROWS + _OTHER_ROWS:
         return rows
     return torch.cat([rows[:_FIRST_ROWS], rows[_spread(_FIRST_ROWS, len(rows) - 1, _OTHER_ROWS)]])
@@ -224,7 +224,7 @@ def _spread(first: int, last: int, count: int) -> torch.Tensor:
 
 
 def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> _Fit:
-    """Return the offset and amplitude with which a formula fits the sampled rows `(R, D)` best."""
+    """Find the offset and amplitude with which `formula` fits `values` `(R, D)` best; `rows` `(R,)` are the indices."""
     first = _first_position(values[:_FIRST_ROWS], rows[:_FIRST_ROWS], formula, precision)
     exact = _exact(rows + first, formula, values.shape[1])
     # Errors of float32 angles grow with the position, so only the first rows determine the amplitude. The median over
@@ -241,7 +241,7 @@ def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precisio
 
 
 def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> int:
-    """Return the position of row 0, the nearest to 0 if several fit."""
+    """Return the position of row 0 that fits best; of several, the nearest to 0."""
     d_model = values.shape[1]
     sines, cosines = (values[:, columns] for columns in formula.columns(d_model))
     pairs = min(formula.counts(d_model))
@@ -260,7 +260,7 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
 
 
 def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-    """Return positions with these angles: the slowest column gives them roughly, each faster one more finely."""
+    """Return candidate positions with the given angles: the slowest column gives them roughly, faster ones finely."""
     order = rates.argsort()
     slowest = float(rates[order[0]])
     turns = min(_MAX_TURNS, math.ceil(_FAR_POSITIONS * slowest / (2 * math.pi)))
@@ -277,15 +277,15 @@ def _rates(formula: Convention, d_model: int) -> torch.Tensor:
 
 
 def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.Tensor:
-    """Return the rows `(R, D)` of positions in float64."""
+    """Return the exact rows `(R, D)` of `positions` by `formula`, float64."""
     return encode(positions.double(), waves(formula, d_model, formula.check_fit(d_model)), torch.float64)
 
 
 def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
     r"""Return the largest error `(R, D)` that a table with this formula may have.
 
-    It is one rounding (two if the amplitude is only estimated), two units of a float32 sine, and the error of an angle
-    computed in float32: its rate is off by a few parts in 2**24, and by more the longer its logarithm is.
+    Allowed are the errors of rounding (three times as much if the amplitude is only estimated), of a float32 sine (two
+    units), and of an angle in float32, whose rate errs by a few parts in 2**24, and by more the smaller the rate is.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
@@ -301,7 +301,11 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 
 
 class _Difference(NamedTuple):
-    """Largest error of a table and its row and column, True if all errors are allowed, and its exact dtype."""
+    """Comparison of a whole table with a formula: the largest error, and its row and column as `at`.
+
+    `is_within` is True if all errors are allowed. `exact_in` is the dtype to which exact values were rounded once;
+    `None` if the table is not exact.
+    """
 
     error: float
     at: tuple[int, int]
@@ -310,7 +314,7 @@ class _Difference(NamedTuple):
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> _Difference:
-    """Compare every row of a table with a formula; `dtypes` are those that can represent all its numbers."""
+    """Compare every row of the table `given` with a fitted formula; `dtypes` can represent all numbers of the table."""
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
     step = max(1, _ELEMENTS // given.shape[1])
@@ -369,7 +373,7 @@ def _result(
 
 
 def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:
-    """Return conventions, then model families with one of these formulas; first those that agree about zero rows."""
+    """Return the names of conventions, then of model families, that have one of `formulas`; best matches first."""
     found = []
     for name, convention in CONVENTIONS.items():
         if convention.formula in formulas:
@@ -384,7 +388,7 @@ def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ..
 
 
 def _read(table: Any) -> torch.Tensor:
-    """Return the table of a tensor, an array or a module on the CPU, in its dtype."""
+    """Return a tensor, an array or the table in a module as a CPU tensor `(N, D)`; raise if it is not a table."""
     if isinstance(table, torch.nn.Module):
         tensors = [getattr(table, name, None) for name in _TABLE_NAMES]
         tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
@@ -436,7 +440,7 @@ def _read(table: Any) -> torch.Tensor:
 
 
 def _precisions(given: torch.Tensor) -> list[torch.dtype]:
-    """Return the dtypes that can represent all numbers: the table's own first, the coarsest last."""
+    """Return the dtypes that can represent all numbers of a table: the table's own first, the coarsest last."""
     coarser = [
         dtype
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
@@ -451,7 +455,7 @@ def _short(dtype: torch.dtype) -> str:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Format ascending integers, with runs as first and last: "0, 4 to 9"."""
+    """Return ascending integers as text, such as "0, 4 to 9"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
