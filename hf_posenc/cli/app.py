@@ -65,7 +65,7 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Count the lines of a file with other token ids from the fast backend, and print the first ones."""
+    """Count the lines of a file that get other token ids from the fast backend; if there are any, exit with 1."""
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy
 
@@ -90,7 +90,7 @@ def explore(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Open a page with texts, masks and positions that follow sliders; it runs on this machine only."""
+    """Open an interactive page about texts, masks and positions, with sliders, served on this machine only."""
     from ..explorer import serve
 
     serve(port, browser=browser, say=Screen().say)
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     r"""Run `hf-posenc`, and report errors about its arguments, files and texts in three lines.
 
     Args:
-        arguments (sequence of `str`, *optional*): by default those of the process.
+        arguments (sequence of `str`, *optional*): by default `sys.argv[1:]`.
 
     Raises:
         SystemExit: with 0, or with 2 for wrong arguments, files and texts.
@@ -142,4 +142,4 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Define the options before a command name."""
+    """Define the options that come before the name of a command, such as `--version`."""

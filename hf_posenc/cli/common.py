@@ -29,7 +29,7 @@ def default_texts() -> list[str]:
 
 
 def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
-    """Return a BPE trained on these texts, from the cache if possible, and a description of its origin."""
+    """Return a BPE tokenizer trained on the texts, cached if possible, and a line that describes it."""
     from ..tokenization import cached_bpe
 
     bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)

@@ -108,7 +108,7 @@ def demo(
 
 
 def _read_lines(files: Sequence[Path]) -> list[str]:
-    """Return the lines of all files that are not blank."""
+    """Return the non-blank lines of all files."""
     texts = []
     for file in files:
         try:
@@ -145,7 +145,7 @@ def _short_texts(texts: Sequence[str]) -> list[str]:
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
-    """Measure tokens per second, without padding; the first batch is made once before as a warm-up."""
+    """Measure the speed of `collate`, and return it as text: tokens per second, without padding."""
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
     with screen.progress(name, starts) as each:

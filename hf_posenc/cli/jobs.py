@@ -37,7 +37,7 @@ def encode(
 ) -> None:
     """Encode a corpus of any size to Parquet shards of token ids.
 
-    A run that was stopped or killed continues where it was when the same command is given again.
+    After a run was stopped or killed, the same command continues it.
     """
     if "-" in inputs:
         raise ValueError(
@@ -76,7 +76,7 @@ def verify(
         typer.Option("--inputs", metavar="INPUT", help="Read this input of the job again as well; repeatable."),
     ] = None,
 ) -> None:
-    """Read every shard again and name those that are not as they were written.
+    """Read every file of an output folder again, and list those that differ from the manifest.
 
     The exit status is 0 if all is well, 1 if a shard is bad or the run never finished, 2 if there is no manifest.
     """
@@ -91,7 +91,7 @@ def verify(
 
 
 def _option(option: Field[Any], hint: Any) -> Any:
-    """Return the annotation from which typer makes an option of the command line."""
+    """Return the typer annotation of a field of `Options`, given the field and its type."""
     choices = choices_of(hint)
     if option.name == "columns":
         hint = list[str] | None

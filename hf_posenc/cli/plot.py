@@ -1,6 +1,6 @@
 """The commands `hf-posenc plot PICTURE`, made from the signatures of the functions in `hf_posenc.plots`.
 
-Each argument of a plot function is an option with the same name and default; its line in the docstring is the help.
+Each argument of a plot function is an option with the same name and default; the help comes from the docstring.
 Plots of texts and models have further options for their inputs.
 """
 
@@ -141,7 +141,7 @@ def plot(context: typer.Context) -> None:
 
 
 def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., None]:
-    """Return the command of a plot; its signature has the options of the inputs and of the plot function."""
+    """Return the command that draws plot `name`, with options for the arguments of `inputs` and of the plot."""
     from .. import plots
 
     picture = getattr(plots, name)

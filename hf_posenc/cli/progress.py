@@ -15,7 +15,7 @@ from .._explain import counted, in_bytes
 from ..jobs.options import Progress as Callbacks
 from .terminal import Screen
 
-_SECONDS_PER_LINE = 60.0  # if the output is a file
+_SECONDS_PER_LINE = 60.0  # between two lines of progress, if the output is a file
 
 
 class ProgressLine(Callbacks):
@@ -69,7 +69,7 @@ class ProgressLine(Callbacks):
         self._screen.complain(f"note: {text}")
 
     def checked(self, size: int) -> None:
-        """Count the bytes of finished shards that were read again."""
+        """Count `size` more bytes of finished shards that were checked, and show the sum."""
         self._checked += size
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
@@ -81,7 +81,7 @@ class ProgressLine(Callbacks):
         self._show(counted(self.finished, "shard"))
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Count a finished shard."""
+        """Count a finished shard, and update the progress bar."""
         self.finished += 1
         self.made += 1
         self._read += record["read"]
@@ -96,7 +96,7 @@ class ProgressLine(Callbacks):
         self._show(", ".join([counted(self.finished, "shard"), *speed, *rejected]))
 
     def stop(self) -> None:
-        """Remove the line."""
+        """Remove the progress bar."""
         self._bar.stop()
 
     def _show(self, text: str) -> None:
@@ -123,13 +123,13 @@ def summary(totals: Mapping[str, int], output: Path, *, made: int, tokens_a_seco
     r"""Return the totals of a job for printing. Truncated and rejected documents are left out if there are none.
 
     Args:
-        totals (mapping): those of the manifest.
-        output (`Path`): the folder.
+        totals (mapping): the totals of the manifest.
+        output (`Path`): the output folder.
         made (`int`): number of shards that this run wrote, without those of earlier runs.
         tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
 
     Returns:
-        `dict` of `str`, in order.
+        `dict` of `str`: names and values, in the order to print them.
 
     Example:
         >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "cut": 0, "rejected": 1}

@@ -21,10 +21,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from ..batch import Batch
 
-# Bright black is grey in every terminal's palette. Without colours, padding is recognizable by its token.
+# Bright black is gray in every terminal's palette. Without colors, padding is recognizable by its token.
 _PADDING = "bright_black"
 _COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "position_ids")
-_TOKEN_WIDTH = 14  # of the labels of a look-ahead mask
+_TOKEN_WIDTH = 14  # characters for the token beside a row of a look-ahead mask
 _MAX_QUERIES = 24  # lines of a look-ahead mask
 
 
@@ -68,7 +68,7 @@ class Screen:
         self.say(text, style="bold")
 
     def facts(self, rows: Mapping[str, str]) -> None:
-        """Print names and values, one line each."""
+        """Print each name with its value on a line."""
         width = max(map(len, rows))
         for name, value in rows.items():
             line = Text(f"{name.ljust(width)}  ", style="bold")
@@ -87,7 +87,7 @@ class Screen:
         r"""Print each row of a batch as a table with one line per token, and the look-ahead mask of the longest row.
 
         Args:
-            batch (`Batch`): with `input_ids` and `attention_mask`; padding is printed in grey.
+            batch (`Batch`): with `input_ids` and `attention_mask`; padding is printed in gray.
             tokens (`B` rows of `T` `str`): from `collate.tokens(batch)`.
             texts (`B` `str`): headings of the rows.
             max_tokens (`int`, *optional*): maximum number of tokens to print for each row.
@@ -126,14 +126,14 @@ class Screen:
 
     @contextmanager
     def progress(self, description: str, items: Sequence[Any]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the items; if stderr is a terminal, it shows a temporary progress bar."""
+        """Yield an iterator over the items that shows a progress bar while it runs, if stderr is a terminal."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.passing, transient=True, disable=not self.passing.is_terminal) as bar:
             yield iter(bar.track(items, description=description))
 
 
 def _visible(text: str, keep: str = "") -> str:
-    """Return the text with control characters, except those in `keep`, as escapes."""
+    """Return the text with control characters replaced by escapes, except those in `keep`."""
     return "".join(
         c if c in keep or unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode("ascii")
         for c in text

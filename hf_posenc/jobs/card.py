@@ -1,6 +1,6 @@
 """The data card: the README.md of an output folder, with statistics, the cost of padding, and code to load the data.
 
-All numbers are sums over the shard records. The license is left for the owner of the texts to fill in.
+All numbers are computed from the records of the shards. The YAML header has a commented license line to fill in.
 """
 
 from __future__ import annotations
@@ -65,13 +65,15 @@ print(plan)
 
 
 def write_card(manifest: Manifest) -> bool:
-    r"""Write `README.md`, unless the user wrote or edited it. With its header, `load_dataset(folder)` reads the shards.
+    r"""Write `README.md`, unless the user wrote or edited that file.
+
+    The YAML header of the card makes `load_dataset(folder)` read the shards.
 
     Args:
         manifest (`Manifest`): the manifest of the folder.
 
     Returns:
-        `bool`: True if the card was written.
+        `bool`: True if the card was written, False if the file of the user was kept.
     """
     path = manifest.folder / CARD
     if path.is_symlink() or (path.exists() and not _is_unchanged(path)):
@@ -96,7 +98,7 @@ def _last_line(text: str) -> str:
 
 
 def _card(manifest: Manifest) -> str:
-    """Return the text of the card: YAML, then Markdown."""
+    """Return the text of the card: a YAML header, then Markdown."""
     config, totals = manifest.config, manifest.totals
     names = [Path(one["name"]).name for one in manifest.inputs]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
@@ -143,7 +145,7 @@ def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple
 
 
 def _padding(totals: Mapping[str, int], pack: int | None) -> str:
-    """Return the share of padding in batches of these rows, and how to have less."""
+    """Return the section about padding: its share in padded batches of the rows, and how to reduce it."""
     rows, tokens = totals["rows"], totals["tokens"]
     if not tokens:
         return "There are no tokens."
@@ -179,13 +181,13 @@ def _reading(manifest: Manifest) -> str:
 
 
 def _tokenizer(manifest: Manifest) -> str:
-    """Return the name of the tokenizer; for a local tokenizer, its folder without the parent folders."""
+    """Return the name of the tokenizer on the Hub, or the last component of the path of a local one."""
     name = manifest.tokenizer["name"] or "the/tokenizer"
     return Path(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """Return a Markdown table of two columns, with the first 20 rows."""
+    """Return a Markdown table of two columns, with at most 20 rows and the number of rows left out."""
     lines = [head, ("---", "---"), *rows[:_MOST]]
     if len(rows) > _MOST:
         lines.append((f"and {len(rows) - _MOST:,} more", ""))
@@ -193,11 +195,11 @@ def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _code(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Return names and values as Markdown code; an empty string stays empty."""
+    """Format each name and value of table rows as a Markdown code span; an empty value stays empty."""
     return [(f"`{_plain(name)}`", f"`{_plain(value)}`" if value != "" else "") for name, value in rows]
 
 
 def _plain(value: Any) -> str:
-    """Return a value as one line without characters that would end a Markdown table cell or code span."""
+    """Convert a value to one line, and replace characters that would end a Markdown table cell or code span."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -1,6 +1,6 @@
-"""Data sets of `datasets` as sources: objects, folders that `save_to_disk` wrote, and names on the Hub.
+"""Inputs from the `datasets` library: data set objects, folders that `save_to_disk` wrote, and names on the Hub.
 
-Only this module imports `datasets`, and only for objects and names.
+No other module of `jobs` imports `datasets`, and this one only for objects and names, not for folders.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FIRST_ROWS = 64
 
 @dataclass(frozen=True)
 class DataSet:
-    r"""A data set as a source.
+    r"""Source of rows: a `Dataset`, or a streamed `IterableDataset`.
 
     Args:
         name (`str`): name in messages.
-        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set; its format does not matter.
-        identity (`dict`): JSON values that identify the data set.
+        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set, in any format of `with_format`.
+        identity (`dict`): further JSON values for the fingerprint, such as split and commit of a data set on the Hub.
     """
 
     name: str
@@ -48,23 +48,26 @@ class DataSet:
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:
-        """Return the approximate size of the columns in bytes; `None` for a streamed data set."""
+        """Return the size of the columns in bytes, estimated from the first rows; `None` if streamed or empty."""
         if not self.can_seek:
             return None
         first = next(self.batches(0, columns.schema.names), None)
         return None if first is None else int(row_sizes(first).mean() * len(self.data))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return JSON values that identify the data set."""
+        """Return JSON values that identify the data set: name, kind, number of rows if known, and `identity`."""
         rows = {"rows": len(self.data)} if self.can_seek else {}
         return {"name": self.name, "kind": self.kind, **rows, **self.identity}
 
     def stamp(self) -> list[Any]:
-        """Return an empty list: a data set has no timestamps."""
+        """Return an empty list, because a data set has no file timestamps."""
         return []
 
     def read_columns(self, texts: object) -> SourceColumns | None:
-        """Return the columns; for a stream without features, the keys of its first row, without types."""
+        """Return the columns and their types; `None` for an empty stream without features.
+
+        A stream without features has the keys of its first row as columns, without types.
+        """
         if self.data.features is not None:
             return SourceColumns(self.name, self.data.features.arrow_schema)
         first = next(iter(self.data.with_format(None)), None)
@@ -72,7 +75,7 @@ class DataSet:
         return None if first is None else SourceColumns(self.name, schema, typed=False)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on; all rows of a stream."""
+        """Yield the rows from index `row` on as batches of the columns `names`; a stream yields all its rows."""
         with refuse_damage(self.name, "a data set"):
             yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
 
@@ -114,11 +117,11 @@ class DataSet:
 
 
 def of_object(given: Any) -> DataSet:
-    r"""Return the source for a data set object.
+    r"""Return the source for a `Dataset` or `IterableDataset` object.
 
     Raises:
         TypeError: for any other object.
-        ValueError: for a dictionary of splits, or a set with a transform.
+        ValueError: for a dictionary of splits, or a data set with a transform.
     """
     import datasets
 
@@ -148,10 +151,10 @@ def of_object(given: Any) -> DataSet:
 
 
 def saved(name: str, split: str | None) -> list[ArrowFile]:
-    r"""Return the Arrow files of a folder that `save_to_disk` wrote; none if the path is anything else.
+    r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other path.
 
     Args:
-        name (`str`): path of the folder.
+        name (`str`): any path or name.
         split (`str`, *optional*): as for `by_name`.
 
     Raises:
@@ -175,14 +178,14 @@ def saved(name: str, split: str | None) -> list[ArrowFile]:
 
 
 def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
-    r"""Return the sources for a name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
+    r"""Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
 
     Args:
         name (`str`), config (`str`, *optional*): as for `load_dataset`.
         split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
 
     Returns:
-        a source for each split.
+        `list` of `DataSet`, one for each split.
     """
     import datasets
 
@@ -198,7 +201,7 @@ def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
 
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
-    """Return the splits to read; raise if there are several and none is chosen."""
+    """Return the splits to read; raise if several exist and none is chosen, or a chosen one is missing."""
     if chosen is None and len(splits) > 1:
         raise ValueError(
             explain(
@@ -219,7 +222,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
 
 
 def _hash_of(stream: Any) -> str | None:
-    """Return a hash of the steps of a stream, their functions and seeds; `None` if they cannot be pickled."""
+    """Return a hash of a stream: its processing steps, functions and seeds; `None` if they cannot be pickled."""
     from datasets.fingerprint import Hasher
 
     try:
@@ -231,7 +234,7 @@ def _hash_of(stream: Any) -> str | None:
 
 
 def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
-    """Load with `datasets`; its errors are raised with a message of this package."""
+    """Return `load(*given)`; convert any error that `datasets` raises to a `ValueError` with a clear message."""
     try:
         return load(*given)
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Documents of a task: decode and parse its parts in a worker, in batches of about a megabyte.
+"""Parse the bytes of a task into documents, in a worker, in batches of about a megabyte.
 
-An unreadable document is a bad row with a reason; it does not affect other documents.
+A document that cannot be decoded or parsed is a bad row with a reason; it does not affect other documents.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _BLANK_LINE = re.compile(rb"^[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    r"""A batch of documents of a part.
+    r"""A batch of parsed documents from one part of a task.
 
     Args:
-        part (`Part`): the part.
-        numbers (`list` of `int`): the line (from 1) or row (from 0) of each document.
-        texts (`list` of one or two `list` of `str`): the texts, and for pairs the texts of the second column; a bad
-            document has an empty text.
-        carried (`pyarrow.Table`): the further columns, a row for each document.
-        bad (`dict` from `int` to `str`): the reason for each bad document.
-        excerpts (`dict` from `int` to `str`): the start of each bad document.
+        part (`Part`): the part of the task.
+        numbers (`list` of `int`): the line number (from 1) or row number (from 0) of each document in its source.
+        texts (`list` of one or two `list` of `str`): the texts, and for text pairs the second texts; a bad document
+            has an empty text.
+        carried (`pyarrow.Table`): the carried columns, one row for each document.
+        bad (`dict` from `int` to `str`): the reason for each bad document, by its index in the batch.
+        excerpts (`dict` from `int` to `str`): the first characters of each bad document, by its index.
         blank (`int`): blank lines between the documents.
     """
 
@@ -53,14 +53,14 @@ class Documents:
     blank: int = 0
 
     def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
-        """Return the entries of `rejected.jsonl` for the given documents and reasons, in order."""
+        """Return a `Rejected` for each document in `bad`, which maps its index in the batch to the reason."""
         shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:_EXCERPT] or None for row in bad}
         part = self.part
         return [Rejected(part.source, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
 
 
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
-    r"""Yield the documents of a task, in order, in batches of about a megabyte.
+    r"""Parse the documents of a task, and yield them in order, in batches of about a megabyte.
 
     Blank lines of text, JSON and CSV are counted, but are not documents.
 
@@ -103,7 +103,7 @@ _Document = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _documents(part: Part, batch: list[_Document], columns: Columns) -> Documents:
-    """Convert parsed documents to `Documents`; values of the further columns get the types of the schema."""
+    """Combine parsed documents into a `Documents`, and convert carried columns to the types of the schema."""
     found = [one for one in batch if one[1] is not None]
     bad = {row: reason for row, (_, _, _, reason) in enumerate(found) if reason is not None}
     split = len(columns.texts)
@@ -131,12 +131,12 @@ def _documents(part: Part, batch: list[_Document], columns: Columns) -> Document
 
 
 def _table(carried: list[pa.Array], columns: Columns, rows: int) -> pa.Table:
-    """Return the further columns as a table, which has its number of rows even without columns."""
+    """Return the carried columns as a table with the given number of rows, even if there are no columns."""
     return pa.table(carried, schema=columns.carried) if carried else pa.table({"": pa.nulls(rows)}).select([])
 
 
 def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """Convert values to an array; return it, with null for values of another type, and the reasons."""
+    """Convert values to an array, with null for a value of a wrong type; return it and the reasons by row."""
     wrong = (ValueError, TypeError, OverflowError)
     try:
         return _array(values, field.type), {}
@@ -152,7 +152,10 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert JSON values to an array: to strings as JSON, from strings by parsing them; no number is rounded."""
+    """Convert JSON values to an array of a type; raise if a value does not fit, or would be rounded.
+
+    Strings are parsed, for example `"3"` for an integer column. In a string column, other values become JSON text.
+    """
     if pa.types.is_string(kind) or any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str | None) else _ENCODER.encode(value) for value in values]
         return pa.array(texts, pa.string()).cast(kind)
@@ -198,7 +201,7 @@ def _json_lines(part: Part, columns: Columns) -> Iterator[_Document]:
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Parse a line of JSON; return its object, and the reason if it is not a document."""
+    """Parse a line of JSON; return its object, or an empty one and the reason if it is a bad document."""
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -280,7 +283,7 @@ def _tables(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Columns) -> Documents:
-    """Convert rows of a table to `Documents`; a null, or a text that is not UTF-8, is a bad document."""
+    """Convert rows of a table to `Documents`; a row with a null text or invalid UTF-8 is a bad document."""
     bad: dict[int, str] = {}
     excerpts: dict[int, str] = {}
     arrays = []
@@ -318,7 +321,7 @@ def _not_unicode(text: bytes) -> str | None:
 
 
 def _is_unicode(column: pa.Array) -> bool:
-    """Return True if all strings of an array are valid UTF-8; Arrow does not check this when it reads them."""
+    """Return True if all strings of an Arrow array are valid UTF-8, which Arrow does not check on reading."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -327,5 +330,5 @@ def _is_unicode(column: pa.Array) -> bool:
 
 
 def _excerpt(raw: bytes) -> str:
-    """Return the first characters of a document; bytes that are not UTF-8 are escaped."""
+    """Return the first 200 characters of a document; bytes that are not UTF-8 are escaped."""
     return raw[: 4 * _EXCERPT].decode(errors="backslashreplace").rstrip("\r\n")[:_EXCERPT]

@@ -1,6 +1,7 @@
-"""`encode` writes a corpus to shards. A first run and a continued run take the same steps.
+"""`encode`: tokenize a corpus into Parquet shards.
 
-Open the inputs, compare the folder with the options, write the missing shards, then write the card and the totals.
+A first run and a continued run take the same steps: open the inputs, compare the output folder with the options, write
+the missing shards, then write the data card and the totals.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ def encode(
 ) -> Manifest:
     r"""Tokenize a corpus of any size into Parquet shards, and continue where an interrupted run ended.
 
-    The shards hold `input_ids` (int32, not padded), `length`, and the columns of the options; `load_dataset("parquet",
-    ...)` reads them, and the collator makes batches of their rows. A shard appears whole or not at all; `manifest.json`
-    has its checksum. The same inputs and options give the same bytes, whatever the number of workers and interruptions.
-    Called again on a finished folder, it checks every shard and writes damaged ones again.
+    The shards hold `input_ids` (int32, not padded), `length`, and the columns that the options select;
+    `load_dataset("parquet", ...)` reads them, and the collator makes batches of their rows. Each shard is written
+    atomically; `manifest.json` lists its checksum. The same inputs and options give the same bytes, for any number of
+    workers and interruptions. On a finished folder, `encode` checks every shard and writes damaged ones again.
 
     Args:
         inputs (`str`, `Path`, a data set of `datasets`, or a list of these): files, folders, patterns, names on the
             Hub. Text, JSON lines, CSV, Parquet, Arrow, compressed or not; folders of `save_to_disk`. They are streamed,
-            and must not change until the end.
+            and must not change during the run.
         tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): the settings of a collator are
             used for options that are not given.
         output (`str` or `Path`): a local folder; new, or that of an earlier run of the same job.
@@ -127,7 +128,7 @@ def encode(
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    """Return the manifest of the folder, saved and of this job, and the job with the settings of its shards."""
+    """Return the manifest of the folder, and `job` with the settings of its shards; raise for another job's folder."""
     earlier = Manifest.read(job.folder)
     if earlier is not None and not earlier.started:
         earlier = None
@@ -164,7 +165,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
 
 
 def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Cursor], progress: Progress) -> None:
-    """Write the missing shards, and put the record of each into the manifest."""
+    """Write the shards that are not in `done`, and add the record of each to the manifest."""
     read = sum(manifest.shards[shard]["read"] for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
@@ -180,7 +181,7 @@ def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[in
 
 
 def _records(job: Job, tasks: Iterator[Task]) -> Records:
-    """Yield the record of each task, performed by the engine that the job names."""
+    """Write the shard of each task with the engine of the job, local or Ray, and yield the record of each shard."""
     writer = ShardWriter(job)
     if job.engine == "ray":
         settings = {"workers": job.workers, "address": job.address, "libraries": job.settings["libraries"]}
@@ -190,7 +191,7 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
 
 
 def _check_names(job: Job) -> None:
-    """Raise if a carried column has the name of a column that is made."""
+    """Raise if a carried column has the same name as another column of the shards, such as `input_ids`."""
     carried = [] if job.pack is not None else job.carried.names
     schema = schema_of(job).names
     made = schema[: len(schema) - len(carried)]
@@ -207,7 +208,7 @@ def _check_names(job: Job) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise if `data/` holds files of another origin: other libraries would read them together with the shards."""
+    """Raise if `data/` holds files that are not shards of this job; other libraries would read them as well."""
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise ValueError(
             explain(

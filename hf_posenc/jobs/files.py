@@ -1,4 +1,4 @@
-"""Input files: find, open and decompress them, and recognize them in a later run.
+"""Input files: find, open and decompress them, and detect whether they changed since an earlier run.
 
 Paths are local, or URLs that `fsspec` opens (`s3://`, `hf://`, `https://`). `text_files` and `tables` parse the
 content.
@@ -64,17 +64,17 @@ def format_of(name: str) -> tuple[Format | None, str | None]:
 
 
 def is_url(name: str) -> bool:
-    """Return True for a URL, which `fsspec` opens."""
+    """Return True if a name contains `://` and is not a local path."""
     return "://" in name and not Path(name).exists()
 
 
 @dataclass(frozen=True)
 class InputFile:
-    r"""One file of the inputs.
+    r"""An input file, on a local disk or at a URL.
 
     Args:
         name (`str`): path or URL, as it was given.
-        kind (`str`): format of the content, which the fingerprint records.
+        kind (`str`): format of the content, such as `"jsonl"`; part of the fingerprint.
         compression (`str`, *optional*): one of `"gzip"`, `"bz2"`, `"xz"`, `"zstd"`, `"lz4"`.
     """
 
@@ -99,9 +99,11 @@ class InputFile:
             raise _cannot_open(self.name, error) from error
 
     def blocks(self, offset: int = 0) -> Generator[bytes]:
-        """Yield the decompressed bytes in blocks, from an offset that must be 0 for a compressed file.
+        """Yield the decompressed bytes from `offset` on, in blocks of up to 1 MiB.
 
-        The blocks of a compressed file are the same in every run, so a damaged file always ends at the same byte.
+        For a compressed file, `offset` must be 0.
+
+        A compressed file has the same blocks in every run, so a damaged file always ends at the same byte.
 
         Raises:
             DamagedError: if the rest cannot be decompressed.
@@ -140,9 +142,10 @@ class InputFile:
         return {"name": self.name, "kind": self.kind, "size": size, "digest": digest.hexdigest()}
 
     def stamp(self) -> list[Any]:
-        """Return size, inode, `mtime` and `ctime` of the file as JSON values, with `None` for those of a URL.
+        """Return `[size, inode, mtime, ctime]` of the file, to detect changes.
 
-        `mtime` alone is not enough: copying and unpacking set it to an old value. Only the system sets `ctime`.
+        For a URL, inode and `ctime` are `None`, and so is an unknown `mtime`. `mtime` alone does not show every change:
+        copying and unpacking may set it to an old value. Only the operating system sets `ctime`.
         """
         if self.path is not None:
             try:
@@ -161,11 +164,11 @@ class InputFile:
 
 
 class DamagedError(Exception):
-    """Error for compressed bytes that cannot be decompressed; its text is the reason."""
+    """Error raised if a compressed file cannot be decompressed further; its message is the reason."""
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    r"""Return the file system of a URL and the path within it.
+    r"""Return the `fsspec` file system of a URL, and the path within that file system.
 
     Raises:
         ValueError: for a protocol that `fsspec` does not have.
@@ -184,12 +187,12 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
     r"""Find the files of a path, folder, pattern or URL.
 
     Args:
-        name (`str`): as it was given.
+        name (`str`): path, folder, glob pattern or URL.
         every (`bool`): for a folder, return files of any name; otherwise only files with a known extension.
 
     Returns:
-        the names of the files in order, and the names of files in a folder that are skipped because of their extension;
-        `None` if the name may be that of a data set.
+        The names of the files to read, in order, and the names of files in a folder that are skipped because of their
+        extension; `None` if no file has the name and it may be the name of a data set.
 
     Raises:
         OSError: if the file does not exist, or none matches the pattern.
@@ -221,7 +224,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
 
 
 def missing(name: str) -> str:
-    """Return the message for a file that does not exist, with the nearest name that does."""
+    """Return the error message for a file that does not exist, with the most similar existing name."""
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
@@ -251,7 +254,7 @@ def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
 
 
 def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
-    """Return the files of a folder that are data, and the others."""
+    """Split file names into those to read and those with an unknown extension; raise if none is to be read."""
     data: list[str] = []
     others: list[str] = []
     for name in names:
@@ -268,9 +271,10 @@ def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield the files below a folder, sorted; the files of a folder come before those of its subfolders.
+    """Yield the paths of all files below a folder, sorted; files of a folder come before its subfolders.
 
-    Hidden files, metadata and the output of earlier jobs are skipped; a folder that links reach twice is read once.
+    Hidden files, metadata and output folders of earlier jobs are skipped. A folder that is reached twice because of
+    links is read once.
     """
 
     def refuse(error: OSError) -> None:
@@ -289,7 +293,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _is_output(folder: Path) -> bool:
-    """Return True if the folder is the output of a job, judging by the start of its manifest."""
+    """Return True if the folder has a `manifest.json` that begins like one of this package."""
     try:
         with (folder / "manifest.json").open("rb") as file:
             return _MANIFEST_OF_OURS.match(file.read(200)) is not None
@@ -298,9 +302,9 @@ def _is_output(folder: Path) -> bool:
 
 
 def _not_read_twice(files: list[Path], pattern: Path) -> list[Path]:
-    """Drop files in folders that a link reaches a second time, and those in output folders of jobs.
+    """Return the matches of a pattern without duplicates due to links, and without output folders of jobs.
 
-    An output folder that the pattern names before its first wildcard is read.
+    An output folder is kept if `pattern` names it before the first wildcard, as in `out/data/*.parquet`.
     """
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     is_output = cache(_is_output)
@@ -328,7 +332,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _cannot_open(name: str, error: OSError) -> OSError:
-    """Return an error of the same class with a message of this package."""
+    """Return an error of the same class whose message explains that the file cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(missing(name))
     words = explain(f"{name} cannot be opened", got=error.strerror or str(error), fix="check its permissions")

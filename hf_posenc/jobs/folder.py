@@ -1,6 +1,6 @@
 """The output folder: its file names, a lock against a second run, and file system errors in plain words.
 
-`data/` holds only the shards, so that other libraries read it as one table; all other files are beside it.
+`data/` holds only the shards, so that other libraries read it as one table; all other files are next to `data/`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
 def shard_name(shard: int) -> str:
-    r"""Return the name of a shard, relative to the output folder.
+    r"""Return the path of a shard, given its number, relative to the output folder.
 
     Example:
         >>> shard_name(3)
@@ -57,12 +57,12 @@ def shard_name(shard: int) -> str:
 
 
 def rejected_name(shard: int) -> str:
-    """Return the name of the file with the rejected documents of one shard, which exists until the job ends."""
+    """Return the name of the temporary file for the rejected documents of one shard; the end of the job deletes it."""
     return f".rejected-{shard:06d}.jsonl"
 
 
 def shard_number(name: str) -> int | None:
-    r"""Return the number of a shard; `None` if no shard has that name.
+    r"""Return the number of a shard, given its path in the output folder; `None` for any other path.
 
     Example:
         >>> shard_number("data/shard-000003.parquet"), shard_number("data/shard-3.parquet")
@@ -73,12 +73,12 @@ def shard_number(name: str) -> int | None:
 
 
 def data_files(folder: Path) -> set[str]:
-    """Return the names of the visible files in `data/`, relative to the output folder; other libraries read them."""
+    """Return the files in `data/` that are not hidden, as paths relative to the output folder."""
     return {f"{DATA}/{path.name}" for path in _listing(folder / DATA) if not path.name.startswith((".", "_"))}
 
 
 def rejected_in(folder: Path) -> dict[int, Path]:
-    """Return the files of an output folder that hold the rejected documents of one shard, by number."""
+    """Return the paths of the temporary files with rejected documents, by the number of their shard."""
     matches = ((_REJECTED_PART.fullmatch(path.name), path) for path in _listing(folder))
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 
@@ -89,7 +89,7 @@ def _listing(folder: Path) -> list[Path]:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    r"""Write a file with `atomic_write`, with error messages in plain words.
+    r"""Yield a temporary path to write `path` atomically, as `atomic_write` does, but with clearer error messages.
 
     Raises:
         OSError: if the disk is full, or the folder cannot be written to or is gone; other errors unchanged.
@@ -100,7 +100,7 @@ def output_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace errors of the file system that prevent writing `path` by errors in plain words."""
+    """Replace file system errors on writing `path`, such as a full disk, by errors with a clear message."""
     try:
         yield
     except OSError as error:
@@ -113,7 +113,7 @@ def _plain_errors(path: Path) -> Iterator[None]:
 
 
 def _explained(error: OSError, path: Path) -> str | None:
-    """Return the message for an error that prevents writing `path`; `None` for other errors."""
+    """Return a clear message if `path` cannot be written (disk full, no permission, no folder); otherwise `None`."""
     if error.errno in _FULL:
         return explain(
             f"{path} cannot be written: {_FULL[error.errno]}",
@@ -134,7 +134,7 @@ def _explained(error: OSError, path: Path) -> str | None:
 
 
 def _room(folder: Path) -> str:
-    """Describe the free space of a file system, or its lack of inodes if that is the problem."""
+    """Return the free space on the disk of a folder as text; if there are no free inodes, report that instead."""
     with suppress(OSError):
         if hasattr(os, "statvfs") and (state := os.statvfs(folder)).f_files and not state.f_favail:
             return f"no free inodes: the file system cannot hold more than {state.f_files:,} files"
@@ -143,7 +143,7 @@ def _room(folder: Path) -> str:
 
 
 def _names(error: OSError, folder: Path) -> bool:
-    """Return True if the error names a file in this folder, the folder itself, or one above it."""
+    """Return True if the path in the error is a file in this folder, the folder, or one of its parents."""
     if error.filename is None:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()
@@ -154,8 +154,8 @@ def _names(error: OSError, folder: Path) -> bool:
 def output_folder(path: Path) -> Iterator[None]:
     r"""Create and lock the output folder of a running job, and remove the unfinished files of killed runs.
 
-    The operating system releases the lock when the process ends, even if it is killed. A file system without locks
-    gives a warning instead.
+    The operating system releases the lock when the process ends, even if it is killed. If the file system
+    has no locks, a warning is issued instead.
 
     Args:
         path (`Path`): a new or empty folder, or the output of an earlier run.
@@ -208,7 +208,7 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def _locked(path: Path) -> FileLock:
-    """Return the lock of an output folder, acquired."""
+    """Acquire the lock file of an output folder and return the lock; raise if another run holds it."""
     lock, holder = FileLock(path, thread_local=False), ""
     with suppress(OSError, ValueError):
         pid, host = path.read_text(encoding="ascii").split()

@@ -1,7 +1,8 @@
 """The manifest of an output folder: settings, inputs and library versions of a job, and the record of each shard.
 
-The footer of each shard holds its record and the settings. While a job runs, the records are read from there; at its
-end `manifest.json` lists them. It has no timestamps, so equal corpora give equal manifests, even after interruptions.
+A record is a `dict` with the name, counts and checksums of a shard. The footer of each shard holds its record and the
+settings, so that an interrupted job can continue; at the end of the job, `manifest.json` lists all records. It has no
+timestamps, so equal corpora give equal manifests, even after interruptions.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ Inputs = list[dict[str, Any]]
 
 @dataclass
 class Manifest:
-    r"""The description of an output folder.
+    r"""Manifest of an output folder: settings, inputs and library versions of its job, and a record of each shard.
 
     Args:
         folder (`Path`): the output folder.
-        config (`dict`): every setting that decides the bytes of the shards.
+        config (`dict`): every setting that affects the bytes of the shards.
         tokenizer (`dict`): its class, name, and a digest of its files.
         inputs (`list` of `dict`): the fingerprint of each input.
-        libraries (`dict`): versions of the libraries that decide the bytes of the shards.
+        libraries (`dict`): versions of the libraries that affect the bytes of the shards.
         shards (`dict`): the record of each shard, by number.
         finished (`bool`): True if the job is finished.
-        problem (`str`, *optional*): the reason why `manifest.json` is unusable and this was rebuilt from the shards.
-        others (`dict`): for each visible file in `data/` that is not a shard of this job, the reason.
+        problem (`str`, *optional*): the reason why `manifest.json` is unusable; the shard footers replace it.
+        others (`dict`): the other visible files in `data/`, each with the reason why it is not a shard of this job.
 
     Example:
         >>> manifest = Manifest(Path("out"), config={"max_length": 8}, tokenizer={}, inputs=[], libraries={})
@@ -68,19 +69,19 @@ class Manifest:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Sums over the shards, their number, and the length of the longest row."""
+        """Sums over all shards (rows, tokens, bytes, ...), number of shards, and length of the longest row."""
         records = self.shards.values()
         sums = {name: sum(record[name] for record in records) for name in _SUMS}
         return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
 
     @property
     def started(self) -> bool:
-        """True if there is a shard, or the job is finished; before that, another job may use the folder."""
+        """True if the job is finished or has a shard; if False, another job may use the folder."""
         return self.finished or bool(self.shards) or any(shard_number(name) is not None for name in self.others)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings in the footer of each shard, without the tokenizer's name, so that equal jobs give equal shards."""
+        """Settings for the shard footers, without `on_bad_row` and tokenizer name, which may differ between runs."""
         return {
             "config": {name: value for name, value in self.config.items() if name != _BAD_ROWS},
             "tokenizer": {name: value for name, value in self.tokenizer.items() if name != "name"},
@@ -96,7 +97,7 @@ class Manifest:
 
         Returns:
             `Manifest`, with `.problem` set if `manifest.json` is lost or was changed; `None` if the folder holds no
-            output. Without a finished `manifest.json` the records have no `sha256` until `check`.
+            output. If the job is not finished, `check` adds the `sha256` of each record.
 
         Raises:
             ValueError: if the manifest was written by something else or in another format, or if it is damaged and
@@ -130,12 +131,12 @@ class Manifest:
         self.shards[cast(int, shard_number(record["file"]))] = record
 
     def check(self, on_read: OnRead | None = None) -> dict[int, str]:
-        r"""Read every shard, and return the reason for each that is not as it was written.
+        r"""Compare every shard with its record, and return the reason for each damaged shard, by its number.
 
-        The records of an unfinished job get their `sha256`.
+        The records of an unfinished job have no `sha256`: this method adds it.
 
         Args:
-            on_read (callable, *optional*): called with the number of bytes of each shard.
+            on_read (callable, *optional*): called after each shard, with its size in bytes.
         """
         bad: dict[int, str] = {}
         for shard, record in sorted(self.shards.items()):
@@ -154,11 +155,11 @@ class Manifest:
         return bad
 
     def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
-        r"""Raise if this manifest is of another job than `now`; otherwise copy the values that may differ.
+        r"""Raise if `now` describes another job; otherwise update an unfinished job with the values of `now`.
 
         Args:
             now (`Manifest`): the description of this run.
-            other_inputs (callable): returns the differences of the inputs in words; called if the settings are equal.
+            other_inputs (callable): returns a list of changes of the inputs; called only if the settings are equal.
 
         Raises:
             ValueError: naming each difference with both values.
@@ -177,7 +178,7 @@ class Manifest:
             self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
-        """Raise if the libraries have other versions now, which may write other bytes than the finished shards hold."""
+        """Raise if library versions differ from those that wrote the finished shards: the bytes might differ too."""
         if wrong := differences("", self.libraries, now):
             raise ValueError(
                 explain(
@@ -188,7 +189,7 @@ class Manifest:
             )
 
     def stamps(self) -> Sequence[Any] | None:
-        """Return the timestamps of the inputs that the last run saved; `None` if they are lost."""
+        """Return the sizes and timestamps of the inputs that the last run saved; `None` if they are lost."""
         try:
             stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -196,14 +197,14 @@ class Manifest:
         return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
 
     def save_stamps(self, stamps: Sequence[Any]) -> None:
-        """Save the timestamps of the inputs in a file beside the manifest, unless it holds them."""
+        """Save the sizes and timestamps of the inputs to `.state.json`, if they changed."""
         text, path = json.dumps({"stamps": stamps}), self.folder / STATE
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
             with output_file(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
 
     def save(self) -> None:
-        r"""Save the manifest, unless the file holds it.
+        r"""Write `manifest.json`, if its content changed.
 
         Raises:
             OSError: if the file on disk is not the one that was read or saved last, because another run uses the
@@ -225,12 +226,12 @@ class Manifest:
         self._on_disk = text
 
     def finish(self) -> None:
-        """Mark the job as finished, and save the manifest with the record of each shard."""
+        """Mark the job as finished, and save the manifest, now with the records of all shards."""
         self.finished = True
         self.save()
 
     def text(self) -> str:
-        """Return the JSON; that of a finished job has one line per shard. Equal content gives equal text."""
+        """Return the manifest as JSON, for a finished job with one line per shard. Equal content gives equal text."""
         content: dict[str, Any] = {
             "written_by": _WRITER,
             "format_version": FORMAT_VERSION,
@@ -258,7 +259,12 @@ def _of(folder: Path, content: Mapping[str, Any], **values: Any) -> Manifest:
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
-    """Return the text of the manifest, its content if it is as it was written, and otherwise the reason."""
+    """Read and check `manifest.json`; raise if it is not a manifest of this format.
+
+    Returns:
+        The bytes of the file (`None` if missing), the parsed content (`None` if missing or changed), and the reason if
+        the content is `None`.
+    """
     try:
         text = path.read_bytes()
         content = json.loads(text)
@@ -284,7 +290,7 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
-    """Return the footer of each shard in `data/`, and for each other visible file the reason why it is not a shard."""
+    """Return the record and settings of each shard in `data/`, and the reason why each other file is no shard."""
     footers, others = {}, {}
     for name in sorted(data_files(folder)):
         shard = shard_number(name)
@@ -301,7 +307,7 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
 
 
 def library_versions(names: Iterable[str]) -> dict[str, str]:
-    r"""Return the installed version of each library, `"unknown"` for a checkout and for one that is not installed.
+    r"""Return the installed version of each library; `"unknown"` if it is not installed as a package.
 
     Example:
         >>> library_versions(["no-such-distribution"])
@@ -317,16 +323,16 @@ def library_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def job_libraries(job: Job) -> dict[str, str]:
-    """Return the versions of the libraries that may change the bytes of the shards."""
+    """Return the versions of the libraries that affect the bytes of the shards of a job."""
     only_rust = isinstance(job.tokenizer.content, RustOnlyTokenizer)
     return library_versions(_LIBRARIES if only_rust else (*_LIBRARIES, "transformers"))
 
 
 def differences(prefix: str, before: Any, now: Any) -> list[str]:
-    r"""List the values that differ, each with its dotted name and both values.
+    r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
-        prefix (`str`): the name of the compared value; empty for all settings, whose order is irrelevant.
+        prefix (`str`): the name of the compared value; if empty, the order of the keys is not compared.
         before, now (JSON values): dictionaries are compared key by key.
 
     Example:

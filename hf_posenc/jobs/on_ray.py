@@ -1,6 +1,7 @@
-"""The engine of Ray: run the tasks of a job on a cluster.
+"""The Ray engine: run the tasks of a job on a Ray cluster.
 
-It keeps a bounded number of tasks in memory and yields records in any order. Ray repeats tasks whose worker died.
+It keeps a bounded number of tasks in memory and yields the records of shards as they finish, in any order. Ray repeats
+tasks whose worker died.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ def run_on_ray(
     libraries: Mapping[str, str] | None = None,
     visible_within: float = 30.0,
 ) -> Records:
-    r"""Yield the record of each task, performed by Ray tasks.
+    r"""Write the shards of `tasks` with Ray, and yield the record of each shard as it finishes.
 
     An existing Ray connection is used and stays open. Otherwise this function starts Ray on this machine, or connects
-    to the cluster at `address`, until the generator ends or is closed. Only this process reads the corpus.
+    to the cluster at `address`, and disconnects when the generator ends or is closed. Only the calling process reads
+    the corpus.
 
     Args:
         writer (`Writer`), tasks (iterator of `Task`): as for `run_in_processes`.
         folder (`Path`): output folder, which every machine must be able to open under this path.
-        workers (`int`, *optional*): largest number of tasks at a time; by default the number of cores in the cluster.
+        workers (`int`, *optional*): maximum number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a
             new Ray on this machine.
         libraries (mapping from `str` to `str`, *optional*): versions that every machine must have.
@@ -141,7 +143,7 @@ def _not_shared(folder: Path, got: str) -> str:
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
-    """Connect to Ray, or use the caller's connection; close only a connection that was opened here."""
+    """Yield the `ray` module, connected: the caller's connection stays open, a new one is closed at the end."""
     try:
         import ray
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""The options of a job, in one dataclass from the command line to the workers, and its progress callbacks.
+"""The options of a job, in one dataclass for `encode`, the command line and the workers; and its progress callbacks.
 
-A new option is a field here, with its help, and the line that uses it: `encode`, the command line and the manifest take
-their lists of options from the fields.
+To add an option, add a field with its help here, and the code that uses it: `encode`, the command line and the manifest
+take their lists of options from the fields.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def _option(
 ) -> Any:
     """Return the dataclass field of an option.
 
-    On the command line it is called `flag`, by default like the field, and listed in the group `panel`. The manifest
-    records options that change the shards. Integers have a usual value (`example`) and a minimum.
+    The command line calls it `flag` (by default the name of the field) and lists it in the group `panel`. `recorded` is
+    True if the option affects the shards, so that the manifest records it. An integer option has a usual value for
+    error messages (`example`) and a `minimum`.
     """
     metadata = {"help": help, "panel": panel, "recorded": recorded, "flag": flag, "example": example}
     return field(default=default, metadata={**metadata, "minimum": minimum})
@@ -46,7 +47,7 @@ def _option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a job."""
+    """Options of `encode`, checked on creation. The help of each field describes it."""
 
     text_column: str = _option("text", "Column of the text in tables.", panel=_INPUT)
     text_pair_column: str | None = _option(None, "Column of the second text of a pair in tables.", panel=_INPUT)
@@ -173,28 +174,28 @@ class Options:
             )
 
     def recorded(self) -> dict[str, Any]:
-        """Return the options that change the shards, as the manifest records them."""
+        """Return the options that affect the shards, for the manifest."""
         return {each.name: getattr(self, each.name) for each in fields(Options) if each.metadata["recorded"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Options):
-    """Settings of a job for its workers: the resolved options, and the objects made from them."""
+    """Settings of a job for its workers: the options after `resolve`, the output folder, tokenizer and columns."""
 
     folder: Path
     tokenizer: SerializedTokenizer
-    carried: pa.Schema  # the further columns
-    first_position: int = 0  # of a document
+    carried: pa.Schema  # schema of the columns that are copied to the shards
+    first_position: int = 0  # position id of the first token of a document
     settings: Mapping[str, Any] = field(default_factory=dict)  # JSON values, for the footer of each shard
 
 
 def with_options(
     function: Callable[..., Any], annotate: Callable[[Field[Any], Any], Any] = lambda option, hint: hint
 ) -> inspect.Signature:
-    r"""Return the signature of a function, with a keyword for each field of `Options` in place of `**options`.
+    r"""Return the signature of a function, with its `**options` replaced by a keyword for each field of `Options`.
 
     Args:
-        function (callable): has `**options`.
+        function (callable): function with a parameter `**options`.
         annotate (callable, *optional*): returns the annotation of a keyword, given the field and its type.
     """
     signature, hints = inspect.signature(function, eval_str=True), get_type_hints(Options)
@@ -220,7 +221,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
-    r"""Check the options of a job, and complete them from its tokenizer or collator.
+    r"""Check the options of a job, and fill in those that are not given from its tokenizer or collator.
 
     Args:
         given (mapping): options by name; `None` counts as not given.
@@ -268,13 +269,13 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
 
 
 def _is_collator(tokenizer: Any) -> bool:
-    """Return True for a collator, without importing its module, which imports torch."""
+    """Return True for a `DataCollatorWithPositionalEncoding`, without importing its module and torch."""
     module = sys.modules.get("hf_posenc.collator.collator")
     return module is not None and isinstance(tokenizer, module.DataCollatorWithPositionalEncoding)
 
 
 def _settings_of(collate: Any) -> dict[str, Any]:
-    """Return the settings of a collator as options."""
+    """Return the settings of a collator as options by name; raise if shards cannot store one of them."""
     for name, fix in (
         ("text_target_column", "dataset.map(collate, batched=True) stores targets"),
         ("is_split_into_words", "join the words, or dataset.map(collate, batched=True)"),
@@ -312,7 +313,9 @@ def _masked_labels() -> str:
 
 
 class Progress:
-    r"""Callbacks of `encode`, called in its thread. By default messages become warnings; other callbacks do nothing.
+    r"""Callbacks of `encode`, to override in a subclass; all are called in the thread of `encode`.
+
+    By default messages become warnings, and the other callbacks do nothing.
 
     Example:
         >>> class Loud(Progress):
@@ -330,7 +333,7 @@ class Progress:
         """Report that `size` more bytes of finished shards were read and compared with their checksums."""
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Report the start: the size of the input, if known, and the bytes and shards finished by earlier runs."""
+        """Report the start: size of the input in bytes, if known, and bytes and shards that earlier runs finished."""
 
     def shard(self, record: dict[str, Any]) -> None:
         """Report a finished shard, given its record in the manifest."""

@@ -1,6 +1,7 @@
-"""The engine of worker processes: run the tasks of a job on this machine.
+"""The local engine: run the tasks of a job in worker processes on this machine.
 
-It keeps a bounded number of tasks in memory, yields records in any order, and repeats the task of a worker that died.
+It keeps a bounded number of tasks in memory, yields records of shards in any order, and repeats the task of a worker
+that died.
 Workers import this module first, so it has no slow imports. `on_ray` is the other engine.
 """
 
@@ -37,14 +38,14 @@ Records = Generator[dict[str, Any], None, None]
 
 
 class Writer(Protocol):
-    """A picklable object that performs tasks, such as `ShardWriter`."""
+    """A picklable object that writes the shard of a task, such as `ShardWriter`."""
 
     def write(self, task: Task, /) -> dict[str, Any]:
-        """Perform one task and return its record."""
+        """Write the shard of one task and return its record."""
 
 
 def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
-    """Yield tasks until the reader fails, and keep its error, to be raised when those tasks are done."""
+    """Yield tasks until `tasks` raises; append the error to `errors`, to raise it after the earlier tasks."""
     try:
         yield from tasks
     except Exception as error:
@@ -52,7 +53,7 @@ def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task
 
 
 def write(pickled: bytes, task: Task) -> dict[str, Any]:
-    """Perform a task in a worker. Every error that it raises can be pickled."""
+    """Write the shard of a task with a pickled `Writer`; an error that cannot be pickled becomes a `RuntimeError`."""
     try:
         return _unpickled(pickled).write(task)
     except Exception as error:
@@ -82,7 +83,7 @@ def died(task: Task, got: str) -> RuntimeError:
 
 
 def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> Records:
-    r"""Yield the record of each task, performed by a pool of spawned processes, or in this process.
+    r"""Write the shards of `tasks` in spawned processes, and yield the record of each shard as it finishes.
 
     At most `workers + 1` tasks are in memory. If a worker dies, a new pool runs the unfinished tasks again, one at a
     time, until they are done. All workers are killed when the generator ends or is closed.
@@ -148,7 +149,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
 
 
 class _Pool:
-    """Worker processes that can be killed at any time."""
+    """Pool of worker processes that can be killed at any time."""
 
     def __init__(self, pickled: bytes, workers: int) -> None:
         self.pickled = pickled
@@ -167,7 +168,10 @@ class _Pool:
             raise BrokenProcessPool from error
 
     def _exit_code(self) -> int | None:
-        """Return the exit code of the worker that died; `None` if there is none. The executor terminates the others."""
+        """Return the exit code of the worker that died; `None` if none is found within a second.
+
+        Workers that ended with SIGTERM do not count: the executor terminates the other workers.
+        """
         code, end = None, time.monotonic() + 1.0
         while code is None and time.monotonic() < end:  # a thread of the executor collects the exit codes
             codes = [process.exitcode for process in self._context.processes]
@@ -176,7 +180,7 @@ class _Pool:
         return code
 
     def death(self) -> str:
-        """Describe the end of the worker that died: its exit code or signal."""
+        """Return a description of how the worker died, with its exit code or signal."""
         code = self._exit_code()
         if code is None or code >= 0:
             return "a worker ended" + ("" if code is None else f" with exit code {code}")
@@ -218,7 +222,7 @@ class _Process(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    """The spawn context, with a list of the processes that were started."""
+    """Multiprocessing context that creates spawned processes of the class `_Process`, and lists them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rejected documents: a file for each shard while a job runs, joined into `rejected.jsonl` at its end."""
+"""Rejected documents: one temporary file per shard while a job runs; at its end, all are joined to `rejected.jsonl`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE = re.compile(rb'\{"shard": (\d+), .*\}\n')
 
 
 class _Lines(NamedTuple):
-    """The lines of one shard in a file: bytes from `start` to `stop`."""
+    """The byte range in a file that holds the rejected documents of one shard, and the SHA-256 of those bytes."""
 
     path: Path
     start: int
@@ -31,10 +31,10 @@ class RejectedFiles(NamedTuple):
     r"""Result of a comparison of the rejected documents on disk with the records of the shards.
 
     Args:
-        good (`dict`): for each shard with intact rejected documents, their lines.
-        bad (`dict`): for each shard with missing or changed rejected documents, the reason.
-        joined (`bool`): True if `rejected.jsonl` holds those of all shards in order and nothing else, or if no document
-            was rejected.
+        good (`dict`): shards whose rejected documents are intact, by number, with the location of the documents.
+        bad (`dict`): shards whose rejected documents are missing or changed, by number, with the reason.
+        joined (`bool`): True if `rejected.jsonl` holds the rejected documents of all shards in order and nothing else,
+            or if no document was rejected.
     """
 
     good: dict[int, _Lines]
@@ -43,7 +43,7 @@ class RejectedFiles(NamedTuple):
 
 
 def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> str | None:
-    """Write the rejected documents of a shard, and return the SHA-256 of the file; `None` if there are none."""
+    """Write the rejected documents of a shard to a temporary file; return its SHA-256, or `None` if there are none."""
     path = folder / rejected_name(shard)
     if not rejected:
         path.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
-    """Compare the rejected documents on disk with the records of the shards, given by number."""
+    """Compare the rejected documents on disk with the records of the shards; `shards` maps number to record."""
     path, parts = folder / REJECTED, rejected_in(folder)
     joined = _lines_by_shard(path)
     good, bad, end = {}, {}, 0
@@ -80,7 +80,7 @@ def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> Reje
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None:
     r"""Join the rejected documents of all shards, in order, into `rejected.jsonl`; write no file if there are none.
 
-    The lines of shards that were not made again are copied from the earlier `rejected.jsonl`.
+    Lines of shards that this run did not write are copied from the existing `rejected.jsonl`.
 
     Raises:
         ValueError: if lines are missing.
@@ -106,7 +106,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> dict[int, _Lines]:
-    """Return the lines of each shard in a file, without lines that belong to no shard."""
+    """Return the location of the lines of each shard in a file; lines that belong to no shard are ignored."""
     found: dict[int, _Lines] = {}
     if path.is_file():
         with path.open("rb") as file:

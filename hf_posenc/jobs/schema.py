@@ -1,4 +1,4 @@
-"""Columns of a corpus: the texts, and the further columns that the user selects, with their types.
+"""Columns of a corpus: the text columns, and the carried columns, which the user selects to copy them to the shards.
 
 Values from JSON and CSV are strings unless a type is given; Parquet, Arrow and data sets have their own types.
 """
@@ -19,11 +19,11 @@ HUGGING_FACE = b"huggingface"  # key of a schema's metadata under which datasets
 
 @dataclass(frozen=True)
 class Columns:
-    r"""Columns to read.
+    r"""Columns to read from every source.
 
     Args:
         texts (`tuple` of `str`): the text column, or the two columns of text pairs.
-        carried (`pyarrow.Schema`): the further columns.
+        carried (`pyarrow.Schema`): the further columns to copy to the shards, with their types.
     """
 
     texts: tuple[str, ...]
@@ -31,19 +31,19 @@ class Columns:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns, the texts first."""
+        """Schema of all columns: first the texts, as strings, then the carried columns."""
         return pa.schema([*(pa.field(name, pa.string()) for name in self.texts), *self.carried])
 
 
 @dataclass(frozen=True)
 class SourceColumns:
-    r"""Columns of one source.
+    r"""Columns that one source has.
 
     Args:
         name (`str`): name of the source in messages.
         schema (`pyarrow.Schema`): its columns; those of JSON and CSV are strings.
         complete (`bool`): False for JSON lines, which may have columns that the first lines lack.
-        typed (`bool`): False for a stream that states no types of its columns, so that it can carry none.
+        typed (`bool`): False for a stream whose column types are unknown; its columns cannot be carried.
     """
 
     name: str
@@ -53,7 +53,7 @@ class SourceColumns:
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
-    r"""Parse the names of selected columns, each with an optional type.
+    r"""Parse column names with an optional type; return the type of each column, or `None`.
 
     Args:
         columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
@@ -78,7 +78,7 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
 
 
 def columns_with_types(columns: Mapping[str, str]) -> list[str]:
-    r"""Format the columns of a shard as `named_columns` parses them.
+    r"""Format each column as `"name:type"`, which `named_columns` parses; a nested type is left out.
 
     Args:
         columns (mapping from `str` to `str`): names and types.
@@ -95,12 +95,13 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
 def carried_columns(
     sources: Sequence[SourceColumns], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
-    r"""Return the schema of the further columns, given the columns of the sources.
+    r"""Return the schema of the carried columns; check that every source has them, and the text columns.
 
     Args:
         sources (sequence of `SourceColumns`): columns of the sources.
         texts (sequence of `str`): the columns of text.
-        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to carry, and the types to cast them to.
+        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to carry, and the type to cast each to;
+            `None` keeps the type of the sources.
 
     Returns:
         `pyarrow.Schema` in the order of `named`; its metadata holds the features that `datasets` stored for them.
@@ -143,14 +144,14 @@ def carried_columns(
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Return True for a column of strings in any encoding, and for a column of nulls."""
+    """Return True for any Arrow string type (plain, large, view, dictionary), and for the type of nulls."""
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null())
 
 
 def _can_store(kind: pa.DataType) -> bool:
-    r"""Return True if Parquet stores columns of a type, and `datasets` reads them.
+    r"""Return True if Parquet can store columns of a type and `datasets` can read them.
 
     Example:
         >>> _can_store(pa.list_(pa.int64())), _can_store(pa.month_day_nano_interval()), _can_store(pa.struct([]))
@@ -169,7 +170,7 @@ def _can_store(kind: pa.DataType) -> bool:
 
 
 def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
-    """Return the type that holds a column of every source."""
+    """Return a type that can hold the values of a column in every source; raise if there is none."""
     common: pa.DataType | None = None
     for source in sources:
         kind = source.schema.field(column).type
@@ -190,7 +191,7 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
 
 
 def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[bytes, bytes]:
-    """Return the metadata with the features (class names, images) that all sources agree on."""
+    """Return schema metadata with the `datasets` features (class names, images) that are equal in all sources."""
     stored: list[dict[str, Any]] = []
     for source in sources:
         info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
@@ -203,7 +204,7 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 
 
 def _missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the message for a column that a source does not have."""
+    """Return the error message for a column that a source does not have."""
     further = [name for name in columns if name not in texts]
     fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
     got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"
@@ -222,7 +223,7 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the option to set for another text column."""
+    """Return a hint for an error message: the option that selects another text column."""
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")
     return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

@@ -1,4 +1,4 @@
-"""The columns of a shard: token ids and what is made from them, and the carried columns, as Arrow tables.
+"""The columns of a shard as Arrow tables: token ids, columns computed from token ids, and carried columns.
 
 `hf_posenc.rows` packs rows; `shard_file` writes the tables.
 """
@@ -22,7 +22,7 @@ from .schema import HUGGING_FACE
 _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
 
-_GROUP_BYTES = 16 << 20  # of a row group, which readers load as a whole
+_GROUP_BYTES = 16 << 20  # maximum size of a row group; readers load a row group as a whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +30,10 @@ class Block:
     r"""A batch of tokenized documents.
 
     Args:
-        columns (`dict` from `str` to `Ragged`): `"input_ids"`, with a row for each document, or several for a long one
-            that is split; for pairs `"token_type_ids"`.
-        carried (`pyarrow.Table`): the further columns, a row for each document.
-        sample (`np.ndarray` `(rows,)` int64): the document of each row.
+        columns (`dict` from `str` to `Ragged`): `"input_ids"`, with one row for each document, or several rows for a
+            split document; for text pairs also `"token_type_ids"`.
+        carried (`pyarrow.Table`): the carried columns, one row for each document.
+        sample (`np.ndarray` `(rows,)` int64): the index of the document that each row comes from.
     """
 
     columns: dict[str, Ragged]
@@ -42,7 +42,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
-        """Concatenate one or more blocks."""
+        """Return one block with the documents of one or more blocks."""
         counts = np.array([len(block.carried) for block in blocks])
         before = np.cumsum(counts) - counts
         return cls(
@@ -77,16 +77,16 @@ def schema_of(job: Job) -> pa.Schema:
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[pa.Table]:
-    r"""Yield the rows of a block of documents, one table for each row group.
+    r"""Convert a block of documents to the rows of a shard, and yield one table for each Parquet row group.
 
     Args:
         job (`Job`): the settings.
         block (`Block`): the documents; packed rows omit documents without tokens.
         schema (`pyarrow.Schema`): the result of `schema_of`.
-        seed (`int`): for the order of packed rows.
+        seed (`int`): random seed for the order of packed rows.
 
     Returns:
-        Tables of that schema, each with at least one row.
+        Iterator over `pyarrow.Table` with the given schema, each with at least one row.
     """
     columns = dict(block.columns)
     ids = columns["input_ids"]

@@ -37,7 +37,7 @@ def write_shard(
         path (`Path`): the file to write.
         tables (iterable of `pyarrow.Table`): the row groups.
         schema (`pyarrow.Schema`): their columns.
-        finish (callable): called after the last table; returns the figures of the shard as JSON values.
+        finish (callable): called after the last table; returns the statistics of the shard as JSON values.
         settings (mapping of JSON values): the settings of the job.
         use_dictionary (`list` of `str`): columns to encode with a dictionary.
 
@@ -71,7 +71,7 @@ def write_shard(
 
 
 class _HashedFile(io.BufferedWriter):
-    """A binary file that hashes the bytes written to it."""
+    """A binary file that computes the SHA-256 of all bytes written to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"))
@@ -89,7 +89,7 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         path (`Path`): the shard.
 
     Returns:
-        `tuple` of two `dict`: the record that `ShardFile.finish` returned, apart from `sha256`; and the settings.
+        `tuple` of two `dict`: the record that `write_shard` returned, without `sha256`; and the settings.
 
     Raises:
         ValueError: if the file is not a shard of this format.
@@ -99,7 +99,7 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_sha256(path: Path) -> str:
-    r"""Read a whole shard, and return its SHA-256, as `sha256sum` prints it.
+    r"""Check a shard against the checksum in its footer, and return the SHA-256 of the whole file.
 
     Args:
         path (`Path`): the shard.
@@ -122,7 +122,7 @@ def read_sha256(path: Path) -> str:
 
 
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the JSON in the footer of a shard, and the checksum of the file up to the end of that JSON."""
+    """Return the JSON in the footer of a shard, and the stored checksum of its rows and that JSON."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
@@ -137,7 +137,7 @@ def _footer(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_shard(path: Path) -> bool:
-    """Return True if the footer says that hf-posenc wrote this file in this format."""
+    """Return True if the file is a shard of this format; the rows are not checked."""
     try:
         _footer(path)
     except ValueError:
@@ -146,7 +146,7 @@ def is_shard(path: Path) -> bool:
 
 
 def damage(path: Path, record: Mapping[str, Any]) -> str | None:
-    r"""Describe the difference between a shard and its record; return `None` if there is none.
+    r"""Return the difference between a shard and its record, such as `"is missing"`; `None` if there is none.
 
     Args:
         path (`Path`): the shard.

@@ -1,6 +1,6 @@
-"""The writer of shards: one task becomes one Parquet file and a record of its figures.
+"""The writer of shards: it writes one Parquet file for each task, and returns a record of its statistics.
 
-This code runs in a worker, and uses only NumPy and Arrow.
+This code runs in worker processes. Apart from the tokenizer it uses only NumPy and Arrow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ShardWriter:
 
     Args:
         job (`Job`): the settings.
-        window_tokens (`int`, *optional*): minimum number of tokens of the documents that are packed together.
+        window_tokens (`int`, *optional*): documents are packed into rows in groups of at least this many tokens.
     """
 
     def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
@@ -44,7 +44,7 @@ class ShardWriter:
         return ShardWriter, (self.job, self._window_tokens)
 
     def write(self, task: Task) -> dict[str, Any]:
-        r"""Write one shard atomically, and its rejected documents to a separate file.
+        r"""Write the shard of a task atomically, and its rejected documents to a separate file.
 
         Args:
             task (`Task`): the documents.
@@ -60,7 +60,7 @@ class ShardWriter:
         job, counted, lengths = self.job, Counted(), [np.zeros(0, np.int64)]
 
         def finish() -> dict[str, Any]:
-            """Write the rejected documents, and return the record."""
+            """Write the rejected documents, and return the record of the shard."""
             return {
                 "file": shard_name(task.shard),
                 "documents": counted.documents,
@@ -95,7 +95,7 @@ class ShardWriter:
         return schema_of(self.job)
 
     def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
-        """Yield the row groups of the shard, in order, and append the lengths of their rows."""
+        """Tokenize a task and yield the row groups of its shard; update `counted`, append row lengths to `lengths`."""
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._encoder.encode(task, counted), window_tokens)
         for number, block in enumerate(windows):
@@ -105,7 +105,7 @@ class ShardWriter:
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
-    """Concatenate consecutive blocks until each has at least `window_tokens` tokens."""
+    """Join consecutive blocks into blocks of at least `window_tokens` tokens; the last one may be smaller."""
     waiting: list[Block] = []
     tokens = 0
     for block in blocks:
@@ -119,7 +119,7 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return the number of rows, their tokens, the longest row, and the tokens of padded batches of 32 rows."""
+    """Return statistics of row lengths: rows, tokens, longest row, and tokens with padding in batches of 32 rows."""
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {
         "rows": len(lengths),

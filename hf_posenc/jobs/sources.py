@@ -1,4 +1,4 @@
-"""Sources: open the inputs of a job, recognize them in a later run, and cut them into tasks.
+"""Sources: open the inputs of a job, detect changes in a later run, and cut them into tasks, one for each shard.
 
 Opening reads only names, sizes and first lines. A task depends only on the corpus, its start offset and the limit in
 bytes, so a later run can start after any shard and makes the same tasks.
@@ -38,11 +38,11 @@ _OPENED = 16
 class Sources:
     r"""The inputs of a job, as `open_sources` returns them.
 
-    Three values identify them in a later run, which may change everything after the last finished shard:
+    Three values identify them in a later run. Only inputs after the last finished shard may change between runs.
 
     - `fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
       middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
-    - `stamps()`: sizes and times of the files, saved beside the manifest. Files with equal ones are not read again.
+    - `stamps()`: sizes and times of the files, saved beside the manifest. A file with equal stamps is not read again.
     - `Task.digest()`: a digest of all bytes of a task, kept in the record of its shard.
 
     Args:
@@ -60,12 +60,12 @@ class Sources:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the further columns."""
+        """Schema of the carried columns."""
         return self.columns.carried
 
     @property
     def names(self) -> list[str]:
-        """Names of the sources in messages."""
+        """Names of the sources, for messages."""
         return [file.name for file in self.files]
 
     @cached_property
@@ -79,7 +79,7 @@ class Sources:
         return [file.fingerprint() for file in self.files]
 
     def stamps(self) -> list[Any]:
-        """Return JSON values for each source: size, inode and timestamps of a file when it was opened."""
+        """Return size, inode and timestamps of each source when it was opened; an empty list for a data set."""
         return self._stamps
 
     def differences(
@@ -91,9 +91,9 @@ class Sources:
     ) -> list[str]:
         r"""Describe the differences between the inputs and those from which finished shards were made.
 
-        Sources after the last finished shard may differ. For a source of finished shards, the fingerprints are
-        compared. If its timestamps changed, or if it differs and was not read to its end, it is read again and the
-        digests of its tasks are compared.
+        Only sources that finished shards were made from are compared, first by their fingerprints. A source is read
+        again, to compare the digests of its tasks, if its timestamps changed, or if it changed and only a part of it
+        was read before.
 
         Args:
             before (sequence of `dict`): the fingerprint in the manifest.
@@ -135,7 +135,7 @@ class Sources:
         r"""Raise if a source changed since it was opened.
 
         Args:
-            first, last (`int`, *optional*): numbers of the sources to check; by default all, which is slow for many.
+            first, last (`int`, *optional*): indices of the sources to check; by default all, which is slow for many.
 
         Raises:
             ValueError: naming the file.
@@ -184,7 +184,7 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Yield the unfinished tasks; the reader of the last source stays open between them."""
+        """Yield the tasks of shards that are not in `done`; the current source stays open between tasks."""
         ends, opened = Cursor(), -1
         reader: TextReader | TableReader
         with ExitStack() as stack:
@@ -222,7 +222,7 @@ class Sources:
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     r"""Describe the difference between two fingerprints of a source; return `None` if there is none.
 
-    A file that was touched, copied or moved counts as unchanged if it holds the same bytes.
+    A file that was touched, copied or moved has no difference if its content is the same.
     """
     name = now["name"] if before.get("name") == now["name"] else f"{now['name']} (before: {before.get('name')})"
     if before.get("kind") != now["kind"]:
@@ -326,7 +326,7 @@ def open_sources(
 
 
 def _source(name: str, format: Format | None, split: str) -> Source:
-    """Return the source for one file."""
+    """Return the source for one file, with the given format or that of its extension."""
     by_ending, compression = format_of(name)
     kind = format or by_ending or "text"
     if kind in ("parquet", "arrow"):
@@ -342,7 +342,7 @@ def _source(name: str, format: Format | None, split: str) -> Source:
 
 
 def _left_out(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the message about files of a folder that are skipped because their extension is unknown."""
+    """Return a list with a message about the skipped files, whose extension is unknown; empty without files."""
     if not names:
         return []
     some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
@@ -351,7 +351,7 @@ def _left_out(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _not_carried(known: Sequence[SourceColumns], texts: Sequence[str]) -> list[str]:
-    """Return the message about columns that were not selected."""
+    """Return a list with a message about the columns that will not be carried; empty if there are none."""
     names = list(dict.fromkeys(name for source in known for name in source.schema.names if name not in texts))
     if not names:
         return []

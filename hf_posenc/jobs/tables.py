@@ -1,6 +1,6 @@
-"""Tables as sources: rows of Parquet, Arrow and data sets, cut in order by their size into Arrow streams.
+"""Tables as sources (Parquet, Arrow, data sets): cut their rows, in order, into parts of limited size.
 
-A table yields its rows in batches of any size; the batch size does not affect the rows of a task.
+Each part is an Arrow IPC stream. A table yields its rows in batches of any size; the size does not affect the parts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .task import Part
 if TYPE_CHECKING:
     from .data_sets import DataSet
 
-BATCH_BYTES = 4 << 20  # of a table, read at once
+BATCH_BYTES = 4 << 20  # bytes of a table that are read at once
 BATCH_ROWS = 8192
 _LARGEST = 64 << 20  # bytes of one part
 
 
 class TableReader:
-    r"""Reader of a table: whole rows, in order.
+    r"""Reader that returns consecutive rows of a table in parts of limited size.
 
-    `row` is the number of rows before the next one.
+    The attribute `row` is the index of the next row.
 
     Args:
         table (`ParquetFile`, `ArrowFile` or `DataSet`): the table.
@@ -52,7 +52,7 @@ class TableReader:
         self._sizes = np.zeros(0, np.int64)
 
     def seek(self, offset: int, row: int) -> None:
-        """Skip to a later row; a stream is read up to that row, because it cannot be opened there."""
+        """Skip to the row with index `row`; `offset` is ignored. A stream is read up to that row."""
         if row > self.row and self._table.can_seek:
             self.close()
             self._open(row)
@@ -60,7 +60,7 @@ class TableReader:
             self._pass(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        r"""Return the next rows that fit into `limit` bytes.
+        r"""Return as many of the next rows as fit into `limit` bytes.
 
         Args:
             limit (`int`): bytes of all rows.
@@ -88,7 +88,7 @@ class TableReader:
         return Part(self._table.name, "arrow", first, _stream(batches), taken) if batches else None
 
     def ended(self) -> bool:
-        """Return True at the end of the table."""
+        """Return True if no row is left."""
         while self._pending.num_rows == 0:
             batch = next(self._batches, None)
             if batch is None:
@@ -105,7 +105,7 @@ class TableReader:
         self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns in the order and with the types of the schema; texts as plain strings."""
+        """Return the batch with the columns, column order and types of the schema; texts may stay large strings."""
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
             column = batch.column(field.name)
@@ -140,12 +140,12 @@ class TableReader:
 
 
 class ParquetFile(InputFile):
-    """A Parquet file."""
+    """Source that reads the rows of a Parquet file."""
 
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the columns of the file."""
+        """Return the names and types of the columns of the file."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema_arrow)
 
@@ -156,7 +156,7 @@ class ParquetFile(InputFile):
         return sum(_stored_bytes(group, columns.schema.names) for group in groups)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on; earlier row groups are skipped, large ones are read page by page."""
+        """Yield the rows from index `row` on as batches of the columns `names`; earlier row groups are not read."""
         with self._open() as file:
             names = [name for name in names if name in file.schema_arrow.names]
             # The same long text in every row is small in a file and gigabytes once decoded: such columns stay encoded.
@@ -184,12 +184,12 @@ class ParquetFile(InputFile):
 
 
 class ArrowFile(InputFile):
-    """An Arrow IPC file, with a footer (`.feather`, Ray) or without (`datasets`); a local one is mapped into memory."""
+    """Source that reads the rows of an Arrow IPC file, with or without a footer; a local file is memory-mapped."""
 
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the columns of the file."""
+        """Return the names and types of the columns of the file."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema)
 
@@ -198,7 +198,7 @@ class ArrowFile(InputFile):
         return self.bytes()
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from `row` on."""
+        """Yield the rows from index `row` on as batches of the columns `names`."""
         with self._open() as file, refuse_damage(self.name, "Arrow"):
             has_footer = isinstance(file, pa.RecordBatchFileReader)
             for batch in map(file.get_batch, range(file.num_record_batches)) if has_footer else file:
@@ -219,7 +219,7 @@ class ArrowFile(InputFile):
 
 @contextmanager
 def refuse_damage(name: str, kind: str) -> Iterator[None]:
-    """Raise errors of a table that cannot be read as `ValueError` with its name."""
+    """Convert an Arrow or system error inside the block to a `ValueError`: `name` cannot be read as `kind`."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -233,13 +233,13 @@ def refuse_damage(name: str, kind: str) -> Iterator[None]:
 
 
 def _stored_bytes(group: Any, names: Iterable[str]) -> int:
-    """Return the decompressed size in bytes of columns of a row group."""
+    """Return the decompressed size in bytes of the columns `names` in one Parquet row group."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema.split(".")[0] in set(names))
 
 
 def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
-    """Return the string columns that Parquet stores with a dictionary."""
+    """Return those of `names` that are string columns with a dictionary in the Parquet file."""
     strings = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 8))]
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -248,7 +248,7 @@ def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices of a few megabytes, measured after dictionaries are decoded."""
+    """Split a batch into slices of a few megabytes, measured with decoded dictionaries."""
     for start in range(0, batch.num_rows, BATCH_ROWS):  # the sizes of all rows of a large file would fill memory
         rows = batch.slice(start, BATCH_ROWS)
         for first, end in runs(row_sizes(rows), BATCH_BYTES):
@@ -256,7 +256,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Serialize rows as an Arrow stream of one batch; the bytes do not depend on the batches they were read in."""
+    """Serialize rows as an Arrow stream of one batch; how the rows were batched does not affect the bytes."""
     table = pa.Table.from_batches(batches)
     batch = pa.record_batch([_copied(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
@@ -267,7 +267,7 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _copied(column: pa.ChunkedArray) -> pa.Array:
-    """Copy the values into new memory, so that it holds no data of other rows."""
+    """Copy a column to a new array that keeps no memory or dictionary values of other rows."""
     kind = column.type
     if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use
         encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()

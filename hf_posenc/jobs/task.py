@@ -14,12 +14,12 @@ Kind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv", "arrow", "unreadabl
 
 
 class Cursor(NamedTuple):
-    r"""An offset between two documents of a corpus, at which reading can start.
+    r"""Position between two documents of a corpus, where reading can start.
 
     Args:
         source (`int`): index of the source, from 0; the number of sources at the end of the corpus.
-        offset (`int`): bytes of its decompressed text before the offset; 0 for tables.
-        row (`int`): lines of its text, or rows of a table, before the offset.
+        offset (`int`): bytes of decompressed text before the position, in that source; 0 for tables.
+        row (`int`): lines of text, or rows of a table, before the position, in that source.
     """
 
     source: int = 0
@@ -33,7 +33,7 @@ class Part:
 
     Args:
         source (`str`): name of the source in messages.
-        kind (`str`): format of the payload: text with a document a line (`"lines"`) or between blank lines
+        kind (`str`): format of the payload: text with one document per line (`"lines"`) or between blank lines
             (`"paragraphs"`), JSON lines (`"jsonl"`), CSV records with commas (`"csv"`) or tabs (`"tsv"`), or an Arrow
             IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a damaged file: one bad document,
             with the reason as its payload.
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def unit(self) -> Literal["line", "row"]:
-        """Unit that `first` counts."""
+        """Unit of the number `first`: `"row"` for tables, `"line"` for text."""
         return "row" if self.kind == "arrow" else "line"
 
 
@@ -63,7 +63,7 @@ class Task:
     Args:
         shard (`int`): number of the shard, from 0.
         parts (`tuple` of `Part`): its documents, in order.
-        begins, ends (`Cursor`): offsets of its first document and of the end of its last one.
+        begins, ends (`Cursor`): positions in the corpus before its first and after its last document.
     """
 
     shard: int
@@ -114,6 +114,6 @@ class Rejected:
     text: str | None = None
 
     def entry(self, shard: int) -> dict[str, Any]:
-        """Return the entry of `rejected.jsonl`."""
+        """Return the document as the JSON object of a line in `rejected.jsonl`."""
         entry = {"shard": shard, "file": self.source, self.unit: self.number, "reason": self.reason}
         return entry if self.text is None else {**entry, "text": self.text}

@@ -23,7 +23,7 @@ from .task import Part
 
 LONGEST = 256 << 20  # bytes of one document
 _LARGEST = 64 << 20  # bytes of one part
-_HEAD = 1 << 20  # bytes in which the columns of JSON lines are looked for
+_HEAD = 1 << 20  # bytes of JSON lines that are searched for column names
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -40,14 +40,14 @@ _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class TextFile(InputFile):
-    """A file of text; `kind` is `"lines"`, `"paragraphs"`, `"jsonl"`, `"csv"` or `"tsv"`."""
+    """Source that reads a text file; `kind` is `"lines"`, `"paragraphs"`, `"jsonl"`, `"csv"` or `"tsv"`."""
 
     def size(self, columns: Columns) -> int:
-        """Return the bytes of its text; an estimate for a compressed file."""
+        """Return the size of the text in bytes; for a compressed file, 4 times the file size as an estimate."""
         return self.bytes() * (1 if self.compression is None else 4)
 
     def read_columns(self, texts: Sequence[str]) -> SourceColumns | None:
-        """Return the columns of the file; `None` if its first lines have none.
+        """Return the columns of the file, all strings; `None` if its first lines have no columns.
 
         Raises:
             ValueError: if the file is not valid JSON lines or CSV, or not UTF-8.
@@ -79,12 +79,13 @@ class TextFile(InputFile):
 
 
 class TextReader:
-    r"""Reader of a text file: whole documents, in order.
+    r"""Reader that returns consecutive documents of a text file in parts of limited size.
 
-    `offset` and `row` are the numbers of bytes and lines before the next document, `header` the column names of CSV.
+    Attributes: `offset` and `row`, the numbers of bytes and lines before the next document; `header`, the column names
+    of CSV.
 
     Args:
-        file (`TextFile`): the file. A byte order mark and the header of CSV are read at once.
+        file (`TextFile`): the file. Creating the reader skips a byte order mark, and reads the header of CSV.
         longest (`int`): maximum size of a document in bytes.
     """
 
@@ -118,9 +119,9 @@ class TextReader:
         self.row = max(row, self.row)
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        r"""Return the next documents that fit into `limit` bytes.
+        r"""Return as many of the next documents as fit into `limit` bytes.
 
-        They depend only on the file, the offset and the limit, not on earlier calls.
+        The result depends only on the file, the offset and the limit, not on earlier calls.
 
         Args:
             limit (`int`): bytes of all documents.
@@ -152,7 +153,7 @@ class TextReader:
         return Part(self._file.name, self._file.kind, first, block, end, self.header)  # type: ignore[arg-type]
 
     def ended(self) -> bool:
-        """Return True at the end of the file."""
+        """Return True if no document is left."""
         self._fill(1)
         return not self._pending and self._damage is None
 
@@ -172,7 +173,7 @@ class TextReader:
             raise ValueError(explain(f"{name} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix))
 
     def _fill(self, size: int) -> None:
-        """Read until `size` bytes are pending or the file ends; keep only whole documents of a damaged one."""
+        """Read until `size` bytes are pending or the file ends; in a damaged file, drop the incomplete document."""
         blocks, pending = [self._pending], len(self._pending)
         try:
             while pending < size and (block := next(self._blocks, b"")):
@@ -186,7 +187,7 @@ class TextReader:
             self._pending = self._pending[: self._last_end(len(self._pending))]
 
     def _last_end(self, limit: int) -> int:
-        """Return the end of the last document within the limit; 0 if none ends there."""
+        """Return the end of the last document in the first `limit` pending bytes; 0 if no document ends there."""
         kind = self._file.kind
         if kind in _QUOTED:
             return _without_quoted(self._pending[:limit], kind).rfind(b"\n") + 1
@@ -200,7 +201,7 @@ class TextReader:
         return last
 
     def _first_end(self, limit: int) -> int:
-        """Return the end of the first document, which is longer than the limit."""
+        """Return the end of the first pending document, which is longer than `limit`; read on to find it."""
         searched, kind = limit, self._file.kind
         while True:
             if kind == "paragraphs":
@@ -231,12 +232,12 @@ class TextReader:
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Replace the quoted fields of CSV by other characters, so that each remaining line feed ends a record."""
+    """Replace quoted CSV fields by as many letters `x`, so that each remaining line feed ends a record."""
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 
 def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
-    r"""Return the keys of the first JSON lines; none if no line is an object.
+    r"""Return the keys of the objects in the first JSON lines; an empty list if no line is an object.
 
     Raises:
         ValueError: if the file is one JSON value instead of one line for each document.

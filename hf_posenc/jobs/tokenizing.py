@@ -23,7 +23,7 @@ from .task import Rejected, Task
 
 @dataclass
 class Counted:
-    r"""Counts of the documents of a task that were read so far.
+    r"""Counts of the documents that were read so far from a task.
 
     Args:
         documents (`int`): all documents, including rejected ones.
@@ -39,7 +39,7 @@ class Counted:
 
 
 class TaskEncoder:
-    r"""Reader and tokenizer of the documents in the tasks of one job.
+    r"""Encoder that parses and tokenizes the documents of a task, with the settings of a job.
 
     Args:
         job (`Job`): the columns, the tokenizer, its limits, and the handling of bad rows.
@@ -61,7 +61,7 @@ class TaskEncoder:
         self._empty = self._encoder.encode([""], None if pair is None else [""]).ids.values
 
     def encode(self, task: Task, counted: Counted) -> Iterator[Block]:
-        r"""Yield the documents of a task, tokenized in batches.
+        r"""Parse and tokenize the documents of a task, and yield them in batches.
 
         Args:
             task (`Task`): the task.
@@ -100,8 +100,8 @@ class TaskEncoder:
         r"""Tokenize the texts, or pairs of texts, of a batch of documents.
 
         Returns:
-            `TokenRows`, and for each unusable document, by its index, the reason. An unusable document has the row of
-            an empty text, unless bad rows are left out. A document with special tokens only is unusable.
+            `TokenRows`, and the reason for each unusable document, by its index. A document with no tokens but special
+            tokens is unusable. With `on_bad_row="keep-empty"`, an unusable document has the row of an empty text.
         """
         bad: dict[int, str] = {}
         try:
@@ -118,7 +118,7 @@ class TaskEncoder:
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
         limit = self._limits.max_length
-        if limit is not None and rows.ids.longest > limit:  # only if they are refused; there is one row a document
+        if limit is not None and rows.ids.longest > limit:  # only with too_long="error"; one row per document
             for row in np.flatnonzero(rows.ids.lengths > limit).tolist():
                 bad.setdefault(row, f"has {rows.ids.lengths[row]} tokens, limit {limit}")
             if self._job.on_bad_row == "keep-empty":
@@ -126,7 +126,7 @@ class TaskEncoder:
         return rows, bad
 
     def _is_empty(self, ids: Ragged) -> NDArray[np.bool_]:
-        """Return True for each row that is the same as the row of an empty text."""
+        """Return an array with True for each row that has the same token ids as an empty text."""
         same: NDArray[np.bool_] = ids.lengths == len(self._empty)
         rows = np.flatnonzero(same)
         tokens = ids.values[ids.offsets[rows][:, None] + np.arange(len(self._empty))]  # (rows, tokens of an empty text)
@@ -146,7 +146,7 @@ class TaskEncoder:
 
 
 def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, str]) -> list[list[str]]:
-    """Return the texts with empty ones for bad documents."""
+    """Return the texts, with an empty string in place of each bad document."""
     return [["" if row in bad else text for row, text in enumerate(column)] for column in texts]
 
 

@@ -63,7 +63,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """True if no file is bad; the job need not be finished."""
+        """True if no file differs from the manifest, even if the job is not finished."""
         return not self.bad
 
     def __str__(self) -> str:
@@ -94,9 +94,9 @@ def verify(
 
     Args:
         folder (`str` or `Path`): the folder given to `encode` as `output`.
-        on_read (callable, *optional*): called with the number of bytes of each shard.
-        inputs (*optional*): the inputs given to `encode`: they are read again as well, and compared with the digest of
-            the text that each shard was made from.
+        on_read (callable, *optional*): called after each shard, with its size in bytes.
+        inputs (*optional*): the inputs given to `encode`. If given, they are read again too, and compared with the
+            digest in the record of each shard.
         format, dataset_config, dataset_split (`str`, *optional*): as given to `encode` with these inputs.
 
     Returns:
@@ -156,7 +156,7 @@ def _bad_rejected(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
-    """Describe the differences between the inputs and those from which the shards were made."""
+    """Open `inputs`, and describe how they differ from the inputs that the shards were made from."""
     config = manifest.config
     columns = columns_with_types(config["columns"])  # the further columns follow the length
     sources = open_sources(
