@@ -1,4 +1,4 @@
-"""Test if a model isolates packed documents, by a mask of four dimensions or by positions that restart.
+"""Test if a model can isolate packed documents, by a 4D attention mask or by `position_ids` that restart.
 
 The tests are a few forward passes on six or seven tokens. `hf_posenc.masks` makes the masks of real batches.
 """
@@ -20,7 +20,9 @@ _LENGTH, _FIRST = 6, 3
 
 
 class LayerMasks(dict[str, torch.Tensor]):
-    r"""One mask for each kind of layer, for models in which some layers have a window and others do not.
+    r"""A dict from the kind of layer, such as `"sliding_attention"`, to the attention mask of its layers.
+
+    For models in which some layers have a window and others do not.
 
     Example:
         >>> list(LayerMasks({"full_attention": torch.zeros(1), "sliding_attention": torch.ones(1)}).to("cpu"))
@@ -28,31 +30,35 @@ class LayerMasks(dict[str, torch.Tensor]):
     """
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """Return all masks on `device`."""
+        """Return a new `LayerMasks` with every mask on `device`."""
         return type(self)({name: mask.to(device, non_blocking=non_blocking) for name, mask in self.items()})
 
     def pin_memory(self) -> Self:
-        """Return all masks in page-locked memory."""
+        """Return a new `LayerMasks` with every mask in page-locked memory."""
         return type(self)({name: mask.pin_memory() for name, mask in self.items()})
 
 
 class Windows(NamedTuple):
-    """Windows that a mask must include for a model: `window` as in `AttentionMask`, and the kinds of its layers."""
+    """Attention window that a 4D mask for a model must include.
+
+    `window` is the width as in `AttentionMask`, `None` for no window. `layers` holds the kinds of layers if each kind
+    needs a mask of its own, and is empty if one mask serves all layers.
+    """
 
     window: int | None = None
     layers: tuple[str, ...] = ()
 
 
 def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if an additive `attention_mask` `(B, 1, T, T)` hides exactly the masked tokens.
+    r"""Return True if a model applies an additive `attention_mask` `(B, 1, T, T)`: masked tokens do not change outputs.
 
     Args:
         probe (`Probe`): the model with sample tokens.
         positions (`ModelPositions`): from `find_positions`.
 
     Returns:
-        `bool`; `False` for models that refuse such a mask or ignore it, for encoder-decoders, and for flex attention on
-        the CPU.
+        `bool`; `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
+        length, and for flex attention on the CPU.
     """
     implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
@@ -70,9 +76,9 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if `position_ids` that restart isolate documents, without mask and cache.
+    r"""Return True if `position_ids` that restart, such as 0 1 2 0 1 2, isolate documents without a mask or cache.
 
-    Args: as `takes_4d_mask`.
+    Args: as in `takes_4d_mask`.
     """
     if not positions.takes_position_ids:
         return False
@@ -81,9 +87,10 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
-    """Return True if tokens of the first document do not change the outputs of the second, and its own tokens do.
+    """Run two packed documents; return True if only its own tokens change the outputs of the second document.
 
-    All tokens of a document are replaced: in half precision the effect of a single one may be rounded away.
+    `inputs` holds the mask or the position ids to be tested. All tokens of a document are replaced: in half precision
+    the effect of a single one may be rounded away.
     """
     if probe.has_decoder or probe.has_fixed_length:
         return False
@@ -106,16 +113,15 @@ def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
 
 
 def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
-    r"""Find the windows of a model's layers, by comparing its own window with masks of four dimensions.
+    r"""Find the attention window of a model's layers, by comparing its own mask with 4D masks.
 
-    A mask of four dimensions replaces the model's own mask, windows included. The model is run with a window of two
-    tokens on a row of seven.
+    A 4D mask replaces the model's own mask, including its window. The model is run on a row of seven tokens with a
+    window of two, first with its own mask and then with each candidate for a 4D mask.
 
-    Args: as `takes_4d_mask`.
+    Args: as in `takes_4d_mask`.
 
     Returns:
-        `Windows`; `None` if the model takes no mask of four dimensions, or has windows or chunks that none of the tried
-        masks reproduces.
+        `Windows`; `None` if the model takes no 4D mask, or has windows or chunks that no candidate reproduces.
     """
     if not takes_4d_mask(probe, positions):
         return None
@@ -139,7 +145,7 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
         except ValueError:
             return None
         best: tuple[float, Windows] | None = None
-        for more in (0, 1):  # 1 if the token at that very distance is visible
+        for more in (0, 1):  # 1 if a token exactly `window` tokens away is visible
             for layers in (tuple(sorted(kinds)), ()):
                 if layers and not kinds <= {_FULL, _SLIDING}:
                     continue
@@ -160,13 +166,13 @@ def _configured_window(config: Any) -> int | None:
 
 
 def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return an additive mask `(1, 1, T, T)`."""
+    """Convert a bool mask `(T, T)` to an additive one `(1, 1, T, T)`: 0 for True, the lowest number for False."""
     zeros = torch.zeros(1, 1, *may_attend.shape, dtype=dtype, device="cpu")
     return zeros.masked_fill_(~may_attend, torch.finfo(dtype).min)
 
 
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
-    """Return an additive mask `(1, 1, T, T)` with a window, or one mask for each kind of layer."""
+    """Return an additive mask `(1, 1, T, T)` with a window, or `LayerMasks` with one mask for each of `layers`."""
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]
     everything = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)

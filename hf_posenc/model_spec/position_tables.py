@@ -1,7 +1,7 @@
-"""Find the positions of a Hugging Face model by running it: tables, their first rows, and other kinds of positions.
+"""Find the kinds of positions and the position tables of a Hugging Face model by running it on a few tokens.
 
-Configurations are not enough: BERT reads row 0 first, RoBERTa row 2, and other models start at row 2 without an entry
-in their configuration.
+Configurations are not enough: BERT reads row 0 of its table first, RoBERTa row 2, and other models start at row 2
+without an entry in their configuration.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    r"""A table that a model reads by position: row `first_row` for a sequence's first token, then one row per token.
+    r"""A position table of a model: row `first_row` is for a sequence's first token, the next row for the next token.
 
     Args:
         name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
         tensor (`torch.Tensor` `(rows, D)`): the parameter or buffer itself.
         module (`nn.Module`): the module that has the tensor as an attribute.
-        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose positions the table contains.
+        counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose tokens read the table.
         first_row (`int`): the row of the first token.
         padding_row (`int`, *optional*): the row of every padding token, if they all read the same one.
         offset (`int`, *optional*): row minus `position_ids`, if the model takes `position_ids`.
@@ -59,7 +59,7 @@ class PositionTable:
 
     @property
     def is_learned(self) -> bool:
-        """True for a parameter, and False for a buffer or the parameter of a module of sinusoids."""
+        """True if the table is a parameter, unless the class name of its module contains "Sinusoidal"."""
         return isinstance(self.tensor, nn.Parameter) and "Sinusoidal" not in type(self.module).__name__
 
 
@@ -92,7 +92,7 @@ class ModelPositions:
 
     @property
     def padding_position(self) -> int | None:
-        """Value of `position_ids` at padding, if the model has one."""
+        """Value of `position_ids` at padding tokens; `None` if the model has no row for padding."""
         for table in self.tables:
             if table.offset is not None and table.padding_row is not None and table.padding_row >= table.offset:
                 return table.padding_row - table.offset
@@ -100,7 +100,9 @@ class ModelPositions:
 
 
 def find_positions(model: nn.Module | Probe) -> ModelPositions:
-    r"""Find the positions of a model by running it: unpadded, padded, with position ids, and on shorter rows.
+    r"""Find the kinds of positions and the position tables of a model, by running it on a few tokens.
+
+    The model is run unpadded, padded, with `position_ids`, and on shorter rows.
 
     Args:
         model (`PreTrainedModel` or `Probe`): any device and dtype; it is not changed.
@@ -109,7 +111,7 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         `ModelPositions`.
 
     Raises:
-        ValueError: if it does not run on token ids, or its weights are not available.
+        ValueError: if the model does not run on token ids, or its weights are not available.
     """
     probe = model if isinstance(model, Probe) else Probe(model)
     samples, lengths = probe.samples, probe.lengths
@@ -123,7 +125,7 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
     takes_position_ids = False
     if "position_ids" in probe.names:
         first = max((table.first_row for table in tables), default=0)
-        backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # also changes rotary positions
+        backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # not a mere shift
         lookups, out = probe.run({**with_masks(samples), "position_ids": backwards.repeat(2, 1)})
         tables = tuple(replace(table, offset=_offset(table.tensor, lookups, backwards)) for table in tables)
         # A table of equal rows, such as zeros, does not change the output, so check that it was read.
@@ -145,14 +147,14 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
 
 
 def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    r"""Run a model unpadded, padded on the right and on the left, and yield its lookups into some tables.
+    r"""Run a model unpadded, left-padded and right-padded, and yield its lookups into the given tables.
 
     Args:
         model (`PreTrainedModel`): as in `find_positions`.
-        tables (mapping): with names of parameters as keys.
+        tables (mapping): its keys are the parameter names of the tables; its values are not used.
 
     Yields:
-        Name, rows `(...)` int64 and values `(..., D)` of each lookup.
+        Name of the table, indices `(...)` int64 of the rows that were read, and their values `(..., D)`.
     """
     probe = Probe(model)
     modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
@@ -167,7 +169,10 @@ def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tu
 def _left_padding_shifts(
     probe: Probe, tables: tuple[PositionTable, ...], padded: torch.Tensor, alone: torch.Tensor
 ) -> bool:
-    """Return True if left padding changes outputs of real tokens, and the same padding on the right does not."""
+    """Return True if left padding changes the outputs of real tokens, and right padding does not.
+
+    `padded` holds the outputs of a left-padded and a right-padded row, `alone` those of the row without padding.
+    """
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
         return by_rows
@@ -184,7 +189,8 @@ def _left_padding_shifts(
     else:
         left, right = padded[0, padding:], padded[1, :-padding]
     shifts = not probe.is_close(alone[0], left)
-    # Later rows that change nothing belong to rotary positions; without a table only comparing the two sides helps.
+    # If real tokens read later rows without effect, positions are rotary. Without a table, a change of outputs is a
+    # shift only if right padding does not cause it too.
     return shifts and (by_rows or probe.is_close(alone[0], right))
 
 
@@ -192,7 +198,10 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the tables of which a forward reads one row per token, in order."""
+    """Return the position tables: those from which a forward reads consecutive rows, one per token.
+
+    `plain`, `short` and `padded` are the lookups of runs on unpadded, shorter and padded rows.
+    """
     tables: dict[int, PositionTable] = {}
     names: tuple[IdsName, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
     for lookup in plain:
@@ -225,15 +234,15 @@ def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padde
 
 
 def _counts_up(rows: torch.Tensor, first: int) -> bool:
-    """Return True if every sequence reads `first` and the rows after it, one per token."""
+    """Return True if every sequence reads the table rows `first`, `first + 1`, `first + 2`, ..., one per token."""
     return bool((rows == first + torch.arange(rows.shape[1], device="cpu")).all())
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of rows read in addition to one per token; `None` if a shorter sequence reads as many.
+    """Return the number of table rows read in addition to one per token; `None` if the rows are not positions.
 
-    Such lookups are not positions: the number of rows of prompts and labels does not depend on the length, and offsets
-    between tokens start at another row or are twice as many.
+    `short` holds the lookups for a shorter sequence. Lookups of prompts or labels read the same number of rows at any
+    length; lookups of relative distances start at another row, or read twice as many rows.
     """
     exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
     width, less = _width(lookup, length), length - padding
@@ -263,14 +272,14 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
 
 
 def _width(lookup: Lookup, length: int) -> int:
-    """Return the number of rows that a lookup reads for each sequence of the batch."""
+    """Return the number of table rows that a lookup reads for each sequence of the batch."""
     return length if lookup.rows.dim() == 1 and len(lookup.rows) == 2 * length else int(lookup.rows.shape[-1])
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the indices of the table rows that were read for the tokens of each sequence, `(2 or 1, length)`.
+    """Return the indices of the table rows that a lookup reads for the tokens of each sequence, `(1 or 2, length)`.
 
-    Returns `None` if they cannot be positions of tokens.
+    Returns `None` if the lookup cannot be one row per token. With `exact`, it must read no further rows.
     """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
@@ -287,7 +296,7 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
-    """Return True if real tokens after padding read later rows, and the row of all padding tokens, if there is one."""
+    """Return True if left padding moves real tokens to other rows, and the one row of all padding tokens, or `None`."""
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
         if rows is not None:
@@ -299,13 +308,19 @@ def _rows_with_padding(
 
 
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
-    """Return the number of rows after the last token's, in lookups with one row per token; windows have more rows."""
+    """Return the number of rows read after the row of the last token: 1 in ProphetNet's decoder, 0 in most models.
+
+    Only lookups of `length` rows count; padded windows read more.
+    """
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the difference between a table's rows and the position ids of a forward, if it is constant."""
+    """Return the table row minus the position id of each token, if it is the same for all tokens, else `None`.
+
+    `lookups` are those of a forward with `positions` as its `position_ids`.
+    """
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
         differences = None if rows is None else rows - positions
@@ -318,16 +333,19 @@ def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor)
 
 
 def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
-    """Return sequences that repeat one token, or two in turn, with masks of ones."""
+    """Return inputs of one row that repeats one token (`count=1`: a a a a) or two (`count=2`: a b a b).
+
+    Each sequence is as long as its sample, less `shorter` tokens, with an attention mask of ones.
+    """
     ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
     return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the parameters and buffers that have one more slice in use per additional token of the same kind.
+    """Return the names of tensors of which T tokens use T slices, or 2T - 1 (relative positions), at two lengths T.
 
-    This finds tables that are read in any order and along any dimension: of three dimensions, transposed, strided or
-    reversed. Relative positions use twice as many slices minus one. Token embeddings use two, for two tokens.
+    This finds tables that are read in any order and along any dimension: 3D, transposed, strided or reversed ones. The
+    tokens are two in turn, so that token embeddings use two slices at any length.
     """
     if probe.has_fixed_length:
         return ()
@@ -343,7 +361,7 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
 
 
 def _nonzero(grad: torch.Tensor) -> list[int]:
-    """Return for each dimension the number of slices that are not all zero."""
+    """Return for each dimension of a gradient the number of slices that are not all zero."""
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
@@ -358,9 +376,9 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the parameters named like position tables that a plain sequence of tokens does not read.
+    """Return the names of position tables that running the model did not find: parameters with names like "position".
 
-    If it reads no table, this includes every parameter named like positions: Reformer has two for one position.
+    If `tables` is empty, parameters outside `nn.Embedding` count too: Reformer has two of them for one position.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(
@@ -381,7 +399,7 @@ _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 
 def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[PositionKind, ...]:
-    r"""Return the kinds of positions of a model, tables first; the other kinds are found from its modules.
+    r"""Return the kinds of positions of a model, from its tables and the names of its modules and parameters.
 
     Args:
         model (`PreTrainedModel`): without wrappers.
@@ -415,7 +433,7 @@ def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[Posit
 
 
 def _has_alibi(model: nn.Module) -> bool:
-    """Return True if the model's code has a function for alibi's slopes, unless its configuration switches it off."""
+    """Return True if a name in the model's code contains "alibi", unless the configuration switches it off."""
     classes = {type(module) for module in model.modules()}
     homes = {cls.__module__ for cls in classes}
     names = {name for home in homes if "torch." not in f"{home}." for name in vars(sys.modules.get(home, sys))}

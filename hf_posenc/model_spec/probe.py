@@ -26,10 +26,11 @@ IdsName = Literal["input_ids", "decoder_input_ids"]
 
 _GIVE_THE_PART = "give the part that reads text alone, e.g. model.text_model, if the model has one"
 
-# Lookups that are not written as an embedding.
+# Table lookups by index, besides `F.embedding`.
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.index_select, torch.index_select)
 
-# Operations that join rows with token vectors, and other uses of rows: `+`, `torch.add`, `add_` are the same.
+# Operations that add table rows to token vectors (or append them), multiply the two, or reorder rows. Names are
+# compared without underscores: `add` is `+`, `torch.add` and `add_`.
 _ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concatenate", "stack")
 _MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
 _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim")
@@ -39,11 +40,11 @@ _DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
 
 
 class Lengths(NamedTuple):
-    """Numbers of sample tokens. The two lengths differ, so that lookups of a decoder can be identified."""
+    """Numbers of sample tokens in the input and the decoder's input, which differ to tell their lookups apart."""
 
     input_ids: int
     decoder_input_ids: int
-    padding: int  # of each, in padded rows
+    padding: int  # number of padding tokens in a padded row of either
 
     def of(self, sequence: IdsName) -> int:
         """Return the length of one of the two sequences."""
@@ -57,7 +58,7 @@ _TINY = Lengths(4, 3, 1)  # for models with fewer than a dozen positions
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """One lookup into a two-dimensional table: the rows `(...)` int64 on the CPU, and the values `(..., D)`.
+    """One lookup into a 2D table: the indices `rows` `(...)` int64 on the CPU, and the `values` `(..., D)` read there.
 
     `is_added` is `False` if token vectors were multiplied by the values, as by a gate or in attention scores, and the
     values were never added to them.
@@ -72,7 +73,7 @@ class Lookup:
 class Probe:
     r"""A Hugging Face model with sample tokens, and methods that run it without changing it.
 
-    The base model is run if there is one: a head may require labels, choices or end-of-sequence tokens.
+    The model is run without its head, if it has one: a head may require labels, choices or end-of-sequence tokens.
 
     Args:
         model (`PreTrainedModel`): with or without wrappers.
@@ -119,7 +120,7 @@ class Probe:
         self.lengths, self.samples = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
-        """Return lengths that fit the model, and two rows of each sequence, which differ in their last tokens."""
+        """Return lengths that fit the model, and sample ids `(2, T)` by sequence; the rows differ at the end."""
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         lengths = _TINY if room is not None and room < 12 else _USUAL
         if fixed is not None:
@@ -131,21 +132,21 @@ class Probe:
         return lengths, samples
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
-        """Return random ids `(rows, length)` int64 of ordinary tokens; no id follows the one before it by 1."""
+        """Return random ids `(rows, length)` int64 of ordinary tokens, in descending order, unlike positions."""
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
     def run(
         self, inputs: Mapping[str, torch.Tensor], tables: Iterable[nn.Embedding] = ()
     ) -> tuple[list[Lookup], torch.Tensor]:
-        r"""Run the base model once.
+        r"""Run the base model once and record its table lookups.
 
         Args:
             inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
             tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
 
         Returns:
-            The lookups in their order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
+            List of `Lookup` in order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
 
         Raises:
             ValueError: if the model does not run on these inputs.
@@ -158,7 +159,7 @@ class Probe:
         return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the last hidden states (or logits) `(B, T, ·)`."""
+        """Run the base model on `inputs` and return the last hidden states (or logits) `(B, T, ·)`."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         arguments |= {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
@@ -177,15 +178,15 @@ class Probe:
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        r"""Differentiate the last hidden states by parameters, buffers and other tensors that may contain positions.
+        r"""Return gradients of the last hidden states by every tensor of the model that may contain positions.
 
         Args:
             inputs (mapping): as in `run`.
 
         Returns:
-            `dict` from names to gradients of at least two dimensions, of tensors that have an effect; empty for a model
-            that cannot be differentiated. Token embeddings and the matrices of linear and convolutional layers are left
-            out.
+            `dict` from the name of a parameter, buffer or other tensor to its gradient. Tensors without effect, tensors
+            of one dimension, token embeddings, and the weights of linear and convolutional layers are left out. Empty
+            for a model that cannot be differentiated.
         """
         layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
@@ -214,24 +215,27 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs of the same shape are the same computation."""
+        """Return True if outputs of runs on inputs of equal shape are equal up to 1e-6 (half precision: 1e-4)."""
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if outputs of forwards of different shapes are equal up to rounding."""
+        """Return True if outputs of runs on inputs of different shapes are equal up to 1e-4 (half precision: 3e-2)."""
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 
 class _Recorder(TorchFunctionMode):
-    """Record lookups into some tables, written as an embedding, by index or by slice."""
+    """Torch function mode that records lookups into the given tables: by `F.embedding`, index or slice.
+
+    `tables` has the `id` of each table as a key.
+    """
 
     def __init__(self, tables: Mapping[int, Any]) -> None:
         super().__init__()
         self.tables = tables
         self.lookups: list[Lookup] = []
-        # Tensors computed only from values of lookups, by identity, with the table and the number of rows.
+        # From the id of a tensor computed only from looked-up rows to (table, number of rows, that tensor).
         self._computed: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
-        self._uses: dict[int, list[bool]] = {}  # of each table: True for an addition
+        self._uses: dict[int, list[bool]] = {}  # by id of the table: True for an addition
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -250,18 +254,18 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Replace the values of the last lookup by the output of its module, which may have changed them."""
+        """Forward hook: replace the values of the last lookup by the output of its module, which may differ."""
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return False if the rows of a table were only multiplied with token vectors, never added."""
+        """Return False if the rows of the lookup's table were only multiplied with token vectors, never added."""
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record if rows that were read are added to vectors `(B, T, ...)` or multiplied with them."""
+        """Record if operation `func` adds looked-up rows to vectors `(B, T, ...)`, or multiplies the two."""
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]
         source = next((each for each in tensors if id(each) in self._computed), None)
@@ -290,13 +294,16 @@ class _Recorder(TorchFunctionMode):
 
 
 def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return keyword arguments: the ids, and attention masks of ones."""
+    """Return keyword arguments for a forward: the given ids, and attention masks of ones."""
     masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(ids) for name, ids in samples.items()}
     return {**{str(name): ids for name, ids in samples.items()}, **masks}
 
 
 def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_id: int) -> dict[str, torch.Tensor]:
-    """Return keyword arguments: the first row of each sequence, shortened, padded on the left and on the right."""
+    """Return keyword arguments for a forward, of two rows with masks: the first sample left-padded and right-padded.
+
+    The sample loses its last `padding` tokens, so that the length stays the same.
+    """
     inputs: dict[str, torch.Tensor] = {}
     for name, ids in samples.items():
         real, pad = ids[0, :-padding], torch.full((padding,), padding_id, device="cpu")
@@ -309,7 +316,7 @@ def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_
 
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the mean difference of two outputs, relative to their size; infinite if their shapes differ."""
+    """Return the mean absolute difference of two outputs over the mean absolute value; infinite if shapes differ."""
     if one.shape != other.shape:  # a model may choose a random output length
         return float("inf")
     # The mean, because one element in thousands may be rounded differently.
@@ -317,7 +324,7 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _hidden_states(out: Any) -> torch.Tensor:
-    """Return the first tensor `(B, T, ·)` of an output: a mapping, a tuple or a tensor."""
+    """Return the first floating-point tensor `(B, T, ·)` in a model's output: a mapping, a tuple or a tensor."""
     values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
@@ -329,7 +336,7 @@ def _hidden_states(out: Any) -> torch.Tensor:
 
 
 def check_weights(model: nn.Module) -> None:
-    r"""Raise if weights are not available.
+    r"""Raise if some weights of a model are not available in this process.
 
     Raises:
         ValueError: for parameters on the meta device, or sharded over processes.
@@ -359,7 +366,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return ids that are not special tokens: padding moves positions, end-of-sequence tokens end sequences."""
+    """Return up to 50,000 ids without special tokens: padding moves positions, end-of-sequence tokens end sequences."""
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])

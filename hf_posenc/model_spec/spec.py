@@ -23,7 +23,7 @@ from .probe import Probe, unchanged
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    r"""The inputs of a model: its keys, the numbering of its positions, its limits, and its masks.
+    r"""Description of a model's inputs: argument names, numbering of positions, maximum lengths, and masks.
 
     `ModelSpec.of(model)` makes one. It can be pickled, compared and written to JSON, and contains no weights, so a
     collator with a `ModelSpec` is small.
@@ -32,7 +32,7 @@ class ModelSpec:
         name (`str`): name of the model's class.
         accepts (`tuple` of `str`): names of the arguments of its forward, without `**kwargs`.
         positions (`tuple` of `str`): the kinds of positions that the model adds: "learned", "sinusoidal", "rotary",
-            "relative", "alibi", or "unknown" if there are some of an unrecognised kind; empty for none.
+            "relative", "alibi", or "unknown" if there are some of an unrecognized kind; empty for none.
         first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
         padding_position (`int`, *optional*): the value of `position_ids` at padding, if the model has one: 1 in
             RoBERTa.
@@ -48,9 +48,9 @@ class ModelSpec:
             and its token for the label -100.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
-        takes_4d_mask (`bool`): True if an additive `attention_mask` `(B, 1, T, T)` hides exactly the masked tokens.
+        takes_4d_mask (`bool`): True if the model applies an additive `attention_mask` `(B, 1, T, T)`.
         window (`int`, *optional*): the attention window of its layers, or of those that have one, as in
-            `AttentionMask`; a mask of four dimensions must include it.
+            `AttentionMask`; a 4D mask must include it.
         layer_kinds (`tuple` of `str`): kinds of its layers, if it takes one mask for each kind.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
@@ -175,9 +175,10 @@ class ModelSpec:
         return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
-        """Return the spec adjusted for virtual tokens of PEFT's prompt learning at the beginning of each row.
+        """Return the spec with `max_length` reduced by `rows`, the virtual tokens of PEFT's prompt learning.
 
-        Virtual tokens use up positions; PEFT also ignores `position_ids` and takes no mask of four dimensions.
+        `max_target_length` is reduced by `targets`, those of the decoder. PEFT also ignores `position_ids` and takes no
+        4D mask.
         """
         return dataclasses.replace(
             self,
@@ -197,14 +198,14 @@ class ModelSpec:
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
-        r"""Return every field as a value of JSON; `from_dict` is the inverse."""
+        r"""Return all fields as a `dict` of JSON values; `from_dict` is the inverse."""
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
-        r"""Make a spec from the values of `to_dict`.
+        r"""Make a spec from a `dict` like that of `to_dict`; missing keys get their defaults.
 
         Raises:
             ValueError: if a key is unknown.
@@ -221,7 +222,10 @@ class ModelSpec:
 
 
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
-    """Return the maximum number of tokens of a model, from its tables or, without tables, from its configuration."""
+    """Return the maximum number of tokens in the sequence `counts`, `"input_ids"` or `"decoder_input_ids"`.
+
+    The source is the position tables or, for a model without tables, its configuration.
+    """
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
         return min(rows)
@@ -239,7 +243,7 @@ def _shifts_labels(model: Any, positions: ModelPositions) -> bool:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with the label shift of an encoder-decoder, if it is one of the two known ones."""
+    """Return the spec with `shifts_labels` set to "start" or "last", if one of them equals the model's own shift."""
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()

@@ -1,6 +1,6 @@
 """Reversible changes to a model: attributes, weights, and the length of position tables.
 
-`use` chooses the changes. Other values that depend on the length are copied from a second, longer model.
+`use_sinusoidal_positions` applies them. To lengthen tables, values are copied from a second model of the new length.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Changes:
         self._restore: list[Callable[[], object]] = []  # one function for each change
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute of a module or a configuration: a number, a parameter, a buffer."""
+        """Set the attribute `name` of a module or configuration to a number, parameter or buffer."""
         before = getattr(owner, name, _MISSING)
 
         def restore() -> None:
@@ -42,7 +42,7 @@ class Changes:
 
     @torch.no_grad()
     def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
-        """Write rows into a parameter in place, and freeze it or make it trainable."""
+        """Write `rows` into a parameter in place; freeze it if `freeze` is True, else make it trainable."""
         before, trained = parameter.clone(), parameter.requires_grad
         self._written.append(parameter)
         self._restore.append(lambda: parameter.copy_(before).requires_grad_(trained))
@@ -79,7 +79,7 @@ class Changes:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    """Set or delete an attribute; a buffer stays persistent or not."""
+    """Set an attribute, or delete it if `value` is `_MISSING`; a buffer stays persistent or not, as it was."""
     if value is _MISSING:
         delattr(owner, name)
     elif isinstance(owner, nn.Module) and name in owner._buffers:
@@ -91,7 +91,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 def lengthen(
     model: Any, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int, changes: Changes
 ) -> None:
-    r"""Give every table rows for at least `max_positions` tokens; the new rows come from a newly built model.
+    r"""Lengthen every table to at least `max_positions` tokens, with new rows from a model built with that length.
 
     Args:
         model (`PreTrainedModel`): without wrappers.
@@ -130,7 +130,7 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return new values for the configuration keys that hold the length of a table, by `id` of the configuration."""
+    """Return `{id(config): {key: new value}}` for every configuration key that is the length of a table to lengthen."""
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
@@ -144,13 +144,16 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if the twin differs in more than the length of position tables; a saved model could then not be loaded."""
+    """Raise if `twin`, the model built with the new length, differs from `model` in more than the length of tables.
+
+    A saved model with other differences could not be loaded.
+    """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
     for table in tables:
         rows, width = table.tensor.shape
         rows += max(0, max_positions - table.max_length)
-        # The same key may be the length of another table, which reads more rows than this one.
+        # One configuration key may set the length of several tables, of which another one needs more rows.
         wanted[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
     for name, shape in wanted.items():
         if there.get(name) != shape:
@@ -164,7 +167,7 @@ def _check_twin(
 
 
 def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
-    """Copy longer parameters, longer buffers and integer attributes from the twin."""
+    """Copy new rows of parameters, longer buffers and integer attributes from the longer `twin` to `model`."""
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():

@@ -137,9 +137,9 @@ class SinusoidalPositions:
         return any(table.left_padding_shifts for table in self.tables)
 
     def remove(self) -> None:
-        r"""Restore the model: rows, gradients, lengths, buffers and configuration as they were, bit for bit.
+        r"""Restore the model bit for bit: rows, `requires_grad`, lengths, buffers and configuration.
 
-        Token embeddings are divided by their factor, so that their training since then is not lost.
+        Only token embeddings are divided by their factor instead, so that their training since then is not lost.
 
         Raises:
             RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids

@@ -17,7 +17,7 @@ from .._explain import explain
 from ..model_spec import PositionTable
 from ..sinusoid import Convention, identify, sinusoidal_encoding
 
-# Distance from independently drawn rows, in standard errors, from which rows count as trained.
+# Rows count as trained if they differ from independently drawn rows by more than this many standard errors.
 _THRESHOLD = 6.0
 _SIGNS = {
     "neighbours": "neighbouring rows with a mean cosine of {:.2f}, 0.00 before training",
@@ -45,7 +45,7 @@ class Formula:
     scale: float = 1.0
 
     def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
-        r"""Return the rows of tokens at the given distances from the first token.
+        r"""Return the sinusoids of tokens at the given distances from the first token.
 
         Args:
             steps (`torch.Tensor` `(...)` int64): 0 is the first token.
@@ -60,7 +60,7 @@ class Formula:
         return rows * self.scale
 
     def table(self, like: torch.Tensor, first_row: int) -> torch.Tensor:
-        r"""Return a whole table: zeros before the first row, then the encoding of one position after the other.
+        r"""Return a whole table: zeros before `first_row`, then the sinusoids of one position per row.
 
         Args:
             like (`torch.Tensor` `(rows, D)`): a tensor of the same shape and dtype.
@@ -80,10 +80,10 @@ class Formula:
         return rows
 
     def matches(self, rows: torch.Tensor) -> bool:
-        r"""Return True if rows are the encoding of positions in order, rounded once, or again to half precision.
+        r"""Return True if `rows` are exactly the sinusoids of consecutive positions, or rounded to half precision.
 
         Args:
-            rows (`torch.Tensor` `(N, D)`, floating): from the first token's row on.
+            rows (`torch.Tensor` `(N, D)`, floating): a table from the first token's row on.
 
         Example:
             >>> Formula(Convention("vaswani")).matches(torch.tensor([[0.0, 1.0], [0.84147096, 0.5403023]]))
@@ -94,7 +94,7 @@ class Formula:
         rows = rows.detach().cpu()
         steps = torch.arange(len(rows), device="cpu")
         for rounded in (rows.dtype, torch.bfloat16, torch.float16, torch.float32):
-            # The first rows alone before all 8,192 of a table.
+            # Compare four rows first, because a table may have 8,192.
             if all(
                 torch.equal(rows[: len(part)], self.rows(part, rows.shape[1], rounded).to(rows.dtype))
                 for part in (steps[:4], steps)
@@ -162,8 +162,8 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
     Args:
         rows (`torch.Tensor` `(N, D)`, floating): of positions in order; rows of zeros do not count.
         drawn (`torch.Tensor` `(N, D)`, *optional*): rows drawn by the model's own initializer. A sign that these rows
-            show too, for example because all numbers are positive, counts only if it is twice as clear in `rows`,
-            because draws differ.
+            show too, for example because all numbers are positive, counts only if it is more than twice as clear in
+            `rows`, because draws differ.
 
     Returns:
         `str`.
@@ -188,7 +188,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
 
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    r"""Measure the distance of rows from independently drawn ones, for the first row, the first 2, 4, 8, ... and all.
+    r"""Measure signs of training: how far the first 1, 2, 4, 8, ... and all rows are from independently drawn rows.
 
     Training makes neighbouring rows similar, moves rows in one direction, and changes their length. It changes only the
     rows that are read: training on short texts leaves all but the first rows of a long table unchanged.
@@ -197,7 +197,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
         rows (`torch.Tensor` `(N, D)`, floating): as in `looks_trained`.
 
     Returns:
-        `dict` from the kind of sign and the number of first rows to the measured value and its distance in standard
+        `dict` from (kind of sign, number of first rows) to (measured value, distance). The distance is in standard
         errors: the square root of twice its log-likelihood ratio, so that 6 is beyond chance at any size.
 
     Example:
@@ -226,7 +226,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
 
 def _freshly_drawn(model: nn.Module, table: PositionTable) -> torch.Tensor | None:
-    """Return new rows from the model's own initializer; `None` if the table is not an `nn.Embedding`."""
+    """Return rows newly drawn by the model's own initializer; `None` if the table is not an `nn.Embedding`."""
     if not isinstance(table.module, nn.Embedding):
         return None
     with torch.random.fork_rng([]), torch.no_grad():

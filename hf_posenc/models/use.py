@@ -31,8 +31,9 @@ from .table_contents import Formula, table_content
 # The attribute of a model's configuration that records the formula; it is saved with the model.
 CONFIG_KEY = "sinusoidal_positions"
 
-# Models that are not causal mostly read inputs much shorter than their table of 512 rows or more. Causal models see the
-# order of short inputs from their mask alone, and are trained on inputs as long as the table.
+# Largest base of the recipe "matched" for models that are not causal: they mostly read inputs much shorter than their
+# table of 512 rows or more. Causal models get the order of short inputs from their mask, and are trained on inputs as
+# long as the table.
 _LARGEST_BASE = 30
 
 
@@ -201,7 +202,7 @@ def _opened(model: Any) -> Any:
 
 
 def _no_table(model: Any, positions: ModelPositions) -> str:
-    """Return the message for a model without a learned position table."""
+    """Return the error message for a model without a learned position table."""
     kinds = [kind for kind in positions.kinds if kind != "unknown"]
     name = type(model).__name__
     leave = "leave it as it is; DataCollatorWithPositionalEncoding(tokenizer, model=model) makes batches that fit it"
@@ -233,7 +234,10 @@ def _no_table(model: Any, positions: ModelPositions) -> str:
 
 
 def _matched(formula: Formula, positions: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
-    """Return the formula with the recipe's base and scale, and the factor of token embeddings of the given size."""
+    """Return the formula with base and scale of the recipe "matched", and the factor for the token embeddings.
+
+    `longest` is the number of positions of the longest table, `size` the standard deviation of the token embeddings.
+    """
     base, convention, multiply = formula.base, formula.convention, 1.0
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
         base = max(2.0, min(round(longest / math.pi), math.inf if positions.is_causal else _LARGEST_BASE))
@@ -246,7 +250,7 @@ def _matched(formula: Formula, positions: ModelPositions, longest: int, size: fl
 
 
 def _token_tables(model: Any) -> dict[str, torch.Tensor]:
-    """Return the tables of token embeddings by name: one, or those of encoder and decoder."""
+    """Return a `dict` from parameter name to table of token embeddings: one, or those of encoder and decoder."""
     parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
     weights = [token_embeddings(part) for part in parts if part is not None]
     return {name: each for name, each in model.named_parameters() if any(each is weight for weight in weights)}
@@ -261,7 +265,7 @@ def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
 
 
 def _record(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
-    """Return the record for a model's configuration, of JSON values."""
+    """Return the recipe, formula, factor and table names as JSON values, to be stored in the model's configuration."""
     return {
         "recipe": recipe,
         "convention": formula.convention.to_dict(),
@@ -282,7 +286,7 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the recorded formula, if the tables match it, and the factor of token embeddings."""
+    """Return the recorded formula and factor of token embeddings; `None` and 1.0 if the tables do not match."""
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
         return None, 1.0

@@ -1,6 +1,6 @@
-"""`BatchPlan`: the documents of each batch, in the order of the steps; its statistics, and its file.
+"""`BatchPlan`: a plan of which documents form each batch; its statistics, and its file.
 
-`budget` makes plans.
+`token_budget.plan_batches` makes plans.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SAVED = ("token_budget", "world_size", "rank", "multiple_of", "shapes")  # the 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatchPlan:
-    r"""The documents of each batch, in the order of the steps. `plan_batches` makes one.
+    r"""Plan of which documents form each batch, in the order of training steps. `plan_batches` makes one.
 
-    Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating gives these index arrays, so a
-    plan serves as the `batch_sampler` of a `DataLoader`. For several ranks, a plan without a rank is the global one: it
-    holds every rank's batch of the first step, then of the second, and so on.
+    Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating yields one index array per
+    batch, so a plan serves as the `batch_sampler` of a `DataLoader`. For several ranks, a plan without a rank is the
+    global one: it holds every rank's batch of the first step, then of the second, and so on.
 
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
@@ -39,7 +39,8 @@ class BatchPlan:
         token_budget (`int`): maximal cost of a batch.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
-        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): padded lengths of rows, see `widths`.
+        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): rows are padded to a
+            multiple, or to the next of these lengths; see `widths`.
         lengths (`np.ndarray` `(N,)` int64, *optional*): lengths of the documents. Without them, as after `load(path)`,
             there are batches and no statistics.
         cost (callable, *optional*): cost of a row of a padded length; by default its length.
@@ -64,23 +65,23 @@ class BatchPlan:
     cost: Cost | None = None
 
     def __len__(self) -> int:
-        """Number of batches, M."""
+        """Return the number of batches, M."""
         return len(self.batch_offsets) - 1
 
     def __getitem__(self, batch: int) -> NDArray[np.int64]:
-        """Return the documents of one batch, as a new array."""
+        """Return the indices of the documents of one batch, as a new array."""
         number = batch + len(self) if batch < 0 else batch
         if not 0 <= number < len(self):
             raise IndexError(explain("there is no such batch", got=f"batch {batch} of {len(self)}"))
         return self.order[self.batch_offsets[number] : self.batch_offsets[number + 1]].copy()
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """Iterate over the documents of each batch, as new arrays."""
+        """Yield the indices of the documents of each batch, as new arrays."""
         return (self[batch] for batch in range(len(self)))
 
     @property
     def steps(self) -> int:
-        """Number of steps: batches of one rank."""
+        """Number of training steps, which is the number of batches for each rank."""
         return len(self) // self._batches_a_step
 
     def from_step(self, step: int) -> BatchPlan:
@@ -147,7 +148,8 @@ class BatchPlan:
     def widths(self) -> NDArray[np.int64]:
         r"""Padded length of the rows of each batch: `np.ndarray` `(M,)` int64.
 
-        The length of the longest document, rounded up to a multiple of `multiple_of` or to the next of `shapes`.
+        It is the length of the longest document of the batch, rounded up to a multiple of `multiple_of` or to the next
+        of `shapes`.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -166,15 +168,15 @@ class BatchPlan:
 
     @property
     def utilisation(self) -> float:
-        """Share of positions that are tokens, between 0 and 1; 1 for a plan without batches."""
+        """Share of positions that are tokens and not padding, between 0 and 1; 1 for a plan without batches."""
         tokens = self.tokens
         return 1.0 if tokens == 0 else tokens / (tokens + self.padding)
 
     @property
     def straggler(self) -> float:
-        r"""Duration of all steps, relative to steps whose batches cost the same on every rank: at least 1.
+        r"""Slowdown by waiting for the most expensive batch of each step; 1 if all batches of a step cost the same.
 
-        A step lasts as long as its most expensive batch: the sum of the maxima over the sum of the means.
+        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -196,7 +198,7 @@ class BatchPlan:
         return 1.0 if not len(steps) else float(steps.max(axis=1).sum() / steps.mean(axis=1).sum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        r"""Write the plan as a NumPy archive of two arrays and a line of settings, without lengths and cost.
+        r"""Save the batches and settings of the plan as a NumPy archive (.npz), without `lengths` and `cost`.
 
         Args:
             path (`str` or path): the file, replaced if it is there.
@@ -212,7 +214,7 @@ class BatchPlan:
         """
         settings = json.dumps({name: getattr(self, name) for name in _SAVED})
         offsets = self.batch_offsets - self.batch_offsets[0]
-        with Path(path).open("wb") as file:  # NumPy would add an ending to a name
+        with Path(path).open("wb") as file:  # `np.savez` would add .npz to a file name
             np.savez(file, order=self._documents, batch_offsets=offsets, settings=np.array(settings))
 
     @classmethod
@@ -230,7 +232,7 @@ class BatchPlan:
             ValueError: if the file is not a plan, or the plan has more documents than there are lengths.
         """
         try:
-            # NumPy would leave a file open that is not an archive.
+            # `np.load` would not close a file that is not an archive.
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
             plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
@@ -240,7 +242,7 @@ class BatchPlan:
             EOFError,
             IndexError,
             KeyError,
-            RuntimeError,  # of endless nesting
+            RuntimeError,  # RecursionError, for deeply nested JSON
             TypeError,
             ValueError,
             zipfile.BadZipFile,
@@ -317,7 +319,7 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def _check_arrays(plan: BatchPlan) -> None:
-    """Raise if the arrays of a plan's file are not those of a plan."""
+    """Raise if the arrays read from a file are not a valid plan: each document once, and ascending offsets."""
     for name in ("order", "batch_offsets"):
         array = getattr(plan, name)
         if array.ndim != 1 or array.dtype.kind != "i":

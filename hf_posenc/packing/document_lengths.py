@@ -10,7 +10,7 @@ from ..ragged import offsets_of
 
 
 def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
-    r"""Return lengths of documents as a new array.
+    r"""Check the lengths of documents and return them as a new int64 array.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
@@ -20,7 +20,7 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
 
     Raises:
         ValueError: if a document has no tokens.
-        TypeError: if they are not integers, or not flat.
+        TypeError: if the lengths are not integers, or not flat.
 
     Example:
         >>> checked_lengths([5, 3])
@@ -52,7 +52,7 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
 
 
 def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the lengths that occur, rising, and the count of each.
+    r"""Return the different lengths in ascending order, and the number of documents of each length.
 
     Example:
         >>> histogram(np.array([5, 3, 5]))
@@ -67,7 +67,7 @@ def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None = None) -> NDArray[np.int64]:
-    r"""Return the order that sorts numbers of at least 0; equal numbers stay in order, or are shuffled with `random`.
+    r"""Return the indices that sort non-negative `numbers`; equal numbers stay in order, or are shuffled by `random`.
 
     Example:
         >>> sorted_order(np.array([5, 3, 5, 0]))
@@ -82,18 +82,19 @@ def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None 
 
 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    r"""Number the documents of each row from position ids that restart.
+    r"""Return the document number of each token in packed rows, found from position ids that restart.
 
-    The whole package uses this one rule. A document begins where positions fall back to the first one, which is the
-    smallest of the row. Positions that fall to another value, repeat, or skip numbers do not begin a document. If a row
-    contains such a restart and otherwise counts by ones, the first position twice in a row is a document of one token.
+    The whole package uses this one rule. A document begins where positions fall back to the smallest position of the
+    row. A row in which positions also fall to another value is one document. Repeated positions and gaps do not begin
+    a document, with one exception: if any row contains a restart, a repetition of the smallest position, as in
+    0 1 0 0 1, ends a document of one token in all rows that otherwise count by ones.
 
     Args:
         positions (`np.ndarray` `(N,)`): of the real tokens of all rows, one row after the other.
         lengths (`np.ndarray` `(B,)` int64): number of real tokens in each row.
 
     Returns:
-        `np.ndarray` `(N,)` int64, counted from 0 in each row; `None` if no row contains more than one document.
+        `np.ndarray` `(N,)` int64, numbers from 0 in each row; `None` if no row contains more than one document.
 
     Example:
         >>> documents_by_positions(np.array([0, 1, 2, 0, 1]), np.array([5]))
@@ -126,10 +127,10 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
 def order_by_document(
     documents: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the order that brings the tokens of each document together, the documents' lengths, and their rows.
+    r"""Return the indices that group tokens by document, the length of each document, and the row of each document.
 
     Args:
-        documents (`np.ndarray` `(N,)`): the document of each token, one row after the other.
+        documents (`np.ndarray` `(N,)`): document number of each token, one row after the other.
         lengths (`np.ndarray` `(B,)` int64): number of tokens in each row.
 
     Example:

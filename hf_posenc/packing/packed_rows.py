@@ -1,6 +1,6 @@
 """`pack`: plans the documents of each packed row from their lengths; `split_long` splits documents that are too long.
 
-`rows.pack_rows` moves the tokens.
+`rows.pack_rows` builds the rows from tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ TooLong = Literal["error", "truncate"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackingPlan:
-    r"""The documents of each packed row, in order.
+    r"""Plan of which documents form each packed row, in the order of the rows. `pack` makes one.
 
     Row k holds the documents `order[row_offsets[k]:row_offsets[k + 1]]`, the longest first. Every document is in
-    exactly one row. Iterating gives these index arrays, so a plan serves as the `batch_sampler` of a `DataLoader`.
+    exactly one row. Iterating yields one index array per row, so a plan serves as the `batch_sampler` of a
+    `DataLoader`.
 
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, row after row.
         row_offsets (`np.ndarray` `(R + 1,)` int64): offset of each row in `order`, and N at the end.
         lengths (`np.ndarray` `(N,)` int64): lengths of the documents, after truncation.
-        capacity (`int`): tokens of a row.
+        capacity (`int`): maximum number of tokens in a row.
         truncated (`int`, *optional*): number of documents truncated to `capacity`.
         tokens_cut (`int`, *optional*): number of tokens lost by truncation.
 
@@ -53,22 +54,22 @@ class PackingPlan:
     tokens_cut: int = 0
 
     def __len__(self) -> int:
-        """Number of rows, R."""
+        """Return the number of rows, R."""
         return len(self.row_offsets) - 1
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        """Iterate over the documents of each row, as new arrays."""
+        """Yield the indices of the documents of each row, as new arrays."""
         for start, stop in pairwise(self.row_offsets.tolist()):
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Return the indices of the tokens of all rows, row after row.
+        r"""Return the index of each token of the packed rows in a flat array of all documents, and in its own document.
 
         Args:
-            begins (`np.ndarray` `(N,)` int64): offset of each document in a flat array of tokens.
+            begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of tokens.
 
         Returns:
-            Two `np.ndarray` `(tokens,)` int64: the index of each token in that array, and in its document.
+            Two `np.ndarray` `(tokens,)` int64, for the tokens of all rows, row after row.
 
         Example:
             >>> pack([2, 1, 3], 4).places(np.array([0, 2, 3]))
@@ -94,15 +95,15 @@ class PackingPlan:
 
     @property
     def utilisation(self) -> float:
-        """Share of positions that are tokens, between 0 and 1; 1 for a plan without rows."""
+        """Share of positions that are tokens and not padding, between 0 and 1; 1 for a plan without rows."""
         places = len(self) * self.capacity
         return 1.0 if places == 0 else int(self.lengths.sum()) / places
 
     @property
     def lower_bound(self) -> int:
-        r"""Lower bound on the number of rows of any plan.
+        r"""Lower bound on the number of rows that any plan for these documents needs.
 
-        At least the tokens divided by the capacity, and more if long documents cannot share a row.
+        At least the number of tokens divided by the capacity, and more if long documents cannot share a row.
 
         Source:
             Martello and Toth 1990, "Lower bounds and reduction procedures for the bin packing problem", bound L2.
@@ -147,7 +148,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        capacity (`int`): tokens of a row.
+        capacity (`int`): maximum number of tokens in a row.
         too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): for a document longer than `capacity`,
             raise; or plan with its first `capacity` tokens, and count it in `truncated`. To lose no token, pack the
             pieces of `split_long`.
@@ -213,7 +214,7 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
 def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     r"""Split documents into pieces of at most `capacity` tokens; every token is in exactly one piece.
 
-    A document that fits is one piece. A longer one gives full pieces, and a last one with the rest.
+    A document that fits is one piece. A longer one becomes full pieces, and a last piece with the rest.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
@@ -247,12 +248,13 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Run best-fit decreasing on groups of equal rows, for `counts` documents of each of the falling `sizes`.
+    """Pack `counts[i]` documents of length `sizes[i]` into rows by best-fit decreasing; `sizes` must be descending.
 
-    Rows of equal content are one range of row numbers. A range with `free` positions takes `free // size` documents of
-    one size before another row becomes the best fit, so that it moves to its new free space in one step.
+    Rows with the same contents are handled together, as a range of row numbers. A row with `free` positions takes
+    `free // size` documents of one size before another row fits better, so that a whole range is filled in one move.
 
-    Returns `(4, M)` for M moves: first row, number of rows, documents put into each, documents already in each.
+    Returns `(4, M)` int64 for M moves: first row of the range, number of rows, number of documents put into each row,
+    and number of documents that were in each row before.
     """
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
     spaces: list[int] = []  # the keys of `ranges`, ascending
@@ -297,7 +299,7 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
 
 
 def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
-    """Return Martello and Toth's bound L2 on the number of rows, from the histogram of lengths."""
+    """Return a lower bound on the number of rows that documents need: bound L2 of Martello and Toth."""
     if not len(lengths):
         return 0
     sizes, counts = histogram(lengths)

@@ -1,4 +1,4 @@
-"""Padded lengths of rows, the next multiple or a few lengths that waste least, and the cost of padded rows."""
+"""Padded lengths of rows (the next multiple, or one of a few lengths that waste least), and the cost of padded rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .._explain import as_integer, explain, shorten
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram
 
-# From padded lengths (n,) to the cost of a row of each (n,).
+# A function from padded lengths (n,) to the cost of one row of each length (n,).
 Cost = Callable[[NDArray[np.int64]], Any]
 
 
 def best_shapes(
     lengths: ArrayLike, count: int, *, multiple_of: int | None = None, cost: Cost | None = None
 ) -> NDArray[np.int64]:
-    r"""Return the `count` padded lengths that waste least, if every document is padded to the next of them.
+    r"""Return the `count` padded lengths with the least cost, if every document is padded to the shortest that fits.
 
-    `torch.compile` makes a program for every shape, so that few shapes mean few programs. Lengths chosen for the
+    `torch.compile` compiles a program for every shape, so that few shapes mean few programs. Lengths chosen for the
     documents waste about half as much as equally spaced ones.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1.
-        count (`int`): number of lengths, K; fewer if the documents have fewer lengths.
+        count (`int`): number of padded lengths, K; fewer if the documents have fewer different lengths.
         multiple_of (`int`, *optional*): every length is a multiple of it.
         cost (callable, *optional*): cost of a row of a padded length, as in `plan_batches`; by default the length.
 
@@ -34,8 +34,8 @@ def best_shapes(
         `np.ndarray` `(K,)` int64, rising; the last is enough for the longest document. No K other lengths cost less.
 
     Raises:
-        ValueError: if `count`, `multiple_of` or a length are not positive, or `cost` falls.
-        TypeError: if they are not integers.
+        ValueError: if `count`, `multiple_of` or a length are not positive, or `cost` falls for longer rows.
+        TypeError: if `lengths`, `count` or `multiple_of` are not integers.
 
     Source:
         Exact, by dynamic programming over the histogram of lengths, one layer for each shape. The best next shape never
@@ -54,7 +54,7 @@ def best_shapes(
         return widths
     price = row_costs(widths, cost)
     below = offsets_of(documents)  # number of documents narrower than widths[j]
-    best = below[1:] * price  # with one shape, widths[j]
+    best = below[1:] * price  # cost of all documents up to widths[j], if widths[j] is the only shape
     choices = []
     for _ in range(count - 1):
         best, before = _one_more(best, below, price)
@@ -98,7 +98,7 @@ def _one_more(
 
 
 def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
-    r"""Return the cost of a row of each of the rising `widths`: positive numbers that never fall.
+    r"""Return the cost of one row for each of the ascending `widths`; raise unless costs are positive and never fall.
 
     Example:
         >>> row_costs(np.array([2, 4]), lambda width: width + width**2 / 8)
@@ -141,7 +141,7 @@ def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
 def padded(
     lengths: NDArray[np.int64], multiple_of: int | None = None, shapes: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    r"""Return the padded length of each row: the next multiple, or the next of the rising `shapes`.
+    r"""Round `lengths` up to a multiple of `multiple_of`, or to the next of the ascending `shapes`.
 
     Example:
         >>> padded(np.array([3, 8, 9]), multiple_of=8), padded(np.array([3, 8, 9]), shapes=(4, 9))

@@ -53,8 +53,8 @@ def plan_batches(
             `token_budget`; positive and never falling. By default the padded length itself.
             `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
         multiple_of (`int`, *optional*): rows are padded to a multiple of it.
-        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of these lengths; a number stands for as
-            many lengths, the best ones for these documents.
+        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of these lengths; an integer
+            K selects the K best lengths for these documents, see `best_shapes`.
 
     Returns:
         `BatchPlan`.
@@ -105,9 +105,10 @@ def _rows_and_groups(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of documents and the group of each batch `(M,)`, from the longest documents to the shortest.
+    """Return the number of documents of each batch `(M,)`, and the group of each batch `(M,)`.
 
-    Groups are rising numbers; the batches of one group exchange documents.
+    The batches are in order from the longest documents to the shortest. Groups are ascending numbers; documents are
+    shuffled among the batches of one group.
     """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
@@ -141,7 +142,7 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign documents to batches at random, put the steps in random order, and return order and offsets."""
+    """Shuffle documents within their group and the order of steps; return `order` and `batch_offsets` of the plan."""
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
     steps = random.permutation(len(rows) // ranks)
@@ -155,7 +156,7 @@ def _shuffled(
 def _shapes(
     shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
 ) -> tuple[int, ...] | None:
-    """Return the padded lengths, rising; `None` without `shapes`."""
+    """Return the padded lengths in ascending order, given or chosen by `best_shapes`; `None` without `shapes`."""
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:
@@ -193,13 +194,13 @@ def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, b
 
 
 def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
-    r"""Split batches of the shortest documents in place, until `ranks` divides their number.
+    r"""Split batches of the shortest documents, in place, until the number of batches is a multiple of `ranks`.
 
     Args:
         rows, group (`list` of `int`): number of documents of each batch, and its group.
         price (`np.ndarray` `(N,)`): cost of a row of each document, from the longest to the shortest.
         budget (`int`): maximal cost of a batch.
-        ranks (`int`): divisor of the number of batches.
+        ranks (`int`): the number of batches becomes a multiple of it.
 
     Raises:
         ValueError: if there are too few documents.
@@ -232,9 +233,10 @@ def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, 
 
 
 def even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
-    r"""Split documents of falling cost into a number of runs whose largest cost is minimal.
+    r"""Split documents, sorted by falling cost, into `runs` batches with the lowest maximum cost; return their sizes.
 
-    The cost of a run is its rows times its first cost. The limit is found by 32 bisections, finer than any budget.
+    The cost of a batch is its number of documents times the cost of its first one, at most `most`. The lowest maximum
+    is found by 32 bisections, finer than any budget.
 
     Example:
         >>> even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)

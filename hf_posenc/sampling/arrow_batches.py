@@ -17,7 +17,7 @@ from ..collator.inputs import DatasetRows
 from ..ragged import Ragged
 from .lengths import is_dataset
 
-Places = list[tuple[int, int]]  # index of the chunk of each row, and of the row in its chunk
+Places = list[tuple[int, int]]  # for each row: index of its chunk, and of the row in that chunk
 
 
 def with_arrow_batches(dataset: Any) -> Any:
@@ -64,7 +64,7 @@ def with_arrow_batches(dataset: Any) -> Any:
 
 
 def _from_state(state: dict[str, Any]) -> Any:
-    """Return a data set with faster batches and these attributes."""
+    """Return a data set with faster batches, and with the attributes in `state`."""
     made = object.__new__(_dataset_class())
     made.__setstate__(state)
     return made
@@ -81,7 +81,7 @@ def _dataset_class() -> Any:
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the rows of a batch as columns; called by `DataLoader`."""
+            """Return the rows with the numbers `keys` as columns; `DataLoader` calls it for every batch."""
             form = self.format
             if form["type"] is not None:  # a format that was set later
                 return super().__getitems__(keys)
@@ -98,7 +98,7 @@ def _dataset_class() -> Any:
 
 
 class _Columns:
-    """Columns of a table, from which the rows of a batch are copied.
+    """Reader of an Arrow table that copies the rows of a batch column by column.
 
     Args:
         table (`datasets.table.Table`): the data.
@@ -117,7 +117,7 @@ class _Columns:
         }
 
     def take(self, keys: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
-        """Return columns of the given rows: NumPy for numbers, `Ragged` for lists of integers, else Arrow."""
+        """Return columns `names` of rows `keys`: NumPy for numbers, `Ragged` for lists of integers, else Arrow."""
         rows = np.array([self._keys[key] for key in keys], dtype=np.int64)  # raises for a row that does not exist
         if self._row_numbers is not None:
             rows = self._row_numbers.take(keys, ["indices"])["indices"]
@@ -132,7 +132,10 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a function that reads values of a column; `None` if they are neither numbers nor lists of integers."""
+    """Return a function from `Places` to the values of a column; `None` if they can only be decoded as usual.
+
+    Numbers and lists of integers without missing values have one; other columns and lists of uint64 have none.
+    """
     import pyarrow as pa
 
     has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)

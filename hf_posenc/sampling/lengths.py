@@ -62,7 +62,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
 
 
 def is_dataset(dataset: Any) -> bool:
-    r"""Return True for a `datasets.Dataset`; imports nothing.
+    r"""Return True if `dataset` is a `datasets.Dataset`, without importing `datasets`.
 
     Example:
         >>> is_dataset([{"input_ids": [5]}])
@@ -73,7 +73,7 @@ def is_dataset(dataset: Any) -> bool:
 
 
 def is_list(dtype: Any) -> bool:
-    """Return True for Arrow's types of lists."""
+    """Return True if an Arrow type is a list: ordinary, large, or of fixed size."""
     import pyarrow as pa
 
     return any(is_one(dtype) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
@@ -103,7 +103,7 @@ def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
 
 
 def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None) -> NDArray[np.int64]:
-    r"""Return the lengths of an Arrow column of lists.
+    r"""Return the number of values in each list of an Arrow column.
 
     Args:
         values (`pyarrow.ChunkedArray` or `pyarrow.Array`): of lists.

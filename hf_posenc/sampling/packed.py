@@ -40,8 +40,8 @@ def pack_dataset(
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
     The rows have `input_ids`, `position_ids` that restart with every document, and `labels`, but no `attention_mask`.
-    Trainer trains on them directly, with its own collator and its removal of columns. GPT-2, Llama, Mistral, Qwen and
-    similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones switches
+    Trainer trains on them directly, with its default collator and `remove_unused_columns`. GPT-2, Llama, Mistral, Qwen
+    and similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones switches
     that off silently, and Trainer adds one if it is given a tokenizer: then pass
     `data_collator=transformers.default_data_collator`. For other models pack with
     `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
@@ -113,9 +113,10 @@ def pack_dataset(
 
 @dataclass(frozen=True)
 class _PackWindow:
-    """Function for `datasets.map`, also in forked workers: packs one window of documents, with NumPy alone.
+    """Callable for `datasets.map` that packs one window of documents, without torch, as forked workers require.
 
-    The fields are the arguments of `pack_dataset`; `is_checked` is True if no document is longer than allowed.
+    The fields are the arguments of `pack_dataset`. `is_checked` is True if the lengths of all documents were checked
+    before, so that documents that are too long are not reported again.
     """
 
     capacity: int
@@ -130,7 +131,10 @@ class _PackWindow:
     format_version: int = 3  # of the rows; `datasets` hashes the fields, and not the code of installed packages
 
     def __call__(self, table: Any, indices: Sequence[int]) -> Any:
-        """Return the packed rows of a `pyarrow.Table` as another one."""
+        """Pack the documents of a `pyarrow.Table` and return the packed rows as a new table.
+
+        `indices` are the row numbers of the table in the data set, for error messages.
+        """
         shifted = self.labels is not None
         rows = _read_documents(table, self.column, indices, with_labels=shifted)
         if not self.is_checked and rows.ids.longest > self.capacity:
@@ -147,7 +151,10 @@ class _PackWindow:
         return _to_arrow(packed, {**fills, "document_ids": -1}, self.capacity)
 
     def features(self, names: list[str]) -> Any:
-        """Return the features of the rows of columns `names`; a stream needs them before it is read."""
+        """Return the `datasets.Features` of the packed rows, for a data set with columns `names`.
+
+        A stream needs its features before it is read.
+        """
         import datasets
 
         made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
@@ -157,7 +164,7 @@ class _PackWindow:
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return one row per document, without padding; `sample` is the row of the table."""
+    """Return `TokenRows` with one row per document, without padding; `sample` is its row number in the table."""
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
     for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
@@ -195,7 +202,7 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
-    """Return rows as Arrow lists of `capacity` values, filled at their ends."""
+    """Return a `pyarrow.Table` of the rows, each padded at the end to `capacity` with its column's value in `fills`."""
     import pyarrow as pa
 
     count = len(rows["input_ids"])
@@ -217,7 +224,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
-    """Return the columns of a data set; of a stream without this information, those of its first row."""
+    """Return the column names of a data set, from the first row if a stream has none; raise without `column`."""
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise TypeError(
             explain(
@@ -249,7 +256,7 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Check all lengths before anything is packed; Arrow's offsets give them without reading a row."""
+    """Raise or warn if documents are longer than `capacity`, before packing; reads Arrow's offsets, not the tokens."""
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
@@ -266,7 +273,10 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise for documents that are too long, or warn that they are truncated; a stream warns without a count."""
+    """Raise for documents longer than `capacity`, or warn that they are truncated; `too_long="split"` does neither.
+
+    The warning contains the number of documents if `counted`. `numbers` are the row numbers for the error message.
+    """
     beyond = int((lengths > capacity).sum())
     if too_long == "error":
         longest = int(lengths.argmax())
@@ -283,7 +293,7 @@ def _report_long(
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of a column of lists, one row after the other."""
+    """Return the values of a column of lists as one flat array, row after row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

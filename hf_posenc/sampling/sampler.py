@@ -1,4 +1,4 @@
-"""`TokenBudgetBatchSampler`: the batches of a plan over epochs, resumable, also under accelerate."""
+"""`TokenBudgetBatchSampler`: a resumable batch sampler with a token budget, for loops, Trainer and accelerate."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Not with a plan.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of a data set.
         window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. Not with a plan.
-        world_size (`int`, *optional*): as in `plan_batches`; by default the processes of accelerate, or 1.
+        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1.
 
     Raises:
         ValueError: if settings are given together with a plan, a budget is missing, or a plan is impossible; under
-            accelerate for a plan of one rank, or one whose number of batches its processes do not divide.
+            accelerate if the plan is for one rank, or its batches do not divide evenly among the processes.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -101,7 +101,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def plan(self) -> BatchPlan:
-        """The plan of this epoch."""
+        """The `BatchPlan` of the current epoch."""
         if self._plan_given is not None:
             return self._plan_given
         key = self.epoch, self._world_size or _processes_of_accelerate()
@@ -111,11 +111,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self._planned[1]
 
     def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
+        """Return the number of batches of a whole epoch."""
         return len(self.plan)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Iterate over the row numbers of each batch: from a loaded state once, then from the start."""
+        """Yield the row numbers of each batch; the first iteration after `load_state_dict` begins at the saved step."""
         plan, begin = self.plan, self._step
         self._step = 0
         rest = plan.from_step(begin)
@@ -142,8 +142,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 which is too large if workers or accelerate fetch batches ahead: then pass your own count.
 
         Returns:
-            `dict` for `load_state_dict`, which JSON can hold: `epoch`, `step`, and everything that the batches depend
-            on, with digests of lengths and `cost`. All ranks of a sampler of lengths have the same state.
+            `dict` of JSON values for `load_state_dict`: `epoch`, `step`, and all that the batches depend on, with
+            hashes of lengths and `cost`. A sampler made from lengths has the same state on all ranks.
 
         Example:
             >>> sampler = TokenBudgetBatchSampler([5, 3, 8, 2, 4, 4], 12, seed=1)
@@ -196,7 +196,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """Everything that the batches of every epoch depend on, apart from the rank: settings, and digests."""
+        """Settings and array hashes that determine the batches of every epoch; a loaded state must have the same."""
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")
         return {
@@ -210,7 +210,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @cached_property
     def _digests(self) -> dict[str, Any]:
-        """Digests of arrays, computed once: some loaders save a state after every batch."""
+        """Hashes of lengths and costs, or of a given plan; cached, as some loaders save a state after every batch."""
         plan = self.plan
         if self._plan_given is not None:
             return {"rank": plan.rank, "batches": _digest(plan.order, plan.batch_offsets)}
@@ -220,15 +220,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> TokenBudgetBatchSampler:
-        """The sampler itself: accelerate sets the epoch of an attribute of this name."""
+        """The sampler itself, because accelerate calls `set_epoch` on the attribute `sampler` of a batch sampler."""
         return self
 
     @property
     def batch_size(self) -> None:
-        """None, because batches differ in size. accelerate reads it when it wraps the sampler: a wrong plan raises.
+        """`None`, because batches differ in size; raises if the plan does not suit the processes of accelerate.
 
-        accelerate distributes batches to its processes in turn. With the plan of one rank, a process would get a part
-        of its part; if the processes do not divide the number of batches, accelerate repeats some.
+        accelerate reads it when it wraps the sampler, and then distributes batches to its processes in turn. It would
+        split the plan of one rank once more, so that most batches are lost, and would repeat some batches of a global
+        plan that does not divide evenly.
         """
         processes = _processes_of_accelerate()
         if processes > 1 and self.rank is not None:
@@ -258,7 +259,7 @@ def _digest(*arrays: NDArray[Any]) -> str:
 
 
 def _holds_numbers(source: Any) -> bool:
-    """Return True for lengths: an array or sequence of numbers, or an empty one."""
+    """Return True if `source` is an array or sequence of numbers, or empty; False for a data set."""
     if isinstance(source, np.ndarray | torch.Tensor):
         return True
     if is_dataset(source):
@@ -282,7 +283,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
 
 
 def _processes_of_accelerate() -> int:
-    """Return the number of processes of accelerate; 1 if it is not set up, and without setting it up."""
+    """Return accelerate's number of processes, or 1 if accelerate is not initialized; does not initialize it."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state
     return int(state.get("num_processes", 1))

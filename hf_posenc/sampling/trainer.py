@@ -145,7 +145,7 @@ class TokenBudgetMixin:
         return batches, items
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Run one batch forward and backward, with a loss that is the mean over the batch."""
+        """Run one batch forward and backward, without `num_items_in_batch`, so that the loss is the batch's mean."""
         if self.compute_loss_func is not None:  # gets the number of labels, and weights the loss itself
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         self._in_step = True
@@ -155,7 +155,7 @@ class TokenBudgetMixin:
             self._in_step = False
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        """Return the loss of a batch; in training weighted by its share of the labels of the step."""
+        """Return the loss of a batch; in training, weighted by its share of the labels of the optimizer step."""
         total, parts = self._labels_of_step, 1
         if self._in_step and total is not None:
             # Gradients are averaged over processes, and Trainer divides by the number of accumulated batches.
@@ -169,7 +169,7 @@ class TokenBudgetMixin:
         return _weighted(result[0], share * parts), *result[1:]
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
-        """Return the number of labels of a batch that are not ignored; without labels, the number of rows."""
+        """Return the number of labels of a batch that are not -100, as a tensor; without labels, the number of rows."""
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
             return torch.tensor(len(next(iter(batch.values()))))
@@ -188,7 +188,7 @@ class TokenBudgetMixin:
         return _changed(collator, {"pad_to_multiple_of": plan.multiple_of})
 
     def _follow_epochs(self, sampler: TokenBudgetBatchSampler) -> None:
-        """Set the epoch of the sampler by a callback: a resumed run on several processes hides it from Trainer."""
+        """Add a callback that sets the sampler's epoch; Trainer does not in a resumed run on several processes."""
         from transformers import TrainerCallback
 
         class FollowEpochs(TrainerCallback):  # type: ignore[misc]
@@ -207,7 +207,10 @@ def _weighted(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _shifts_labels(trainer: Any) -> bool:
-    """Return True if the model's loss is causal. Trainer detects most by their loss; GPT-2 needs its class name."""
+    """Return True if the model shifts labels by one in its loss, as causal models do.
+
+    Trainer detects most causal models by their loss function; GPT-2 is recognized by its class name.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     model = opened(trainer.model)
@@ -217,7 +220,7 @@ def _shifts_labels(trainer: Any) -> bool:
 
 
 def _worker_seed(args: Any) -> Any:
-    """Return Trainer's function that seeds workers, so that random numbers in them are the same in every run."""
+    """Return Trainer's function that seeds data loader workers, so that random numbers are the same in every run."""
     from transformers.trainer_utils import seed_worker
 
     return partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index)
@@ -263,7 +266,7 @@ class PadToShapes:
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
 
     Raises:
-        TypeError: if the collator has no such setting.
+        TypeError: if the collator is not a dataclass with this field.
         ValueError: when called with rows that are not tokenized, or longer than every shape.
 
     Example:
@@ -324,7 +327,7 @@ def _check_padding(collator: Collator, setting: str) -> None:
 
 
 def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
-    """Return a copy with other settings, by `collator.replace` if it exists."""
+    """Return a copy of a collator with other settings, made by its own method `replace` if it has one."""
     change = getattr(collator, "replace", None)
     if callable(change):
         changed: Collator = change(**settings)
