@@ -81,10 +81,7 @@ class FastBackend:
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of each text; check some with `tokenizers`, and raise `DifferentIds` if they differ."""
-        if self._tokens > self._most_tokens or self._process != os.getpid():
-            self._start()
-        ids = self._encode(texts)
-        self._tokens += len(ids.values)
+        ids = self._ids(texts)
         # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
         first = int(ids.values.sum()) % self._interval
         if first < len(texts):
@@ -102,7 +99,15 @@ class FastBackend:
 
     def differences(self, texts: Sequence[str]) -> list[str]:
         """Encode all texts, and return those whose ids differ from the ids of `tokenizers`."""
-        return self._different(texts, self._encode(texts), range(len(texts)))
+        return self._different(texts, self._ids(texts), range(len(texts)))
+
+    def _ids(self, texts: Sequence[Any]) -> Ragged:
+        """Return the ids from the library, loaded anew in a forked child or after `most_tokens` tokens."""
+        if self._tokens > self._most_tokens or self._process != os.getpid():
+            self._start()
+        ids = self._encode(texts)
+        self._tokens += len(ids.values)
+        return ids
 
     def _start(self) -> None:
         self._encode = self._load(self._text)
