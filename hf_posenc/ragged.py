@@ -185,7 +185,7 @@ class Ragged:
         return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])
 
     def where(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""Return the rows without the values at which `keep` `(N,)` is False.
+        r"""Return all rows with only the values at which `keep` is True; `keep` `(N,)` has one bool per value.
 
         Example:
             >>> rows = Ragged.from_rows([[7, 8, 9], [5]]).where(np.array([True, False, True, True]))

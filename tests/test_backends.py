@@ -354,6 +354,17 @@ def test_every_character_alone_and_between_letters(fast) -> None:
     backend = choose_backend(json_of(fast), "fast")
     assert different(backend, _code_points()) == []
     assert different(backend, [f"a{each}b" for each in _code_points()]) == []
+    assert different(backend, [f"{each}'s" for each in _code_points()]) == []
+
+
+def test_letters_of_unicode_17_have_the_ids_of_tokenizers(byte_bpe) -> None:
+    backend = choose_backend(json_of(byte_bpe), "fast")
+    letters = [
+        chr(code) for code in (0x88F, 0xA7CE, 0xA7F1, 0x10940, 0x16EBB, 0x18D80, 0x1E6C0, 0x2B73A, 0x323B0, 0x33479)
+    ]
+    assert (
+        different(backend, [*(f"{each}'s" for each in letters), *(f"né {each}1 {each}é's" for each in letters)]) == []
+    )
 
 
 def _random_texts(number: int, seed: int) -> Iterator[str]:

@@ -243,7 +243,10 @@ def _width(config: Config, ids: Ragged) -> int:
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return position ids `(B, T)` computed from the lengths of rows without padding; faster than a cumulative sum."""
+    """Return padded position ids `(B, T)` from the number of tokens of each row; faster than a cumulative sum.
+
+    Correct only if `mask` hides padding alone, and no token inside a row.
+    """
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding
     columns = np.arange(first, first + width)

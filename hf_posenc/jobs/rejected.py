@@ -83,7 +83,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
     Lines of shards that this run did not write are copied from the existing `rejected.jsonl`.
 
     Raises:
-        ValueError: if lines are missing.
+        ValueError: if the rejected documents of a shard are missing or changed.
     """
     found = find_rejected(folder, shards)
     for shard, reason in found.bad.items():

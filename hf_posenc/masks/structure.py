@@ -28,7 +28,10 @@ class Layout(NamedTuple):
 
     @property
     def same_for_all_rows(self) -> bool:
-        """True if one `(T, T)` mask of look-ahead and window hides all that real tokens must not see, in every row."""
+        """True if one `(T, T)` mask of look-ahead and window is enough for the real tokens of every row.
+
+        False if a row also needs a mask for padding, documents or a prefix, or if look-ahead and window hide nothing.
+        """
         return (
             self.one_document
             and not self.prefix

@@ -144,9 +144,10 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if `twin`, the model built with the new length, differs from `model` in more than the length of tables.
+    """Raise if `twin`, the model built with the new length, lacks a parameter of `model` or has another shape.
 
-    A saved model with other differences could not be loaded.
+    Position tables must have at least the new length; tables that tokens do not reach are not compared. A lengthened
+    model with other differences could not be loaded after it was saved.
     """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}

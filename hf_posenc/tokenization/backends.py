@@ -11,6 +11,7 @@ import functools
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
@@ -25,6 +26,14 @@ BackendName = Literal["auto", "fast", "tokenizers"]
 
 # Longer texts are not compared during use, because `tokenizers` needs seconds for some of them.
 _LONGEST_COMPARED = 100_000
+# Characters of Unicode 17: gigatoken has their classes (letter, mark, ...), `tokenizers` counts them as unassigned.
+_UNICODE_17 = re.compile(
+    "[\u088f\u0c5c\u0cdc\u1acf-\u1aeb\u20c1\u2b96\ua7ce-\ua7d4\ua7f1\ufbc3-\ufbd2\ufd90\ufd91\ufdc8-\ufdce"
+    "\U00010940-\U00010959\U00010ec5-\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011de9\U00016ea0-\U00016ed3"
+    "\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001ccfa-\U0001cef0\U0001e6c0-\U0001e6ff"
+    "\U0001f6d8\U0001f777-\U0001f77a\U0001f8d0-\U0001f8d8\U0001fa54-\U0001fa57\U0001fa8a\U0001fa8e\U0001fac8\U0001facd"
+    "\U0001faea\U0001faef\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
+)
 # Numbers of added tokens and of vocabulary entries that are compared when a tokenizer is loaded.
 _ADDED_TRIED, _VOCABULARY_TRIED = 64, 512
 # Normalizers with Unicode compatibility forms: no fast library is used for them.
@@ -110,7 +119,7 @@ class FastBackend:
         return ids
 
     def _start(self) -> None:
-        self._encode = self._load(self._text)
+        self._encode = self._load(self._text, self._reference)
         self._tokens, self._process = 0, os.getpid()
 
     def _different(self, texts: Sequence[str], ids: Ragged, compared: Sequence[int]) -> list[str]:
@@ -211,7 +220,7 @@ def _types(part: Any) -> Iterator[str]:
             yield from _types(value)
 
 
-def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
+def _load_nanotoken(text: str, _: TokenizersBackend) -> Callable[[Sequence[str]], Ragged]:
     from nanotoken import Tokenizer
 
     tokenizer = Tokenizer.from_json(text)
@@ -223,22 +232,26 @@ def _load_nanotoken(text: str) -> Callable[[Sequence[str]], Ragged]:
     return encode
 
 
-def _load_gigatoken(text: str) -> Callable[[Sequence[str]], Ragged]:
+def _load_gigatoken(text: str, reference: TokenizersBackend) -> Callable[[Sequence[str]], Ragged]:
     from gigatoken import Tokenizer
+
+    def row(each: str) -> Any:
+        is_new = not each.isascii() and _UNICODE_17.search(each)
+        return reference.encode([each]).values if is_new else tokenizer.encode(each)
 
     # One call for each text. Batch calls of gigatoken are slower for SentencePiece models, return awkward arrays for
     # rows of different lengths, and release the GIL: a fork during the call would leave the child with a locked cache.
     tokenizer = Tokenizer.from_json(text).backend
 
     def encode(texts: Sequence[str]) -> Ragged:
-        rows = [tokenizer.encode(each) for each in texts]
+        rows = [row(each) for each in texts]
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         return Ragged(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths)
 
     return encode
 
 
-_LIBRARIES: dict[str, tuple[str, Callable[[str], Callable[[Sequence[str]], Ragged]]]] = {
+_LIBRARIES: dict[str, tuple[str, Callable[[str, TokenizersBackend], Callable[[Sequence[str]], Ragged]]]] = {
     "WordPiece": ("nanotoken", _load_nanotoken),
     "BPE": ("gigatoken", _load_gigatoken),
 }
