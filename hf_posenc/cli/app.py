@@ -49,13 +49,13 @@ def check(
     With --texts, report how many lines of a file get other token ids from the fast backend of a tokenizer. The exit
     status is 1 if there are any.
     """
-    from .._huggingface import loaded_model
-    from ..audit import check as audit
-
     screen = Screen()
     if texts is not None:
         _compare_backends(model, texts, screen)
         return
+    from .._huggingface import loaded_model
+    from ..audit import check as audit
+
     loaded, missing = loaded_model(model, instead="; in Python hf_posenc.audit.check(model) takes any model")
     report = audit(loaded)
     screen.say(str(report))

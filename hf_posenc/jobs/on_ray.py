@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain, shorten
 from .manifest import library_versions
-from .processes import ATTEMPTS, SHUTDOWN_SECONDS, Records, Writer, died, until_error, write
+from .processes import ATTEMPTS, SHUTDOWN_SECONDS, Records, Writer, death_error, until_error, write
 
 if TYPE_CHECKING:
     from .task import Task
@@ -119,7 +119,7 @@ def _ray_result(ray: Any, reference: Any, task: Task) -> dict[str, Any]:
     except ray.exceptions.RayTaskError as error:  # raised by the writer
         raise error.cause from error
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        raise died(task, str(error).strip().splitlines()[0]) from error
+        raise death_error(task, str(error).strip().splitlines()[0]) from error
     return record
 
 

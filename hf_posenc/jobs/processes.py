@@ -70,7 +70,8 @@ def _unpickled(pickled: bytes) -> Writer:
     return writer
 
 
-def died(task: Task, got: str) -> RuntimeError:
+def death_error(task: Task, got: str) -> RuntimeError:
+    """Return the error for a task on which `ATTEMPTS` workers died; `got` describes the last death."""
     parts = [f"{part.source} from {part.unit} {part.first}" for part in task.parts[:3]]
     more = f" and {len(task.parts) - 3} more" if len(task.parts) > 3 else ""
     return RuntimeError(
@@ -138,7 +139,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
                 for task in running.values():
                     deaths[task.shard] += 1
                     if deaths[task.shard] == ATTEMPTS:
-                        raise died(task, death) from None
+                        raise death_error(task, death) from None
                 waiting.extendleft(reversed(running.values()))
                 running.clear()
                 pool = _Pool(pool.pickled, workers)

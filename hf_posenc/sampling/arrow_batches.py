@@ -140,8 +140,10 @@ def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
 
     has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     number = kind.value_type if has_lists else kind
-    is_fast = pa.types.is_integer(number)
-    is_fast = is_fast and number != pa.uint64() if has_lists else is_fast or number in (pa.float32(), pa.float64())
+    if has_lists:
+        is_fast = pa.types.is_integer(number) and number != pa.uint64()
+    else:
+        is_fast = pa.types.is_integer(number) or number in (pa.float32(), pa.float64())
     flat = [chunk.values for chunk in chunks] if has_lists else chunks
     if not is_fast or any(array.null_count for array in (*chunks, *flat)):
         return None

@@ -235,13 +235,13 @@ def _load_nanotoken(text: str, _: TokenizersBackend) -> Callable[[Sequence[str]]
 def _load_gigatoken(text: str, reference: TokenizersBackend) -> Callable[[Sequence[str]], Ragged]:
     from gigatoken import Tokenizer
 
-    def row(each: str) -> Any:
-        is_new = not each.isascii() and _UNICODE_17.search(each)
-        return reference.encode([each]).values if is_new else tokenizer.encode(each)
+    tokenizer = Tokenizer.from_json(text).backend
 
     # One call for each text. Batch calls of gigatoken are slower for SentencePiece models, return awkward arrays for
     # rows of different lengths, and release the GIL: a fork during the call would leave the child with a locked cache.
-    tokenizer = Tokenizer.from_json(text).backend
+    def row(each: str) -> Any:
+        is_new = not each.isascii() and _UNICODE_17.search(each)
+        return reference.encode([each]).values if is_new else tokenizer.encode(each)
 
     def encode(texts: Sequence[str]) -> Ragged:
         rows = [row(each) for each in texts]
