@@ -128,6 +128,20 @@ class Surroundings:
         }
 
 
+class FailsFirst:
+    """Fails on shard 0; takes some seconds for any other, and then creates a file in `folder`."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder, self.seconds = folder, seconds
+
+    def write(self, task: Task) -> dict[str, Any]:
+        if task.shard == 0:
+            raise ValueError("row 7 is bad")
+        time.sleep(self.seconds)
+        (self.folder / str(task.shard)).touch()
+        return record(task)
+
+
 class Stored:
     """Writes the payload to a file, or only pretends to."""
 

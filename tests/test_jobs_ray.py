@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from local_writers import Deadly, Stored, Task, task, tasks
+from local_writers import Deadly, FailsFirst, Stored, Task, task, tasks
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.jobs import Progress, encode, run_on_ray, verify
@@ -165,6 +165,15 @@ def test_a_task_that_kills_three_workers_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"3 workers died on shard 1 \(corpus.txt from line 11\)"):
         list(run_on_ray(Deadly(tried, 1, 99, -signal.SIGKILL), iter([task(1)]), folder=out))
     assert len(list(tried.iterdir())) == 3
+
+
+@pytest.mark.usefixtures("callers_ray")
+def test_no_task_writes_after_the_error_of_another_was_raised(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="row 7 is bad"):
+        list(run_on_ray(FailsFirst(tmp_path, 0.5), tasks(9), folder=tmp_path))
+    written = set(tmp_path.iterdir())
+    time.sleep(1.5)
+    assert set(tmp_path.iterdir()) == written
 
 
 @pytest.mark.usefixtures("callers_ray")

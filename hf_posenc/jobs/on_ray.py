@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import explain, shorten
 from .manifest import library_versions
-from .processes import ATTEMPTS, SHUTDOWN_SECONDS, Records, Writer, death_error, until_error, write
+from .processes import ATTEMPTS, Records, Writer, death_error, until_error, write
 
 if TYPE_CHECKING:
     from .task import Task
@@ -42,9 +42,9 @@ def run_on_ray(
 ) -> Records:
     r"""Write the shards of `tasks` with Ray, and yield the record of each shard as it finishes.
 
-    An existing Ray connection is used and stays open. Otherwise this function starts Ray on this machine, or connects
-    to the cluster at `address`, and disconnects when the generator ends or is closed. Only the calling process reads
-    the corpus.
+    An existing Ray connection is used and stays open: after an error, the tasks already given to it run to their end.
+    Otherwise this function starts Ray on this machine, or connects to the cluster at `address`, and disconnects, which
+    kills its tasks, when the generator ends or is closed. Only the calling process reads the corpus.
 
     Args:
         writer (`Writer`), tasks (iterator of `Task`): as for `run_in_processes`.
@@ -66,7 +66,7 @@ def run_on_ray(
         RuntimeError: if three workers die on the same task, or a machine has other versions.
         Exception: any error of the writer or of `tasks`.
     """
-    with _connected(address, workers) as ray:
+    with _connected(address, workers) as (ray, is_callers):
         cores = int(ray.cluster_resources().get("CPU", 0))
         if not cores:
             raise RuntimeError(explain("Ray needs a CPU to work on", got=0, fix="ray.init(num_cpus=2)"))
@@ -88,10 +88,9 @@ def run_on_ray(
                     del running[reference]
                     yield record
         finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
-            if running:
-                ray.wait(list(running), num_returns=len(running), timeout=SHUTDOWN_SECONDS)
+            # No `ray.cancel`: for a task that is just finishing, it aborts the calling process (Ray 2.60).
+            if running and is_callers:
+                ray.wait(list(running), num_returns=len(running))
     for error in errors:
         raise error
 
@@ -142,8 +141,8 @@ def _not_shared(folder: Path, got: str) -> str:
 
 
 @contextmanager
-def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
-    """Yield the `ray` module, connected: the caller's connection stays open, a new one is closed at the end."""
+def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, bool]]:
+    """Yield the `ray` module, connected, and True if the connection is the caller's; a new one is closed at the end."""
     try:
         import ray
     except ImportError as error:
@@ -160,7 +159,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
                     fix="ray.shutdown(), or no address",
                 )
             )
-        yield ray
+        yield ray, True
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     settings = {"include_dashboard": False, "num_cpus": workers} if address == "local" else {}
@@ -184,7 +183,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
             )
         ) from error
     try:
-        yield ray
+        yield ray, False
     finally:
         ray.shutdown()
         if not own_debugger:

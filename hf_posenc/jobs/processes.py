@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3  # workers that may die on the same task
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # unless the user sets them
-SHUTDOWN_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 5.0
 
 Records = Generator[dict[str, Any], None, None]
 
@@ -195,7 +195,7 @@ class _Pool:
         self._executor.shutdown()
         for process in self._context.processes:
             if process.pid is not None:
-                process.join(SHUTDOWN_SECONDS)
+                process.join(_SHUTDOWN_SECONDS)
 
 
 class _Process(SpawnProcess):
