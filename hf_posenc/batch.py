@@ -22,6 +22,7 @@ class Batch(dict[str, Any]):
 
     The first key is `input_ids`, or `inputs_embeds` for a model with embeddings as input. Dimension 0 of every tensor
     is the batch. It works like any dict in `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`.
+    `batch.labels` is `batch["labels"]`, as in transformers' `BatchEncoding`; names of methods keep their meaning.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
@@ -37,11 +38,27 @@ class Batch(dict[str, Any]):
         )
         >>> sorted(batch.to("cpu"))
         ['attention_mask', 'input_ids']
+        >>> batch.input_ids
+        tensor([[5, 6],
+                [7, 0]])
     """
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, tokens_of: TokensOf | None = None) -> None:
         super().__init__(data or {})
         self._tokens_of = tokens_of
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        keys = ", ".join(map(str, self)) or "no keys"
+        raise AttributeError(explain(f"this batch has no '{name}'", got=keys, fix=f"batch.get({name!r}) for None"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):  # an attribute would not be passed to the model
+            raise AttributeError(
+                explain("attributes of a batch are read-only", got=f"batch.{name} = ...", fix=f'batch["{name}"] = ...')
+            )
+        super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (dict(self),)

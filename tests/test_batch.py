@@ -73,6 +73,46 @@ def test_it_is_shown_whatever_its_keys_are() -> None:
     assert "<code>3</code>" in batch._repr_html_()
 
 
+# --------------------------------------------------------------------------------------------------------- attributes
+
+
+def test_keys_are_attributes_as_in_batch_encoding() -> None:
+    from transformers import BatchEncoding
+
+    batch = small()
+    for name in batch:
+        assert getattr(batch, name) is getattr(BatchEncoding(dict(batch)), name) is batch[name]
+
+
+def test_the_error_for_a_missing_attribute_names_the_keys() -> None:
+    with pytest.raises(AttributeError, match=r"(?s)no 'labels'.*input_ids, attention_mask, look_ahead_mask"):
+        _ = small().labels
+    with pytest.raises(AttributeError, match="no keys"):
+        _ = Batch().input_ids
+    assert not hasattr(small(), "labels")
+    assert getattr(small(), "labels", None) is None
+
+
+def test_a_key_with_the_name_of_a_method_does_not_hide_the_method() -> None:
+    batch = Batch({"items": torch.ones(2), "to": torch.zeros(2)})
+    assert dict(batch.items())["items"] is batch["items"]
+    assert batch.to("cpu")["to"].tolist() == [0, 0]
+
+
+def test_attributes_are_read_only_and_the_error_names_the_key() -> None:
+    batch = small()
+    with pytest.raises(AttributeError, match=r'batch\["labels"\] = '):
+        batch.labels = batch.input_ids
+    batch["labels"] = batch.input_ids
+    assert batch.labels is batch.input_ids
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_and_moved_batches_have_attributes(duplicate) -> None:
+    again = duplicate(small()).to("cpu")
+    assert torch.equal(again.input_ids, small().input_ids)
+
+
 # ------------------------------------------------------------------------------------------------------------- moving
 
 
