@@ -543,9 +543,10 @@ def test_a_data_set_and_a_stream_are_packed_window_by_window(streams: bool, wind
     rows = documents(text=[str(i) for i in range(len(LENGTHS))], label=[0] * len(LENGTHS))
     packed = pack_dataset(rows.to_iterable_dataset(num_shards=2) if streams else rows, 64, window=window)
     assert isinstance(packed, datasets.IterableDataset if streams else datasets.Dataset)
-    assert packed.column_names == ["input_ids", "position_ids", "labels"]
+    assert packed.column_names == ["input_ids", "position_ids", "labels", "attention_mask"]
     found = list(packed)
-    assert sorted(found[0]) == ["input_ids", "labels", "position_ids"]
+    assert sorted(found[0]) == ["attention_mask", "input_ids", "labels", "position_ids"]
+    assert found[0]["attention_mask"].startswith("none: with a mask, packed documents would attend to each other")
     assert sorted(by_hand(found, 64)) == sorted(rows["input_ids"])
     if window == 1000 and not streams:
         assert len(found) == -(-int(LENGTHS.sum()) // 64)  # as few as there can be
@@ -581,15 +582,17 @@ def test_packing_twice_takes_the_cached_rows() -> None:
 def test_packed_rows_have_the_requested_columns_only() -> None:
     rows = documents([3, 2], token_type_ids=[[0, 0, 1], [1, 1]], attention_mask=[[1, 1, 1], [1, 1]], label=[0, 1])
     packed = pack_dataset(rows, 6, document_ids=True, first_position=2, pad_token_id=9)
-    assert packed.column_names == ["input_ids", "token_type_ids", "position_ids", "document_ids", "labels"]
-    assert packed[0] == {
+    numbers = ["input_ids", "token_type_ids", "position_ids", "document_ids", "labels"]
+    assert packed.column_names == [*numbers, "attention_mask"]
+    assert packed.select_columns(numbers)[0] == {
         "input_ids": [1, 2, 3, 4, 5, 9],
         "token_type_ids": [0, 0, 1, 1, 1, 0],
         "position_ids": [2, 3, 4, 2, 3, 2],
         "document_ids": [0, 0, 0, 1, 1, -1],
         "labels": [-100, 2, 3, -100, 5, -100],
     }
-    assert pack_dataset(rows, 6, labels=None).column_names == ["input_ids", "token_type_ids", "position_ids"]
+    unlabelled = pack_dataset(rows, 6, labels=None).column_names
+    assert unlabelled == ["input_ids", "token_type_ids", "position_ids", "attention_mask"]
 
 
 def test_given_labels_stay_except_at_the_starts_of_documents() -> None:
@@ -645,7 +648,7 @@ def test_the_documents_are_those_that_the_collator_packs(word_level: Any) -> Non
     packed = pack_dataset(
         datasets.Dataset.from_dict({"input_ids": ids}), 8, document_ids=True, pad_token_id=word_level.pad_token_id
     )
-    assert sorted(packed.column_names) == sorted(batch)
+    assert sorted(packed.column_names) == sorted([*batch, "attention_mask"])
     names = sorted(batch)
     theirs = sorted(zip(*(batch[name].tolist() for name in names), strict=True))
     assert sorted(zip(*(packed[name][:] for name in names), strict=True)) == theirs

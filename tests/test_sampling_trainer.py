@@ -437,21 +437,65 @@ def test_packed_rows_of_a_stream_are_taken_as_they_are(tmp_path: Path) -> None:
     assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
 
 
-def test_a_collator_that_adds_a_mask_of_ones_lets_packed_documents_see_each_other(
+PADS_WITH_A_TOKENIZER = {
+    "padding": transformers.DataCollatorWithPadding,
+    "causal": lambda tokenizer: transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False),
+    "seq2seq": transformers.DataCollatorForSeq2Seq,
+    "tokens": transformers.DataCollatorForTokenClassification,
+}
+
+
+@pytest.mark.parametrize("width", [None, 64])
+@pytest.mark.parametrize("kind", PADS_WITH_A_TOKENIZER)
+def test_collators_that_would_add_a_mask_of_ones_to_packed_rows_raise(
+    word_level: Any, kind: str, width: int | None
+) -> None:
+    collate = PADS_WITH_A_TOKENIZER[kind](word_level)
+    collate.pad_to_multiple_of = width
+    for packed in (pack_dataset(rows(), 32), pack_dataset(rows().to_iterable_dataset(), 32).shuffle(seed=1)):
+        with pytest.raises((ValueError, TypeError)) as refused:
+            collate(list(packed.take(3)))
+        assert width or "`attention_mask`" in str(refused.value)
+
+
+def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the_way_out(
     tmp_path: Path, word_level: Any
 ) -> None:
-    """Why `pack_dataset` says which collator to give: transformers' own for a tokenizer adds the mask."""
     packed = pack_dataset(rows(), 32)
-    trainer = Watched(
-        model=build("gpt2"),
-        args=arguments(tmp_path, per_device_train_batch_size=len(packed)),
-        train_dataset=packed,
-        data_collator=transformers.DataCollatorWithPadding(word_level),
+    trainer = Trainer(model=build("gpt2"), args=arguments(tmp_path), train_dataset=packed, processing_class=word_level)
+    with pytest.raises(ValueError, match="attention_mask"):
+        trainer.train()
+    with pytest.raises(ValueError, match="attention_mask"):
+        trainer.evaluate(packed)
+    assert "data_collator=transformers.default_data_collator" in packed[0]["attention_mask"]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_no_logits_of_a_packed_document_change_with_the_tokens_of_another(
+    tmp_path: Path, word_level: Any, family: str, attention: str
+) -> None:
+    """In the usual script, with a tokenizer as `processing_class`; a mask of ones moves them."""
+    model = build(family)
+    model.set_attn_implementation(attention)
+    trainer = Trainer(
+        model=model,
+        args=arguments(tmp_path),
+        train_dataset=pack_dataset(rows(), 32),
+        data_collator=transformers.default_data_collator,
+        processing_class=word_level,
     )
     trainer.train()
-    assert bool(trainer.fed[0]["attention_mask"].all())
-    with pytest.raises(AssertionError):
-        assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
+    first, second = [20, 30, 40, 50, 60], [25, 35, 45, 55]
+    stored = [datasets.Dataset.from_dict({"input_ids": [[*other, 70], second]}) for other in (first, first[::-1])]
+    packed = [pack_dataset(each, 16) for each in stored]
+    one, other = (torch.tensor(trainer.predict(each).predictions) for each in packed)
+    assert not torch.equal(one[:, :6], other[:, :6])
+    torch.testing.assert_close(one[:, 6:10], other[:, 6:10], rtol=0, atol=0)
+    ids = [torch.tensor(each["input_ids"][:]) for each in packed]
+    with torch.no_grad():
+        one, other = (model(row, attention_mask=torch.ones_like(row)).logits for row in ids)
+    assert not torch.equal(one[:, 6:10], other[:, 6:10])
 
 
 # -------------------------------------------------------------------------------------------------------- two processes

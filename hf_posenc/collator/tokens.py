@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._explain import explain, shorten
 from ..ragged import Ragged
-from ..rows import IGNORED, TokenRows
+from ..rows import IGNORED, TokenRows, is_no_mask
 from .arrays import Values, as_list, given_labels, is_arrow, label_names
 from .config import PER_TOKEN, Config
 from .inputs import Given
@@ -89,6 +89,8 @@ def _repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
     """Return the given ids and other columns per token as checked rows, and the columns with one value per row."""
     columns = dict(given.columns)
+    if is_no_mask(columns.get("attention_mask", ())):
+        del columns["attention_mask"]
     ids = Ragged.from_rows(as_list(columns.pop("input_ids")))
     _check_ids(config, ids)
     rows = TokenRows({"input_ids": ids}, np.arange(len(ids), dtype=np.int64))

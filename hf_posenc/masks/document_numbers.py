@@ -15,6 +15,7 @@ from .._explain import explain, shorten
 from ..packing import documents_by_positions
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, Ragged, check_padding_side
+from ..rows import is_no_mask
 from .functions import as_integer_tensor
 from .structure import rank_in_document
 
@@ -38,7 +39,7 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
             )
         )
     mask, documents, positions = (batch.get(name) for name in ("attention_mask", "document_ids", "position_ids"))
-    real = None if mask is None else _real_tokens(mask)
+    real = None if mask is None or is_no_mask(mask) else _real_tokens(mask)
     if documents is not None:
         ids = as_integer_tensor(documents, "document_ids", dims=2, example="document_ids: [[0, 0, 1, -1]]").long()
         if real is None:

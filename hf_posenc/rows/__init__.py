@@ -6,16 +6,18 @@ NumPy only.
 
 from .encoder import Encoder
 from .limits import Limits, Truncation, window_offsets
-from .packer import IGNORED, ignore_document_starts, pack_rows
+from .packer import IGNORED, NO_MASK, ignore_document_starts, is_no_mask, pack_rows
 from .token_rows import TokenRows
 
 __all__ = [
     "IGNORED",
+    "NO_MASK",
     "Encoder",
     "Limits",
     "TokenRows",
     "Truncation",
     "ignore_document_starts",
+    "is_no_mask",
     "pack_rows",
     "window_offsets",
 ]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,13 @@ from ..packing import pack
 from ..ragged import Ragged
 
 IGNORED = -100  # the label that the losses of torch and transformers ignore
+
+# Value of `attention_mask` in rows of `pack_dataset`. transformers' default_data_collator leaves texts out. A collator
+# that calls `tokenizer.pad`, which adds a mask of ones to rows without a mask, raises an error that names this column.
+NO_MASK = (
+    "none: with a mask, packed documents would attend to each other; "
+    "use data_collator=transformers.default_data_collator"
+)
 
 
 def pack_rows(
@@ -52,6 +60,17 @@ def pack_rows(
     number = np.arange(len(plan.order)) - np.repeat(plan.row_offsets[:-1], np.diff(plan.row_offsets))
     rows["document_ids"] = Ragged(np.repeat(number, plan.lengths[plan.order]), lengths)
     return rows
+
+
+def is_no_mask(values: Any) -> bool:
+    r"""Return True if a column `attention_mask` holds `NO_MASK` instead of masks.
+
+    Example:
+        >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])
+        (True, False)
+    """
+    first = next(iter(values), None) if getattr(values, "ndim", 1) and hasattr(values, "__iter__") else None
+    return type(first).__name__ in ("str", "str_", "StringScalar") and str(first) == NO_MASK
 
 
 def ignore_document_starts(labels: Ragged, documents: Ragged | None = None) -> Ragged:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._explain import as_integer, explain, one_of
 from ..ragged import Ragged
-from ..rows import IGNORED, Limits, TokenRows, ignore_document_starts, pack_rows
+from ..rows import IGNORED, NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
 from .lengths import is_dataset, is_list, lengths_of, list_lengths
 
 TooLong = Literal["error", "truncate", "split"]
@@ -39,12 +39,15 @@ def pack_dataset(
 ) -> Any:
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
-    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`, but no `attention_mask`.
-    Trainer trains on them directly, with its default collator and `remove_unused_columns`. GPT-2, Llama, Mistral, Qwen
-    and similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones switches
-    that off silently, and Trainer adds one if it is given a tokenizer: then pass
-    `data_collator=transformers.default_data_collator`. For other models pack with
-    `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
+    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. GPT-2, Llama, Mistral, Qwen
+    and similar models isolate documents by the restarts if they get neither a mask nor a cache, and a mask of ones
+    switches that off. So the column `attention_mask` holds a text instead of masks: `default_data_collator` leaves it
+    out, and every collator that pads with a tokenizer, which would add the mask of ones, raises an error that names
+    `attention_mask`.
+
+    Give the rows to `Trainer(..., data_collator=transformers.default_data_collator)`, the default without a
+    `processing_class`. For other models pack with `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which
+    makes the mask that they need. Remove the column with `.remove_columns("attention_mask")` for a collator of your own.
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row; or several, with
@@ -67,7 +70,8 @@ def pack_dataset(
         num_proc (`int`, *optional*): processes of `datasets.map`.
 
     Returns:
-        A data set of the same class, with int32 columns. `token_type_ids` are kept, all other columns dropped.
+        A data set of the same class, with int32 columns, and texts in `attention_mask`. `token_type_ids` are kept, all
+        other columns dropped.
 
     Raises:
         ValueError: for a document that is too long, a missing column, or one label per row.
@@ -128,7 +132,7 @@ class _PackWindow:
     first_position: int
     seed: int
     is_checked: bool
-    format_version: int = 3  # of the rows; `datasets` hashes the fields, and not the code of installed packages
+    format_version: int = 4  # of the rows; `datasets` hashes the fields, and not the code of installed packages
 
     def __call__(self, table: Any, indices: Sequence[int]) -> Any:
         """Pack the documents of a `pyarrow.Table` and return the packed rows as a new table.
@@ -160,7 +164,8 @@ class _PackWindow:
         made = {"input_ids", "position_ids"} | ({"token_type_ids", "labels"} & set(names))
         made |= {"labels"} if self.labels is not None else set()
         made |= {"document_ids"} if self.document_ids else set()
-        return datasets.Features({name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made})
+        numbers = {name: datasets.List(datasets.Value("int32")) for name in _COLUMNS if name in made}
+        return datasets.Features({**numbers, "attention_mask": datasets.Value("string")})
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
@@ -168,7 +173,7 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
     for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):
-        if name not in table.column_names:
+        if name not in table.column_names or (name == "attention_mask" and is_no_mask(table.column(name))):
             continue
         if name == "labels" and not is_list(table.column(name).type):
             raise ValueError(
@@ -220,6 +225,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
         if name in rows:
             narrow = Ragged(rows[name].values.astype(np.int32), rows[name].lengths)
             arrays[name] = pa.ListArray.from_arrays(offsets, narrow.pad(fills.get(name, 0), capacity).ravel())
+    arrays["attention_mask"] = pa.repeat(NO_MASK, count)
     return pa.table(arrays)
 
 
@@ -264,8 +270,9 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
         import pyarrow.compute as pc
 
         mask = dataset.with_format("arrow")[:]["attention_mask"]
-        real = pc.list_flatten(mask).to_numpy() != 0
-        lengths = Ragged(real, lengths).where(real).lengths
+        if not is_no_mask(mask):
+            real = pc.list_flatten(mask).to_numpy() != 0
+            lengths = Ragged(real, lengths).where(real).lengths
     if int(lengths.max(initial=0)) > capacity:
         _report_long(lengths, capacity, too_long, range(len(lengths)), counted=True)
 
