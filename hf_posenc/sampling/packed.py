@@ -39,15 +39,14 @@ def pack_dataset(
 ) -> Any:
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
-    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. GPT-2, Llama, Mistral, Qwen
-    and similar models isolate documents by the restarts if they get neither a mask nor a cache, and a mask of ones
-    switches that off. So the column `attention_mask` holds a text instead of masks: `default_data_collator` leaves it
-    out, and every collator that pads with a tokenizer, which would add the mask of ones, raises an error that names
-    `attention_mask`.
+    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. GPT-2, Llama, Mistral,
+    Qwen and similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones
+    disables that, so the column `attention_mask` holds a text instead: `default_data_collator` leaves it out, and
+    every collator that pads with a tokenizer, which would add the mask of ones, raises an error that names
+    `attention_mask`. `.remove_columns("attention_mask")` removes it for a collator of your own.
 
-    Give the rows to `Trainer(..., data_collator=transformers.default_data_collator)`, the default without a
-    `processing_class`. For other models pack with `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which
-    makes the mask that they need. Remove the column with `.remove_columns("attention_mask")` for a collator of your own.
+    Pass the rows to `Trainer(..., data_collator=transformers.default_data_collator)`. For other models pack with
+    `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
 
     Args:
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row; or several, with
