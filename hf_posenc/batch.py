@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 
 from ._explain import explain
-
-# Function from a row of ids to the tokens to display.
-TokensOf = Callable[[Sequence[int]], list[str]]
-
-_MOST_ROWS, _MOST_COLUMNS = 16, 48  # shown in a notebook
-_GREY = "color:#999;background:rgba(128,128,128,.15)"
+from .view import EncodingOf, TokensOf, batch_html, facts, page_of
 
 
 class Batch(dict[str, Any]):
@@ -26,7 +20,9 @@ class Batch(dict[str, Any]):
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of (callable, *optional*): returns the tokens of a row of ids, for display in a notebook. Not pickled.
+        tokens_of, special_ids, encoding_of (*optional*): for the view in a notebook: a function that returns the tokens
+            of a row of ids; the ids of special tokens; a function that returns the rows of the encoding `(N, D)` for
+            position ids `(N,)`. Not pickled.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -43,9 +39,16 @@ class Batch(dict[str, Any]):
                 [7, 0]])
     """
 
-    def __init__(self, data: Mapping[str, Any] | None = None, *, tokens_of: TokensOf | None = None) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Any] | None = None,
+        *,
+        tokens_of: TokensOf | None = None,
+        special_ids: Collection[int] = (),
+        encoding_of: EncodingOf | None = None,
+    ) -> None:
         super().__init__(data or {})
-        self._tokens_of = tokens_of
+        self._view: dict[str, Any] = {"tokens_of": tokens_of, "special_ids": special_ids, "encoding_of": encoding_of}
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -121,10 +124,10 @@ class Batch(dict[str, Any]):
                     )
                 )
             changed[name] = _without_repeats(value, change)
-        return Batch(changed, tokens_of=self._tokens_of)
+        return Batch(changed, **self._view)
 
     def __repr__(self) -> str:
-        rows = [(str(name), *_facts(value)) for name, value in self.items()]
+        rows = [(str(name), *facts(value)) for name, value in self.items()]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
         lines = [
             "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -132,38 +135,32 @@ class Batch(dict[str, Any]):
         ]
         return "\n".join(["Batch(", *lines, ")"])
 
+    def to_html(self, *, title: str | None = None, first_row: int = 0, first_token: int = 0) -> str:
+        r"""Return the batch as HTML: tokens, masks, encoding and embeddings, in which the chosen token is highlighted.
+
+        A notebook shows this view of a batch. The HTML needs no network.
+
+        Args:
+            title (`str`, *optional*): makes it a complete page with this title; by default a fragment for a page.
+            first_row, first_token (`int`, *optional*, default to 0): where the part that is shown begins: at most 8
+                rows, 32 tokens and 64 columns of embeddings.
+
+        Returns:
+            `str`.
+
+        Raises:
+            ValueError: if `first_row` or `first_token` is not in the batch.
+
+        Example:
+            >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])})
+            >>> batch.to_html(title="Two tokens").splitlines()[0]
+            '<!doctype html>'
+        """
+        fragment = batch_html(self, first_row=first_row, first_token=first_token, **self._view)
+        return fragment if title is None else page_of(fragment, title)
+
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: shapes, and the tokens of each row with padding in gray."""
-        facts = "".join(
-            f"<tr><td><code>{html.escape(str(name))}</code></td>"
-            + "".join(f"<td>{html.escape(fact)}</td>" for fact in _facts(value))
-            + "</tr>"
-            for name, value in self.items()
-        )
-        head = "<tr><th>name</th><th>shape</th><th>dtype</th><th>device</th></tr>"
-        return f"<div><table>{head}{facts}</table>{self._token_table()}</div>"
-
-    def _token_table(self) -> str:
-        ids = self.get("input_ids")
-        if ids is None or ids.ndim != 2:
-            return ""
-        keep = self._real_tokens()
-        lines = []
-        for row, real in zip(ids[:_MOST_ROWS].tolist(), keep[:_MOST_ROWS], strict=True):
-            tokens = self._tokens_of(row) if self._tokens_of is not None else [str(token) for token in row]
-            cells = [
-                f'<td style="{"" if is_real else _GREY}">{html.escape(token)}</td>'
-                for token, is_real in list(zip(tokens, real, strict=True))[:_MOST_COLUMNS]
-            ]
-            more = f"<td>… +{len(row) - _MOST_COLUMNS}</td>" if len(row) > _MOST_COLUMNS else ""
-            lines.append(f"<tr>{''.join(cells)}{more}</tr>")
-        hidden = len(ids) - _MOST_ROWS
-        tail = f"<p>… and {hidden} more rows</p>" if hidden > 0 else ""
-        return f'<div style="overflow-x:auto"><table>{"".join(lines)}</table></div>{tail}'
-
-    def _real_tokens(self) -> list[list[bool]]:
-        real = real_tokens(self)
-        return [[True] * len(row) for row in self["input_ids"].tolist()] if real is None else real.tolist()
+        return self.to_html()
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:
@@ -206,17 +203,11 @@ def written_tokens(
         >>> written_tokens(batch), written_tokens(dict(batch))
         ([['token 5', 'token 6']], None)
     """
-    tokens_of = getattr(batch, "_tokens_of", None)
+    tokens_of: TokensOf | None = batch._view["tokens_of"] if isinstance(batch, Batch) else None
     ids = batch.get(name)
     if tokens_of is None or ids is None or ids.ndim != 2:
         return None
     return [tokens_of(row) for row in ids[rows].tolist()]
-
-
-def _facts(value: Any) -> tuple[str, str, str]:
-    if not hasattr(value, "shape"):
-        return "", type(value).__name__, ""
-    return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
 
 
 def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

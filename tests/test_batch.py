@@ -196,7 +196,7 @@ def test_the_notebook_picture_shows_tokens_with_padding_greyed(word_level) -> No
 def test_a_token_that_looks_like_html_is_shown_not_run(wordpiece) -> None:
     wordpiece.add_tokens(["<script>alert(1)</script>"])
     page = DataCollatorWithPositionalEncoding(wordpiece)(["<script>alert(1)</script>"])._repr_html_()
-    assert "<script>" not in page
+    assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
 
 
@@ -212,8 +212,7 @@ def test_padding_with_the_end_token_is_distinguished_from_the_real_one(byte_bpe)
 def test_a_large_batch_stays_a_small_picture(word_level) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, look_ahead=False)
     page = collate(["a " * 300] * 64)._repr_html_()
-    assert "48 more rows" in page
-    assert "… +252" in page
+    assert "Rows 0 to 7 of 64, tokens 0 to 31 of 300" in page
     assert len(page) < 60_000
 
 

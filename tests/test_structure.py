@@ -45,6 +45,7 @@ ROOMS = [
     "model_spec",
     "masks",
     "embedding",
+    "view",
     "batch",
     "collator",
     "models",

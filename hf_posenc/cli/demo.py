@@ -33,6 +33,7 @@ def show(
     padding_side: Annotated[str | None, typer.Option(help="left or right; by default the tokenizer's.")] = None,
     pad_token: PadToken = None,
     merges: Annotated[bool, typer.Option("--merges", help="Show the merges of a BPE tokenizer.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the batch to this HTML file, for a browser.")] = None,
 ) -> None:
     """Show the model inputs for a text: tokens, ids, padding mask, position ids and look-ahead mask."""
     from ..collator import DataCollatorWithPositionalEncoding
@@ -48,6 +49,9 @@ def show(
         for stages in bpe_stages(collate.tokenizer, text):
             screen.say("  " + "  →  ".join(" ".join(stage) for stage in stages))
     screen.batch(batch, collate.tokens(batch), texts)
+    if html is not None:
+        html.write_text(batch.to_html(title=" · ".join(texts)), encoding="utf-8")
+        screen.say(f"written to {html}")
 
 
 def demo(

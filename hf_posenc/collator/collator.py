@@ -17,6 +17,7 @@ from .._explain import explain, shorten
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
+from ..sinusoid import sinusoidal_encoding
 from ..tokenization.loading import number_of_ids, to_files
 from . import save
 from .columns import features_of, removable, to_columns, to_mapping, to_table
@@ -297,7 +298,7 @@ class DataCollatorWithPositionalEncoding(Settings):
                 )
             )
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
-        batch = Batch(given, tokens_of=self._tokens_of) if is_batch else self._collate(given)
+        batch = Batch(given, **self._view) if is_batch else self._collate(given)
         return self._fitted(self._config.embedder.embed(batch, out))
 
     # -- reading a batch ----------------------------------------------------------------------------------------------
@@ -484,7 +485,7 @@ class DataCollatorWithPositionalEncoding(Settings):
             warn_of_columns(self._config, made, arrays, self._warnings)
         as_tensors = self.return_tensors == "pt"
         values = {name: torch.from_numpy(array) for name, array in arrays.items()} if as_tensors else arrays
-        batch = Batch(values, tokens_of=self._tokens_of)
+        batch = Batch(values, **self._view)
         if "look_ahead_mask" in arrays:
             mask = batch["look_ahead_mask"]  # (T, T)
             shape = (len(batch["input_ids"]), 1, *mask.shape)
@@ -506,6 +507,20 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)
+
+    @cached_property
+    def _view(self) -> dict[str, Any]:
+        """Arguments of a `Batch` for its view in a notebook."""
+        special_ids = frozenset(self.tokenizer.all_special_ids)
+        return {"tokens_of": self._tokens_of, "special_ids": special_ids, "encoding_of": self._encoding_of}
+
+    def _encoding_of(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the rows of the encoding for position ids `(N,)`: the embedding's, or of width 64 without one."""
+        settings = self._config.settings
+        if settings.embedding is None:
+            return sinusoidal_encoding(positions, 64, convention=settings.convention, base=settings.base)
+        module = self._config.embedder.ready()
+        return module.encoding.rows(positions.to(module.embedding.weight.device), module.embedding.weight)
 
     def _tokens_of(self, ids: Sequence[int]) -> list[str]:
         tokens = self.tokenizer.convert_ids_to_tokens([max(token, 0) for token in ids])

@@ -1,0 +1,254 @@
+"""A batch as HTML with linked views: touch a token, and its mask cells, its position and its vectors are highlighted.
+
+The page shows a window of a batch and says so; its numbers are those of the tensors. It needs no network and no server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._explain import as_integer, explain
+from ..masks import AttentionMask
+from ..sinusoid import sinusoidal_encoding
+
+# Functions from a row of ids to its tokens, and from position ids (N,) to the rows (N, D) of an encoding.
+TokensOf = Callable[[Sequence[int]], list[str]]
+EncodingOf = Callable[[torch.Tensor], torch.Tensor]
+
+_ROWS, _TOKENS, _COLUMNS = 8, 32, 64  # of the window
+_WIDTH = 64  # of the encoding shown for a batch without embeddings
+
+# Reasons why a query may not attend to a key, in the order of the digits sent to the page; 0 means that it may.
+_ALLOWED, _PADDING, _LATER, _OTHER_DOCUMENT, _HIDDEN, _PADDING_QUERY = range(6)
+
+
+def batch_html(
+    batch: Mapping[str, Any],
+    *,
+    tokens_of: TokensOf | None = None,
+    special_ids: Collection[int] = (),
+    encoding_of: EncodingOf | None = None,
+    first_row: int = 0,
+    first_token: int = 0,
+) -> str:
+    r"""Return the linked view of a batch as a fragment of HTML, for a notebook or to be placed in a page.
+
+    Where scripts do not run, as on GitHub, plain tables are shown. A batch with neither `input_ids` nor `inputs_embeds`
+    is a table of its keys.
+
+    Args:
+        batch (mapping): a batch with `input_ids` or `inputs_embeds`; its other keys are shown as far as they are known.
+        tokens_of (callable, *optional*): returns the tokens of a row of ids; by default ids are shown.
+        special_ids (collection of `int`, *optional*): ids of special tokens.
+        encoding_of (callable, *optional*): returns the rows of the encoding `(N, D)` for position ids `(N,)`; by
+            default sinusoids of width 64.
+        first_row, first_token (`int`, *optional*, default to 0): beginning of the window of 8 rows and 32 tokens.
+
+    Returns:
+        `str`.
+
+    Raises:
+        ValueError: if the window begins after the last row or token.
+
+    Example:
+        >>> page = batch_html({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[1, 1]])})
+        >>> page.startswith("<div"), "<script" in page
+        (True, True)
+    """
+    if "input_ids" not in batch and "inputs_embeds" not in batch:
+        return _table_of_facts([[str(name), *facts(value)] for name, value in batch.items()])
+    window = _Window(batch, first_row, first_token)
+    data = window.data(tokens_of, frozenset(special_ids), encoding_of)
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    name = "hf-posenc-" + hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    script, style = _source("view.js"), json.dumps(_source("view.css"))
+    return (
+        f'<div id="{name}" class="hf-posenc-batch">{_plain_tables(data)}</div>'
+        f"<script>(() => {{{script}\nfor (const host of document.querySelectorAll('[id=\"{name}\"]')) "
+        f"if (!host.shadowRoot) showBatch(host, {text}, {style});}})()</script>"
+    )
+
+
+def page_of(fragment: str, title: str) -> str:
+    """Return a complete HTML document, light or dark as the browser prefers, from a fragment and a title."""
+    style = (
+        "body{margin:0 auto;max-width:1200px;padding:12px;background:Canvas;color:CanvasText}"
+        "h1{font:600 1.3rem system-ui,sans-serif;overflow-wrap:anywhere}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title><style>{style}</style>'
+        f"</head><body><h1>{html.escape(title)}</h1>{fragment}</body></html>\n"
+    )
+
+
+@lru_cache(maxsize=2)
+def _source(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+class _Window:
+    """The rows and tokens of a batch that are shown."""
+
+    def __init__(self, batch: Mapping[str, Any], first_row: int, first_token: int) -> None:
+        self.batch = batch
+        main: Any = batch.get("input_ids", batch.get("inputs_embeds"))
+        self.shape = tuple(main.shape[:2])  # (B, T)
+        for name, first, size in zip(("first_row", "first_token"), (first_row, first_token), self.shape, strict=True):
+            as_integer(first, name, minimum=0, example="0")
+            if first >= max(size, 1):
+                raise ValueError(explain(f"{name} must be one of the batch", got=f"{first}, and the batch has {size}"))
+        self.rows = slice(first_row, min(first_row + _ROWS, self.shape[0]))
+        self.tokens = slice(first_token, min(first_token + _TOKENS, self.shape[1]))
+
+    def numbers(self, name: str, tokens: slice | None = None) -> torch.Tensor | None:
+        """Return a `(B, T)` tensor of the batch on the CPU, only the rows and tokens shown; None if there is none."""
+        value: Any = self.batch.get(name)
+        if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
+            return None
+        return torch.as_tensor(value[self.rows, tokens or self.tokens]).cpu()
+
+    def data(
+        self, tokens_of: TokensOf | None, special_ids: frozenset[int], encoding_of: EncodingOf | None
+    ) -> dict[str, Any]:
+        """Return everything that the page shows, as JSON values."""
+        ids, labels, types = (self.numbers(name) for name in ("input_ids", "labels", "token_type_ids"))
+        documents, reasons = self._documents_and_reasons()
+        positions = self.numbers("position_ids")
+        if positions is None:
+            positions = (documents >= 0).cumsum(1) - 1
+        positions = positions.long()
+        real = documents >= 0
+        rows = []
+        for index, (numbers, is_real) in enumerate(zip(positions.tolist(), real.tolist(), strict=True)):
+            row_ids = None if ids is None else ids[index].tolist()
+            if row_ids is None:
+                tokens = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
+            else:
+                tokens = [str(number) for number in row_ids] if tokens_of is None else tokens_of(row_ids)
+            rows.append(
+                {
+                    "tokens": tokens,
+                    "ids": row_ids,
+                    "positions": numbers,
+                    "documents": documents[index].tolist(),
+                    "labels": None if labels is None else labels[index].tolist(),
+                    "types": None if types is None else types[index].tolist(),
+                    "special": None if row_ids is None else [int(number in special_ids) for number in row_ids],
+                    "real": [int(value) for value in is_real],
+                    "reasons": "".join(map(str, reasons[index].ravel().tolist())),
+                }
+            )
+        return {
+            "facts": [[str(name), *facts(value)] for name, value in self.batch.items()],
+            "window": [
+                *(self.rows.start, self.rows.stop, self.shape[0]),
+                *(self.tokens.start, self.tokens.stop, self.shape[1]),
+            ],
+            "rows": rows,
+            "encoding": self._encoding(positions[real], encoding_of),
+            "embedding": self._embedding(),
+        }
+
+    def _documents_and_reasons(self) -> tuple[torch.Tensor, NDArray[np.int8]]:
+        """Return the document number of each token, -1 at padding, and for each query and key why it is refused."""
+        names = ("attention_mask", "document_ids", "position_ids")
+        rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
+        if not rows:
+            rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1])}
+        full = self._full_mask()
+        mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
+        documents = mask.documents[:, self.tokens]
+        if full is not None and "attention_mask" not in rows and "document_ids" not in rows:
+            real = full.any(1) & full.diagonal(dim1=1, dim2=2)  # no query attends to padding
+            documents = torch.where(real, documents, -1)
+        later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
+        keys, queries = documents[:, None, :], documents[:, :, None]
+        is_later = later & (mask.look_ahead or (full is not None and not bool((full & later).any())))
+        reasons = torch.zeros(len(documents), *later.shape, dtype=torch.int8)
+        if full is not None:
+            reasons[~full] = _HIDDEN
+        for reason, applies in (
+            (_LATER, is_later.expand_as(reasons)),
+            (_OTHER_DOCUMENT, (keys != queries).expand_as(reasons)),
+            (_PADDING, (keys < 0).expand_as(reasons)),
+            (_PADDING_QUERY, (queries < 0).expand_as(reasons)),
+        ):
+            reasons[applies if full is None else applies & ~full] = reason
+        return documents, reasons.numpy()
+
+    def _full_mask(self) -> torch.Tensor | None:
+        """Return the window of a mask `(B, 1, T, T)`, bool or additive, as bool `(B, T, T)`; None without one."""
+        mask = self.batch.get("attention_mask")
+        if isinstance(mask, Mapping):  # one mask for each kind of layer
+            mask = next(iter(mask.values()))
+        if mask is None or mask.ndim != 4:
+            return None
+        shown = torch.as_tensor(mask[self.rows, 0, self.tokens, self.tokens]).cpu()
+        return shown if shown.dtype == torch.bool else shown == 0
+
+    def _encoding(self, positions: torch.Tensor, encoding_of: EncodingOf | None) -> dict[str, Any]:
+        unique = torch.unique(positions)
+        rows = sinusoidal_encoding(unique, _WIDTH) if encoding_of is None else encoding_of(unique)
+        return {"positions": unique.tolist(), **_vectors(rows)}
+
+    def _embedding(self) -> dict[str, Any] | None:
+        value = self.batch.get("inputs_embeds")
+        if value is None:
+            return None
+        return _vectors(torch.as_tensor(value[self.rows, self.tokens, :_COLUMNS]).detach(), value.shape[-1])
+
+
+def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:
+    """Return the first columns of vectors `(..., D)` as base64 of little-endian float32."""
+    shown = rows[..., :_COLUMNS].detach().to("cpu", torch.float32).contiguous().numpy()
+    values = base64.b64encode(shown.astype("<f4").tobytes()).decode()
+    return {"columns": shown.shape[-1], "width": width or rows.shape[-1], "values": values}
+
+
+def facts(value: Any) -> tuple[str, str, str]:
+    """Return shape, dtype and device of a tensor or array as text; of another value its type."""
+    if not hasattr(value, "shape"):
+        return "", type(value).__name__, ""
+    return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
+
+
+def _table_of_facts(rows: list[list[str]]) -> str:
+    lines = "".join(
+        f"<tr><td><code>{html.escape(name)}</code></td>{''.join(f'<td>{html.escape(fact)}</td>' for fact in rest)}</tr>"
+        for name, *rest in rows
+    )
+    return f"<table><tr><th>name</th><th>shape</th><th>dtype</th><th>device</th></tr>{lines}</table>"
+
+
+def _plain_tables(data: dict[str, Any]) -> str:
+    """Return shapes and tokens as tables, which are shown where scripts do not run."""
+    gray = "color:#999;background:rgba(128,128,128,.15)"
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="{"" if real else gray}">{html.escape(token)}</td>'
+            for token, real in zip(row["tokens"], row["real"], strict=True)
+        )
+        + "</tr>"
+        for row in data["rows"]
+    )
+    first_row, end_row, count, first_token, end_token, length = data["window"]
+    hidden = end_row - first_row < count or end_token - first_token < length
+    note = f"Rows {first_row} to {end_row - 1} of {count}, tokens {first_token} to {end_token - 1} of {length}"
+    return (
+        f'{_table_of_facts(data["facts"])}<div style="overflow-x:auto"><table>{rows}</table></div>'
+        f"{f'<p>{note}</p>' if hidden else ''}"
+    )
