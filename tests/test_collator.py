@@ -1104,7 +1104,7 @@ def test_labels_and_the_result_of_generate_can_be_decoded(wordpiece) -> None:
     assert collate.decode(labels) == collate.decode(batch)
     assert collate.tokens(labels)[1][-1] == "-100"
     with pytest.raises(ValueError, match=r"ids to be read come as rows, \(batch, length\)"):
-        collate.decode(ids[0])
+        collate.tokens(ids[0])
 
 
 def test_numbers_of_numpy_are_as_good_as_those_of_python(bert_folder: Path) -> None:

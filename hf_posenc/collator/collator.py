@@ -26,6 +26,7 @@ from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, padding_changes_outputs
 from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns, read
 from .padding import pad_batch
+from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
 from .warn import Warnings, missing_target_warning, truncation_warning, warn_of_columns
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @refuses_unknown_keywords
-class DataCollatorWithPositionalEncoding(Settings):
+class DataCollatorWithPositionalEncoding(Processor):
     r"""Data collator that turns texts, rows or columns into ids, masks, position ids and embeddings.
 
     The type of the input decides the type of the output:
@@ -47,7 +48,8 @@ class DataCollatorWithPositionalEncoding(Settings):
 
     Call `batch(x)` or `columns(x)` to choose the output explicitly. A collator is immutable and picklable, and equals
     any collator with the same tokenizer, settings and table. A call never modifies its arguments. Without `embedding`
-    a collator makes CPU tensors only and may run in any worker.
+    a collator makes CPU tensors only and may run in any worker. It is also a `ProcessorMixin` of transformers: pass it
+    to `Trainer` as `processing_class`, to save it in checkpoints and to align the model's special tokens.
 
     Shapes: B rows, T tokens per row after padding, D the width of the embeddings. True means "may be attended to".
 
@@ -185,8 +187,13 @@ class DataCollatorWithPositionalEncoding(Settings):
             )
         object.__setattr__(self, name, value)
 
-    def __call__(self, given: Any, **settings: Any) -> Any:
-        """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`."""
+    def __call__(self, given: Any = None, **settings: Any) -> Any:
+        """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
+
+        `collate(text=...)` calls the tokenizer, as processors of transformers do; TRL calls them in this way.
+        """
+        if given is None and "text" in settings:
+            return self._process(**settings)
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
             raise TypeError(
@@ -314,18 +321,21 @@ class DataCollatorWithPositionalEncoding(Settings):
         """
         return [self._tokens_of(row) for row in _rows_of_ids(batch)]
 
-    def decode(self, batch: Any, *, skip_special_tokens: bool = True) -> list[str]:
+    def decode(self, batch: Any, *, skip_special_tokens: bool = True) -> list[str] | str:
         r"""Return the text of every row.
 
         Args:
             batch: a batch with `input_ids` (B, T), and with `attention_mask` if rows are padded; or an array of ids
-                (B, T) such as `batch["labels"]` or the result of `generate`.
+                (B, T) such as `batch["labels"]` or the result of `generate`. One row of ids (T,) returns one string.
             skip_special_tokens (`bool`, *optional*, defaults to `True`): leave out special tokens such as `[CLS]`.
 
         Returns:
             B strings. -100 and padding are left out. Padding is read from the mask, because the padding id may also be
             the id of a real token.
         """
+        row = batch.tolist() if hasattr(batch, "tolist") else batch
+        if isinstance(row, list) and row and isinstance(row[0], int):
+            return self.decode([row], skip_special_tokens=skip_special_tokens)[0]
         ids = _rows_of_ids(batch)
         real = real_tokens(batch) if isinstance(batch, Mapping) else None
         keep = [[True] * len(row) for row in ids] if real is None else real.tolist()
@@ -352,11 +362,6 @@ class DataCollatorWithPositionalEncoding(Settings):
         dropped = {remove_columns} if isinstance(remove_columns, str) else set(remove_columns)
         return features_of(self._config, rows, dropped)
 
-    @property
-    def model_input_names(self) -> list[str]:
-        """Input names of the tokenizer; `Trainer(processing_class=collate)` uses them."""
-        return list(self.tokenizer.model_input_names)
-
     # -- copies, files and comparison ---------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> DataCollatorWithPositionalEncoding:
@@ -381,7 +386,7 @@ class DataCollatorWithPositionalEncoding(Settings):
         return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
-        r"""Write `hf_posenc.json` and the tokenizer's files. Weights are never saved.
+        r"""Write `hf_posenc.json`, `processor_config.json` and the tokenizer's files. Weights are never saved.
 
         Args:
             save_directory (`str` or `Path`): the folder, created if missing.
@@ -393,9 +398,44 @@ class DataCollatorWithPositionalEncoding(Settings):
             save_directory, self.tokenizer, (*self._state[:-1], self._config.embedder.state(weights=False))
         )
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        commit_message: str = "Upload collator",
+        private: bool | None = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+    ) -> Any:
+        r"""Upload the files of `save_pretrained`, and a card with the settings and the lines that load the collator.
+
+        A `README.md` that the repository already has is kept.
+
+        Args:
+            repo_id (`str`): the repository, such as `"me/my-collator"`, created if missing.
+            commit_message (`str`, *optional*, defaults to `"Upload collator"`): message of the commit.
+            private (`bool`, *optional*): visibility of a new repository.
+            token (`str` or `bool`, *optional*): by default the token of `hf auth login`.
+            revision (`str`, *optional*): a branch, created if missing.
+            create_pr (`bool`, *optional*, defaults to `False`): open a pull request.
+
+        Returns:
+            `huggingface_hub.CommitInfo`.
+        """
+        return save.push(
+            self,
+            repo_id,
+            token=token,
+            private=private,
+            revision=revision,
+            create_pr=create_pr,
+            commit_message=commit_message,
+        )
+
     @classmethod
     def from_pretrained(
-        cls, name: Any, *, embedding: Any = None, model: Any = None
+        cls, name: Any, *, embedding: Any = None, model: Any = None, **hub: Any
     ) -> DataCollatorWithPositionalEncoding:
         r"""Load a collator saved by `save_pretrained`.
 
@@ -404,15 +444,20 @@ class DataCollatorWithPositionalEncoding(Settings):
             embedding (*optional*): the table, which must be passed again, because only a width is saved. If the
                 positions are not sinusoids, pass a `PositionalEmbedding` with the same kind of positions.
             model (*optional*): replaces the saved `ModelSpec`.
+            **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
+                in `AutoTokenizer.from_pretrained`. Remote code is never run.
 
         Returns:
             `DataCollatorWithPositionalEncoding`.
 
         Raises:
-            ValueError: if the file is missing, has a newer format, or contains an unknown key.
+            ValueError: if a file is missing, has a newer format, or contains an unknown key.
+            TypeError: for an argument that does not exist.
         """
         known = [field.name for field in dataclasses.fields(cls)]
-        loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, known=known)
+        loaded: DataCollatorWithPositionalEncoding = save.load(
+            cls, name, embedding=embedding, model=model, known=known, hub=hub
+        )
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Serialization of collators: for pickles, fingerprints of `datasets`, and folders.
+"""Serialization of collators: for pickles, fingerprints of `datasets`, folders and the Hub.
 
 A state holds the settings, the tokenizer's files and the digest of the table. With `store_embeddings=True` a pickle
 also holds the weights.
@@ -11,11 +11,12 @@ import dataclasses
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, unknown_keyword
 from .._files import atomic_write
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
@@ -31,6 +32,10 @@ FORMAT_VERSION = 3
 # Version 1 had no model, and version 2 no record of the tokenizer's files. All other keys have the same meaning.
 _READS = (1, 2, FORMAT_VERSION)
 FILE_NAME = "hf_posenc.json"
+# The file in which `AutoProcessor` finds the name of the class.
+PROCESSOR = "processor_config.json"
+# Arguments of `from_pretrained` that are passed to transformers. `AutoProcessor` adds `trust_remote_code`.
+_HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 Files = tuple[tuple[str, bytes], ...]
 State = tuple[int, type, type, Files, str, Any]
@@ -92,12 +97,16 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     if folder.is_file():
         raise ValueError(explain("save_pretrained writes into a folder, and this is a file", got=str(folder)))
     folder.mkdir(parents=True, exist_ok=True)
-    version, _cls, _kind, files, settings, table = state
+    version, cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
     kind = None if calls_only_rust(tokenizer) else type(tokenizer).__name__  # None if only its Rust part is used
     record = {"class": kind, "number_of_ids": number_of_ids(tokenizer), "sha256": digests}
     saved = {"format_version": version, "tokenizer": record, **json.loads(settings), "embedding": table}
-    contents = {**dict(files), FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode()}
+    contents = {
+        **dict(files),
+        FILE_NAME: (json.dumps(saved, indent=2) + "\n").encode(),
+        PROCESSOR: (json.dumps({"processor_class": cls.__name__}, indent=2) + "\n").encode(),
+    }
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / name) as temporary:
@@ -105,9 +114,61 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     return [str(folder / name) for name in contents]
 
 
-def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str]) -> Any:
+def push(collate: Any, repo_id: str, *, token: Any, private: bool | None, revision: str | None, **commit: Any) -> Any:
+    """Upload a collator and its card; see `DataCollatorWithPositionalEncoding.push_to_hub`."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token)
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        collate.save_pretrained(folder)
+        if not api.file_exists(repo_id, "README.md", revision=revision):
+            (Path(folder) / "README.md").write_text(_card(collate, repo_id), encoding="utf-8")
+        return api.upload_folder(repo_id=repo_id, folder_path=folder, revision=revision, **commit)
+
+
+def _card(collate: Any, repo_id: str) -> str:
+    name, module = type(collate).__name__, type(collate).__module__
+    table = "" if collate.embedding is None or isinstance(collate.embedding, int) else ", embedding=table"
+    return f"""---
+library_name: transformers
+tags:
+- hf_posenc
+---
+
+# {repo_id.rpartition("/")[2]}
+
+A data collator of the Python package hf-posenc. It turns texts into token ids, masks and position ids.
+
+```python
+from {"hf_posenc" if module.startswith("hf_posenc.") else module} import {name}
+
+collate = {name}.from_pretrained("{repo_id}"{table})
+batch = collate(["I ride bike", "bike ride I, she said"])
+```
+
+After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the collator as well.
+`AutoTokenizer.from_pretrained("{repo_id}")` returns its tokenizer, without hf-posenc.
+
+## Settings
+
+```text
+{collate!r}
+```
+"""
+
+
+def load(
+    cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str], hub: Mapping[str, Any]
+) -> Any:
     """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
-    path = _find(name)
+    for option in hub:
+        if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto
+            raise TypeError(unknown_keyword(option, ("embedding", "model", *_HUB), {}))
+    hub = {option: value for option, value in hub.items() if option in _HUB and value is not None}
+    path = _find(name, hub)
     try:
         saved = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as error:
@@ -132,7 +193,7 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known:
     check_exchange(table, embedding)
     if model is not None:
         settings["model"] = model
-    tokenizer = _saved_tokenizer(name, record, path)
+    tokenizer = _saved_tokenizer(name, record, path, hub)
     try:
         return _made(cls, tokenizer, table if embedding is None else embedding, settings)
     except (TypeError, ValueError) as error:  # add the file to the message
@@ -152,7 +213,7 @@ def _digest(name: str, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTokenizerBase:
+def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
     """Load the tokenizer from folder or repository `name`; raise if files, class or size differ from `record`."""
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
@@ -161,7 +222,7 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
         )
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
-        found = saved_file(name, file)
+        found = saved_file(name, file, **hub)
         if found is None:
             problem = f"{file}, a part of this collator's tokenizer, is not there"
         elif _digest(file, found.read_bytes()) != digest:
@@ -170,7 +231,7 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
             continue
         raise ValueError(explain(problem, got=str(name), fix=again))
     try:
-        tokenizer = load_saved(name)
+        tokenizer = load_saved(name, **hub)
     except Exception as error:  # the error depends on the damaged file
         raise ValueError(
             explain(
@@ -192,24 +253,19 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path) -> PreTrainedTok
     return tokenizer
 
 
-def _find(name: str | Path) -> Path:
-    local = Path(name) / FILE_NAME
-    if local.is_file():
-        return local
-    reason = f"no {FILE_NAME} in that folder"
-    if not Path(name).exists():
-        from transformers.utils import cached_file
-
-        try:
-            return Path(str(cached_file(str(name), FILE_NAME)))
-        except OSError as error:
-            reason = str(error).splitlines()[0]
+def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
+    try:
+        found, reason = saved_file(name, FILE_NAME, **hub), f"no {FILE_NAME} there"
+    except (OSError, ValueError) as error:  # no such folder or repository
+        found, reason = None, str(error).splitlines()[0]
+    if found is not None:
+        return found
     raise ValueError(
         explain(
             f"no saved collator at '{name}'",
             got=reason,
-            fix="a folder that collate.save_pretrained(folder) wrote; for a bare tokenizer, "
-            f"DataCollatorWithPositionalEncoding({str(name)!r})",
+            fix="a folder that collate.save_pretrained(folder) wrote, or a repository that collate.push_to_hub(name) "
+            f"wrote; for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
         )
     )
 

@@ -192,7 +192,7 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
     return _with_rust_part(loaded, files.get(TOKENIZER))
 
 
-def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
+def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     r"""Load a tokenizer of the class that is named in its files.
 
     For some families, `AutoTokenizer` would use the class that belongs to the `config.json` in the same folder, and
@@ -200,13 +200,14 @@ def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
 
     Args:
         name (`str` or `Path`): a folder that `to_files` filled, or a repository on the Hub with those files.
+        **hub: arguments of `AutoTokenizer.from_pretrained`, such as `revision` and `token`.
 
     Returns:
         `PreTrainedTokenizerBase`.
     """
     import transformers
 
-    found = saved_file(name, CONFIG)
+    found = saved_file(name, CONFIG, **hub)
     if found is None:
         raise OSError(f"{CONFIG} is missing")
     named = json.loads(found.read_text(encoding="utf-8")).get("tokenizer_class")
@@ -214,16 +215,16 @@ def load_saved(name: str | Path) -> PreTrainedTokenizerBase:
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
         raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer"))
-    loaded = _load(name) if kind is None else kind.from_pretrained(str(name))
-    rust = saved_file(name, TOKENIZER)
+    loaded = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    rust = saved_file(name, TOKENIZER, **hub)
     return _with_rust_part(loaded, None if rust is None else rust.read_bytes())
 
 
-def saved_file(name: str | Path, file: str) -> Path | None:
+def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
     """Return the local path of a file in a folder or in a repository on the Hub; `None` if there is no such file."""
     from transformers.utils import cached_file
 
-    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False)
+    found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)
     return None if found is None else Path(found)
 
 
@@ -248,7 +249,7 @@ def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> P
     return loaded
 
 
-def _load(name: str | Path) -> PreTrainedTokenizerBase:
+def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if str(name).startswith("~"):
@@ -258,7 +259,7 @@ def _load(name: str | Path) -> PreTrainedTokenizerBase:
     try:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
             return _wrapped(rust_from(bare.read_text(encoding="utf-8")))
-        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
+        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise ValueError(
             explain(

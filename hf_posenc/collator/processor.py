@@ -1,0 +1,154 @@
+"""The collator as a processor of transformers: for `Trainer(processing_class=collate)` and `AutoProcessor`.
+
+transformers and TRL test `isinstance(collate, ProcessorMixin)`. The module of `ProcessorMixin` takes two seconds to
+import, so this module never imports it early: `Processor` gets this base class when transformers loads that module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from .._explain import explain, shorten
+from .settings import Settings
+
+_MIXIN, _AUTO = "transformers.processing_utils", "transformers.models.auto.processing_auto"
+
+
+class Processor(Settings):
+    """Methods and attributes that transformers, TRL and other trainers expect from a processor or a tokenizer.
+
+    `AutoProcessor.from_pretrained` finds every subclass by its name as soon as the subclass is defined.
+    """
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        _when_imported(_AUTO, lambda module: module.AutoProcessor.register(cls, cls, exist_ok=True))
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """Id of the padding token; `Seq2SeqTrainer` pads generated ids with it."""
+        return None if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """Id of the end-of-sequence token; `None` if the tokenizer has none."""
+        return None if self.tokenizer.eos_token_id is None else int(self.tokenizer.eos_token_id)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """Input names of the tokenizer; `Trainer(processing_class=collate)` uses them."""
+        return list(self.tokenizer.model_input_names)
+
+    @property
+    def chat_template(self) -> Any:
+        """Chat template of the tokenizer; `None` if it has none."""
+        return self.tokenizer.chat_template
+
+    @chat_template.setter
+    def chat_template(self, template: Any) -> None:
+        raise dataclasses.FrozenInstanceError(
+            explain(
+                "the chat template of a collator cannot be changed, because a collator is immutable",
+                got=f"collate.chat_template = {shorten(template)}",
+                fix="tokenizer.chat_template = ..., and then a collator of this tokenizer",
+            )
+        )
+
+    def batch_decode(self, sequences: Any, **settings: Any) -> list[str]:
+        """Return the texts of rows of ids, as `tokenizer.batch_decode` does; `decode` also leaves out -100."""
+        return list(self.tokenizer.batch_decode(sequences, **settings))
+
+    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
+        r"""Return the text or the ids of a conversation; the ids are those of `tokenizer.apply_chat_template`.
+
+        Args:
+            conversation (list of messages, or list of conversations): each message has a `role` and a `content`, a
+                `str` or a list of `{"type": "text", "text": ...}`.
+            **settings: arguments of `ProcessorMixin.apply_chat_template`, such as `tokenize` and `return_dict`.
+
+        Returns:
+            `str`, or ids as a list with one entry for each conversation, also for a single one; a `BatchFeature` with
+            such lists if `return_dict`.
+
+        Raises:
+            ValueError: if the tokenizer has no chat template.
+        """
+        from transformers.processing_utils import ProcessorMixin
+
+        given = settings.pop("processor_kwargs", None) or {}
+        settings["processor_kwargs"] = {"add_special_tokens": False, **given}  # the template writes them
+        plain: Any = _with_plain_contents(conversation)
+        return ProcessorMixin.apply_chat_template(self, plain, **settings)
+
+    def _process(self, text: Any, **settings: Any) -> Any:
+        """Return the tokenizer's `BatchEncoding`, with one row for a `str`, as processors of transformers do.
+
+        Other trainers pass the settings of the tokenizer in `text_kwargs` and `common_kwargs`.
+        """
+        for name in ("images", "videos", "audio"):
+            if settings.pop(name, None) is not None:
+                raise ValueError(explain("a collator processes only texts", got=f"{name}=...", fix=f"leave out {name}"))
+            settings.pop(f"{name}_kwargs", None)
+        nested = [settings.pop(name, None) or {} for name in ("common_kwargs", "text_kwargs")]
+        settings = {"add_special_tokens": self.add_special_tokens, **nested[0], **nested[1], **settings}
+        return self.tokenizer([text] if isinstance(text, str) else text, **settings)
+
+
+def _with_plain_contents(conversation: Any) -> Any:
+    """Return messages with each content that is a list of texts joined to one `str`.
+
+    TRL writes the messages for a processor in this form, and templates of text models take only strings.
+    """
+    if isinstance(conversation, dict):
+        parts = conversation.get("content")
+        if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+            return {**conversation, "content": "".join(part["text"] for part in parts)}
+        return conversation
+    if isinstance(conversation, Sequence) and not isinstance(conversation, str):
+        return [_with_plain_contents(part) for part in conversation]
+    return conversation
+
+
+def _when_imported(name: str, call: Callable[[ModuleType], None]) -> None:
+    """Call `call(module)` with the module `name`: now if it is loaded, otherwise when it has been imported."""
+    if name in sys.modules:
+        call(sys.modules[name])
+        return
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    _CALLS.setdefault(name, []).append(call)
+
+
+_CALLS: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+
+class _Finder(MetaPathFinder):
+    """Finder of the modules in `_CALLS`. It finds what Python's own finder does, and runs the calls after loading."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _CALLS else None
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_call(module: ModuleType) -> None:
+            load(module)
+            for call in _CALLS[name]:
+                call(module)
+
+        spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
+        return spec
+
+
+def _become_processor(module: ModuleType) -> None:
+    if module.ProcessorMixin not in Processor.__bases__:
+        Processor.__bases__ += (module.ProcessorMixin,)
+
+
+_when_imported(_MIXIN, _become_processor)

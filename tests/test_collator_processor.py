@@ -1,0 +1,260 @@
+"""The collator as a processor, held against transformers' own classes: `AutoProcessor`, the Hub, chat templates."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+TEXTS = ["I ride bike", "bike ride I, she said", "a"]
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {% generation %}{{ message['content'] }}{% endgeneration %}"
+    "{% endfor %}{% if add_generation_prompt %}she said{% endif %}"
+)
+
+
+# --------------------------------------------------------------------------------------------------- a true processor
+
+
+def test_a_collator_is_a_processor_and_still_a_value(wordpiece) -> None:
+    collate = C(wordpiece)
+    again = pickle.loads(pickle.dumps(collate))
+    for each in (collate, again):
+        assert isinstance(each, ProcessorMixin)
+        assert type(each) is C
+    assert again == collate
+    assert hash(again) == hash(collate)
+    assert collate.get_attributes() == ["tokenizer"]
+    assert (collate.pad_token_id, collate.eos_token_id) == (wordpiece.pad_token_id, wordpiece.eos_token_id)
+
+
+_LATE = """
+import sys
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+collate = C.from_pretrained(sys.argv[1])
+assert "transformers.processing_utils" not in sys.modules, "importing it takes seconds"
+from transformers import AutoProcessor, ProcessorMixin
+assert isinstance(collate, ProcessorMixin)
+assert AutoProcessor.from_pretrained(sys.argv[1]) == collate
+"""
+
+
+def test_transformers_may_be_imported_after_the_collator(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", _LATE, str(tmp_path)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert not run.returncode, run.stderr
+
+
+def test_a_call_with_text_is_the_call_of_the_tokenizer(wordpiece) -> None:
+    collate = C(wordpiece)
+    batch, state = collate(TEXTS), pickle.dumps(collate)
+    settings: dict[str, Any] = {"padding": "max_length", "truncation": True, "max_length": 4, "return_tensors": "pt"}
+    expected = wordpiece(TEXTS, **settings)
+    nested = {"text_kwargs": {"padding": "max_length", "truncation": True, "max_length": 4}, "images_kwargs": {}}
+    for made in (
+        collate(text=TEXTS, **settings),
+        collate(text=TEXTS, images=None, **nested, common_kwargs={"return_tensors": "pt"}),
+    ):
+        assert made.keys() == expected.keys()
+        assert all(torch.equal(made[name], expected[name]) for name in made)
+    assert collate(text="I ride bike")["input_ids"] == [wordpiece("I ride bike")["input_ids"]]
+    bare = C(wordpiece, add_special_tokens=False)(text="I ride bike")["input_ids"]
+    assert bare == [wordpiece("I ride bike", add_special_tokens=False)["input_ids"]]
+    assert torch.equal(collate(TEXTS)["input_ids"], batch["input_ids"])  # the call changed nothing
+    assert pickle.dumps(collate) == state
+
+
+def test_images_and_settings_without_text_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"(?s)processes only texts.*images="):
+        C(wordpiece)(text="a", images=[object()])
+    with pytest.raises(TypeError, match="takes only rows or columns"):
+        C(wordpiece)(TEXTS, max_length=4)
+
+
+def test_one_row_of_ids_decodes_to_one_text_and_rows_as_by_the_tokenizer(wordpiece) -> None:
+    collate = C(wordpiece)
+    ids = wordpiece("I ride bike")["input_ids"]
+    assert collate.decode(ids) == collate.decode([ids])[0] == wordpiece.decode(ids, skip_special_tokens=True)
+    assert collate.batch_decode([ids], skip_special_tokens=True) == [collate.decode(torch.tensor(ids))]
+
+
+@pytest.mark.parametrize("content", [str, lambda text: [{"type": "text", "text": text}]], ids=["str", "parts"])
+@pytest.mark.parametrize("tokenizer", ["wordpiece", "byte_bpe", "unigram"])
+def test_conversations_give_the_ids_of_the_tokenizer(tokenizer: str, content, request) -> None:
+    """TRL passes each content to a processor as a list of parts, which templates of text models would print."""
+    mine: PreTrainedTokenizerBase = request.getfixturevalue(tokenizer)
+    mine.chat_template = TEMPLATE
+    plain = [{"role": "user", "content": "I ride"}, {"role": "assistant", "content": "bike"}]
+    messages = [{**message, "content": content(message["content"])} for message in plain]
+    collate = C(mine, padding=False, look_ahead=False)
+    assert collate.chat_template == TEMPLATE
+    assert collate.apply_chat_template(messages) == mine.apply_chat_template(plain, tokenize=False)
+    settings = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+    for given in (settings, {**settings, "add_generation_prompt": True}):
+        expected = mine.apply_chat_template(plain, **given)
+        made = collate.apply_chat_template(messages, **given)
+        assert {name: rows[0] for name, rows in made.items()} == dict(expected)
+    assert messages[0]["content"] == content("I ride")
+
+
+def test_the_error_for_setting_a_chat_template_names_the_tokenizer(wordpiece) -> None:
+    with pytest.raises(AttributeError, match=r"(?s)immutable.*tokenizer.chat_template = "):
+        C(wordpiece).chat_template = TEMPLATE
+
+
+# ------------------------------------------------------------------------------------------------------- AutoProcessor
+
+
+def test_auto_processor_returns_the_collator(wordpiece, tmp_path: Path) -> None:
+    collate = C(wordpiece, max_length=16, labels="masked_lm", seed=1)
+    collate.save_pretrained(tmp_path)
+    again = AutoProcessor.from_pretrained(tmp_path)
+    assert again == collate
+    assert torch.equal(again(TEXTS)["labels"], collate(TEXTS)["labels"])
+
+
+def test_auto_processor_returns_the_tokenizer_where_this_package_was_not_imported(
+    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    monkeypatch.setattr(PROCESSOR_MAPPING, "_extra_content", {})
+    loaded = AutoProcessor.from_pretrained(tmp_path)
+    assert isinstance(loaded, PreTrainedTokenizerBase)
+    assert loaded(TEXTS)["input_ids"] == wordpiece(TEXTS)["input_ids"]
+
+
+def test_auto_processor_finds_a_subclass_by_its_name(wordpiece, tmp_path: Path) -> None:
+    class Mine(C):
+        pass
+
+    try:
+        Mine(wordpiece).save_pretrained(tmp_path)
+        assert type(AutoProcessor.from_pretrained(tmp_path)) is Mine
+    finally:
+        PROCESSOR_MAPPING._extra_content.pop(Mine)
+
+
+def test_the_error_for_a_folder_without_the_tokenizers_files_names_the_file(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"(?s)tokenizer.json, a part of.*is not there.*save the collator again"):
+        AutoProcessor.from_pretrained(tmp_path)
+    C(wordpiece).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match=r"(?s)cannot be read.*tokenizer_config.json is missing.*save it again"):
+        AutoProcessor.from_pretrained(tmp_path)
+
+
+def test_the_error_for_a_folder_without_the_settings_names_the_file(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    (tmp_path / "hf_posenc.json").unlink()
+    for load in (AutoProcessor, C):
+        with pytest.raises(ValueError, match=r"(?s)no saved collator.*no hf_posenc.json there.*bare tokenizer"):
+            load.from_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)(TEXTS)["input_ids"] == wordpiece(TEXTS)["input_ids"]
+
+
+# ------------------------------------------------------------------------------------------------------------- the Hub
+
+
+class Hub:
+    """Repositories as folders: the methods of `HfApi` that a push calls, and the cache that a download would fill."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.calls = folder, []
+        for name in ("create_repo", "create_branch", "file_exists", "upload_folder"):
+            monkeypatch.setattr(
+                huggingface_hub.HfApi, name, lambda _, *given, _name=name, **more: self(_name, *given, **more)
+            )
+
+    def __call__(self, name: str, repo_id: str, *given: Any, **settings: Any) -> Any:
+        self.calls.append((name, repo_id, settings))
+        repo = self.snapshot(repo_id)
+        if name == "file_exists":
+            return (repo / given[0]).is_file()
+        if name == "upload_folder":
+            shutil.copytree(settings["folder_path"], repo, dirs_exist_ok=True)
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}") if name == "create_repo" else None
+
+    def snapshot(self, repo_id: str) -> Path:
+        repo = self.folder / f"models--{repo_id.replace('/', '--')}"
+        (repo / "refs").mkdir(parents=True, exist_ok=True)
+        for branch in ("main", "dev"):
+            (repo / "refs" / branch).write_text("0" * 40)
+        return repo / "snapshots" / ("0" * 40)
+
+
+def test_a_pushed_collator_loads_from_its_repository_by_the_lines_of_its_card(
+    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(tmp_path, monkeypatch)
+    collate = C(wordpiece, max_length=24, labels="masked_lm", seed=3)
+    collate.push_to_hub("me/reads", private=True, commit_message="first")
+    upload = {name: settings for name, _, settings in hub.calls}
+    assert upload["create_repo"] == {"private": True, "exist_ok": True}
+    assert upload["upload_folder"]["commit_message"] == "first"
+    card = (hub.snapshot("me/reads") / "README.md").read_text()
+    assert repr(collate) in card
+    lines = (
+        card.split("```python\n")[1].split("```")[0].replace('"me/reads"', f'"me/reads", cache_dir={str(tmp_path)!r}')
+    )
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    assert names["collate"] == collate
+    for settings in ({}, {"revision": "dev"}, {"local_files_only": True, "trust_remote_code": True}):
+        assert AutoProcessor.from_pretrained("me/reads", cache_dir=tmp_path, **settings) == collate
+
+
+def test_a_push_keeps_a_card_and_makes_the_branch(wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(tmp_path, monkeypatch)
+    repo = hub.snapshot("me/model")
+    repo.mkdir(parents=True)
+    (repo / "README.md").write_text("My model.")
+    C(wordpiece, embedding=torch.nn.Embedding(1200, 8)).push_to_hub("me/model", revision="dev", create_pr=True)
+    assert (repo / "README.md").read_text() == "My model."
+    assert [name for name, *_ in hub.calls] == ["create_repo", "create_branch", "file_exists", "upload_folder"]
+    assert hub.calls[-1][2]["revision"] == "dev"
+    assert hub.calls[-1][2]["create_pr"] is True
+
+
+def test_the_card_of_a_collator_with_a_table_passes_it_again(
+    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(tmp_path, monkeypatch)
+    C(wordpiece, embedding=torch.nn.Embedding(1200, 8)).push_to_hub("me/table")
+    assert '.from_pretrained("me/table", embedding=table)' in (hub.snapshot("me/table") / "README.md").read_text()
+
+
+def test_the_error_for_a_repository_without_the_settings_names_the_file(
+    wordpiece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(tmp_path, monkeypatch)
+    wordpiece.save_pretrained(hub.snapshot("me/bare"))
+    with pytest.raises(ValueError, match=r"(?s)no saved collator at 'me/bare'.*hf_posenc.json.*push_to_hub"):
+        C.from_pretrained("me/bare", cache_dir=tmp_path)
+
+
+def test_a_wrong_keyword_of_from_pretrained_is_refused(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=r"(?s)no argument 'revison'.*revision="):
+        C.from_pretrained(tmp_path, revison="main")
