@@ -18,8 +18,7 @@ import pyarrow as pa
 from .._arrow import row_sizes, runs
 from .._explain import explain, shorten
 from .schema import Columns
-from .task import Part, Rejected, Task
-from .text_files import DELIMITERS
+from .task import DELIMITERS, Part, Rejected, Task
 
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
 _BATCH_BYTES = 1 << 20
@@ -80,54 +79,36 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
         >>> some.bad
         {1: 'is not UTF-8: byte 0xff at position 1 (invalid start byte)'}
     """
-    parsers = {"lines": _lines, "paragraphs": _paragraphs, "jsonl": _json_lines, "unreadable": _unreadable}
+    readers = {"arrow": _tables, "lines": _lines, "jsonl": _lines}
     for part in task.parts:
-        if part.kind == "arrow":
-            yield from _tables(part, columns)
-            continue
-        batch: list[_Document] = []
-        size = 0
-        for document in parsers.get(part.kind, _csv)(part, columns):
-            batch.append(document)
-            size += len(document[0])
-            if size >= _BATCH_BYTES or len(batch) >= _BATCH_ROWS:
-                yield _documents(part, batch, columns)
-                batch, size = [], 0
-        if batch:
-            yield _documents(part, batch, columns)
+        yield from readers.get(part.kind, _records)(part, columns)
 
 
-# A document as parsed from its file: its bytes, its line (`None` for a blank one), the values of the columns, and the
-# reason if it is bad. A plain tuple, because a class would make reading a third slower.
-_Document = tuple[bytes, int | None, Sequence[Any], str | None]
+def _documents(
+    part: Part,
+    numbers: list[int],
+    values: list[list[Any]],
+    bad: dict[int, str],
+    excerpts: Mapping[int, str],
+    columns: Columns,
+    *,
+    blank: int,
+) -> Documents:
+    """Return a batch, given the values of each column; carried columns are converted to the types of the schema.
 
-
-def _documents(part: Part, batch: list[_Document], columns: Columns) -> Documents:
-    """Combine parsed documents into a `Documents`, and convert carried columns to the types of the schema."""
-    found = [one for one in batch if one[1] is not None]
-    bad = {row: reason for row, (_, _, _, reason) in enumerate(found) if reason is not None}
+    A bad document without an excerpt is shown by its first text.
+    """
     split = len(columns.texts)
-    nothing: tuple[Any, ...] = ("",) * split + (None,) * len(columns.carried)
-    rows = [values or nothing for _, _, values, _ in found]
-    values = [[row[column] for row in rows] for column in range(len(nothing))]
-    carried = []
+    texts, carried = values[:split], []
     for field, column in zip(columns.carried, values[split:], strict=True):
         array, wrong = _column(field, column)
         carried.append(array)
         bad = {**wrong, **bad}
-    excerpts = {row: _excerpt(found[row][0]) if found[row][3] else values[0][row] for row in bad}
-    for text in values[:split]:
+    excerpts = {row: excerpts.get(row, texts[0][row]) for row in bad}
+    for text in texts:
         for row in bad:
             text[row] = ""
-    return Documents(
-        part=part,
-        numbers=[number for _, number, _, _ in found if number is not None],
-        texts=values[:split],
-        carried=_table(carried, columns, len(found)),
-        bad=bad,
-        excerpts=excerpts,
-        blank=len(batch) - len(found),
-    )
+    return Documents(part, numbers, texts, _table(carried, columns, len(numbers)), bad, excerpts, blank)
 
 
 def _table(carried: list[pa.Array], columns: Columns, rows: int) -> pa.Table:
@@ -167,17 +148,81 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 # ------------------------------------------------------------------------------------------------------------- formats
 
 
-def _lines(part: Part, columns: Columns) -> Iterator[_Document]:
-    for number, line in enumerate(io.BytesIO(part.payload), part.first):
-        try:
-            text = line.decode().removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError:
-            yield line, number, (), _not_unicode(line.removesuffix(b"\n").removesuffix(b"\r"))
-        else:
-            yield line, None if text.isspace() or not text else number, (text,), None
+def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
+    """Read lines or JSON lines. A block is split in one call: a loop over its lines takes several times as long."""
+    for number, block in _blocks(part):
+        lines, wrong = _decoded(block)
+        for start in range(0, len(lines), _BATCH_ROWS):
+            some = lines[start : start + _BATCH_ROWS]
+            full = [index for index, line in enumerate(some, start) if line and not line.isspace()]
+            texts = [lines[index] for index in full]
+            bad = {row: wrong[index] for row, index in enumerate(full) if index in wrong}
+            values = [texts] if part.kind == "lines" else _json_values(texts, bad, columns)
+            excerpts = {row: texts[row][:_EXCERPT] for row in bad}
+            numbers = [number + index for index in full]
+            yield _documents(part, numbers, values, bad, excerpts, columns, blank=len(some) - len(full))
 
 
-def _paragraphs(part: Part, columns: Columns) -> Iterator[_Document]:
+def _blocks(part: Part) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of about a megabyte of whole lines, each with the number of its first line."""
+    number, start, payload = part.first, 0, part.payload
+    while start < len(payload):
+        end = payload.find(b"\n", start + _BATCH_BYTES - 1) + 1 or len(payload)
+        yield number, payload[start:end]
+        number += payload.count(b"\n", start, end)
+        start = end
+
+
+def _decoded(block: bytes) -> tuple[list[str], dict[int, str]]:
+    """Return the lines of a block without their ends, and the reason for each line that is not UTF-8, by index."""
+    bad = {}
+    try:
+        lines = block.decode().split("\n")
+    except UnicodeDecodeError:
+        raw = block.split(b"\n")
+        reasons = ((index, _not_unicode(line.removesuffix(b"\r"))) for index, line in enumerate(raw))
+        bad = {index: reason for index, reason in reasons if reason is not None}
+        lines = [line.decode(errors="backslashreplace") for line in raw]
+    if b"\r" in block:
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines[: -1 if block.endswith(b"\n") else None], bad
+
+
+# A document of the other formats: its bytes, its line (`None` for a blank one), the values of the columns, and the
+# reason if it is bad. A plain tuple, because a class would make reading a third slower.
+_Record = tuple[bytes, int | None, Sequence[Any], str | None]
+
+
+def _records(part: Part, columns: Columns) -> Iterator[Documents]:
+    """Read the documents of the other formats, which are parsed one after another."""
+    parse = {"paragraphs": _paragraphs, "unreadable": _unreadable}.get(part.kind, _csv)
+    records = parse(part, columns)
+    nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
+    while batch := _next_batch(records):
+        found = [one for one in batch if one[1] is not None]
+        bad = {row: reason for row, (_, _, _, reason) in enumerate(found) if reason is not None}
+        values = _transposed([values or nothing for _, _, values, _ in found], len(nothing))
+        excerpts = {row: _excerpt(found[row][0]) for row in bad}
+        numbers = [number for _, number, _, _ in found if number is not None]
+        yield _documents(part, numbers, values, bad, excerpts, columns, blank=len(batch) - len(found))
+
+
+def _next_batch(records: Iterator[_Record]) -> list[_Record]:
+    batch, size = [], 0
+    for record in records:
+        batch.append(record)
+        size += len(record[0])
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_ROWS:
+            break
+    return batch
+
+
+def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Return the columns of a table that is given by its rows."""
+    return [[row[column] for row in rows] for column in range(width)]
+
+
+def _paragraphs(part: Part, columns: Columns) -> Iterator[_Record]:
     number, start, payload = part.first, 0, part.payload
     while start < len(payload):
         blank = _BLANK_LINE.search(payload, start)
@@ -190,14 +235,17 @@ def _paragraphs(part: Part, columns: Columns) -> Iterator[_Document]:
         start = end
 
 
-def _json_lines(part: Part, columns: Columns) -> Iterator[_Document]:
-    names = columns.schema.names
-    for raw, number, texts, reason in _lines(part, columns):
-        if number is None or reason is not None:
-            yield raw, number, (), reason
-        else:
-            row, wrong = _object(texts[0], columns.texts)
-            yield raw, number, () if wrong else [row.get(name) for name in names], wrong
+def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:
+    """Parse JSON lines that are not in `bad`; return the values of each column, and add further bad lines to `bad`."""
+    names, rows = columns.schema.names, []
+    for index, line in enumerate(lines):
+        row: dict[str, Any] = {}
+        if index not in bad:
+            row, reason = _object(line, columns.texts)
+            if reason is not None:
+                bad[index] = reason
+        rows.append([row.get(name) for name in names])
+    return _transposed(rows, len(names))
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None]:
@@ -232,7 +280,7 @@ def _type_name(value: object) -> str:
     return _TYPE_NAMES.get(type(value).__name__, type(value).__name__)
 
 
-def _csv(part: Part, columns: Columns) -> Iterator[_Document]:
+def _csv(part: Part, columns: Columns) -> Iterator[_Record]:
     raw: list[bytes] = []
 
     def lines() -> Iterator[str]:
@@ -268,7 +316,7 @@ def _csv(part: Part, columns: Columns) -> Iterator[_Document]:
         raw.clear()
 
 
-def _unreadable(part: Part, columns: Columns) -> Iterator[_Document]:
+def _unreadable(part: Part, columns: Columns) -> Iterator[_Record]:
     yield b"", part.first, (), part.payload.decode(errors="replace")
 
 

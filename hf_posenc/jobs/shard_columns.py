@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +31,8 @@ class Block:
     r"""A batch of tokenized documents.
 
     Args:
-        columns (`dict` from `str` to `Ragged`): `"input_ids"`, with one row for each document, or several rows for a
-            split document; for text pairs also `"token_type_ids"`.
+        columns (`dict` from `str` to `Ragged` of int32): `"input_ids"`, with one row for each document, or several rows
+            for a split document; for text pairs also `"token_type_ids"`.
         carried (`pyarrow.Table`): the carried columns, one row for each document.
         sample (`np.ndarray` `(rows,)` int64): the index of the document that each row comes from.
     """
@@ -76,7 +77,7 @@ def schema_of(job: Job) -> pa.Schema:
     return pa.schema(fields, metadata=known or None)
 
 
-def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[pa.Table]:
+def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
     r"""Convert a block of documents to the rows of a shard, and yield one table for each Parquet row group.
 
     Args:
@@ -86,7 +87,7 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
         seed (`int`): random seed for the order of packed rows.
 
     Returns:
-        Iterator over `pyarrow.Table` with the given schema, each with at least one row.
+        Iterator over pairs: a `pyarrow.Table` with the given schema and at least one row, and the lengths of its rows.
     """
     columns = dict(block.columns)
     ids = columns["input_ids"]
@@ -100,12 +101,18 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
         sizes = sizes + block.carried.nbytes // max(len(block.carried), 1)
     for start, stop in runs(sizes, _GROUP_BYTES):
         made = {name: _lists(column.between(start, stop)) for name, column in columns.items()}
-        made["length"] = pa.array(lengths[start:stop], _TOKEN)
+        made["length"] = _integers(lengths[start:stop])
         if job.pack is None:
-            carried = block.carried.take(pa.array(block.sample[start:stop]))
+            carried = block.carried.take(_integers(block.sample[start:stop], pa.int64()))
             made.update({name: carried.column(name) for name in carried.column_names})
-        yield pa.table([made[name] for name in schema.names], schema=schema)
+        yield pa.table([made[name] for name in schema.names], schema=schema), lengths[start:stop]
 
 
 def _lists(rows: Ragged) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(rows.offsets, _TOKEN), pa.array(rows.values, _TOKEN))
+    return pa.ListArray.from_arrays(_integers(rows.offsets), _integers(rows.values))
+
+
+def _integers(values: NDArray[Any], kind: pa.DataType = _TOKEN) -> pa.Array:
+    """Convert integers to an Arrow array without `pa.array`, which imports pandas: 0.3 s in each worker."""
+    values = np.ascontiguousarray(values, kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -29,7 +29,7 @@ def write_shard(
     finish: Callable[[], dict[str, Any]],
     *,
     settings: Mapping[str, Any],
-    use_dictionary: list[str],
+    carried: list[str],
 ) -> dict[str, Any]:
     r"""Write one Parquet file: tables as row groups, then the record of the shard in the footer.
 
@@ -39,7 +39,7 @@ def write_shard(
         schema (`pyarrow.Schema`): their columns.
         finish (callable): called after the last table; returns the statistics of the shard as JSON values.
         settings (mapping of JSON values): the settings of the job.
-        use_dictionary (`list` of `str`): columns to encode with a dictionary.
+        carried (`list` of `str`): columns to encode with a dictionary.
 
     Returns:
         `dict`: the record, with the size (`bytes`) and the `sha256` of the whole file.
@@ -48,15 +48,20 @@ def write_shard(
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path, table = Path(folder, "a.parquet"), pa.table({"length": [3, 4]})
-        ...     options = {"settings": {}, "use_dictionary": []}
+        ...     options = {"settings": {}, "carried": []}
         ...     written = write_shard(path, [table], table.schema, lambda: {"rows": 2}, **options)
         ...     record, settings = read_footer(path)
         ...     written == {**record, "sha256": read_sha256(path)}, record["rows"]
         (True, 2)
     """
-    # Token ids spread over the whole vocabulary: a dictionary of them costs more than it saves, and zstd compresses
-    # them to a third.
-    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": use_dictionary}
+    # Token ids spread over the whole vocabulary: a dictionary or statistics of them cost more than they save, and zstd
+    # compresses them to a third.
+    options = {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": carried,
+        "write_statistics": ["length", *carried],
+    }
     with _HashedFile(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=len(table))

@@ -83,7 +83,7 @@ class ShardWriter:
                 self._schema,
                 finish,
                 settings=job.settings,
-                use_dictionary=job.carried.names if job.pack is None else [],
+                carried=job.carried.names if job.pack is None else [],
             )
 
     @cached_property
@@ -99,8 +99,8 @@ class ShardWriter:
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._encoder.encode(task, counted), window_tokens)
         for number, block in enumerate(windows):
-            for group in tables(self.job, block, self._schema, seed=(task.shard << 20) + number):
-                lengths.append(group.column("length").to_numpy().astype(np.int64))
+            for group, row_lengths in tables(self.job, block, self._schema, seed=(task.shard << 20) + number):
+                lengths.append(row_lengths)
                 yield group
 
 

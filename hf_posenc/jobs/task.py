@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import xxhash
 
 Kind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv", "arrow", "unreadable"]
+DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
 class Cursor(NamedTuple):

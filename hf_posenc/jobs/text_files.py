@@ -19,7 +19,7 @@ import pyarrow as pa
 from .._explain import explain, shorten
 from .files import DamagedError, InputFile
 from .schema import Columns, SourceColumns
-from .task import Part
+from .task import DELIMITERS, Part
 
 LONGEST = 256 << 20  # bytes of one document
 _LARGEST = 64 << 20  # bytes of one part
@@ -34,7 +34,6 @@ _QUOTED = {
     "csv": re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)'),
     "tsv": re.compile(rb'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)'),
 }
-DELIMITERS = {"csv": ",", "tsv": "\t"}
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
