@@ -1,0 +1,289 @@
+"""The limits of a model on the rows of a collator, and everything that a collator refuses for a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+import warnings
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from families import DECOYS, FAMILIES, MORE_REFUSED, REFUSED, UNTOLD, own_model
+from small_models import BART, BART_BASE, BERT, GPT2, SHORT_BART, TEXTS, answers, spec, tiny
+from torch import nn
+
+from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec
+
+C = DataCollatorWithPositionalEncoding
+
+
+# ------------------------------------------------------------------------------------------------------ how many tokens
+
+
+def test_the_limit_in_force_is_the_smallest_of_three(wordpiece, word_level) -> None:
+    short = spec(max_length=16)
+    assert C(word_level, model=short).max_length == 16  # this tokenizer has none
+    assert C(wordpiece, model=short).max_length == 16  # this one says 512
+    assert C(wordpiece, model=spec(max_length=2048)).max_length == 512
+    assert C(wordpiece, model=short, max_length=9).max_length == 9
+    assert C(wordpiece, model=spec()).max_length == 512
+    assert C(word_level, model=spec()).max_length is None
+
+
+def test_a_limit_beyond_the_models_is_told_at_once_and_only_once(word_level) -> None:
+    with pytest.warns(UserWarning, match="max_length=1000 is beyond the limit of Reader, so 16 is used"):
+        collate = C(word_level, model=spec(max_length=16), max_length=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pickle.loads(pickle.dumps(collate)).max_length == collate.replace(seed=1).max_length == 16
+    with pytest.warns(UserWarning, match="max_target_length=7 is beyond the limit of Bart, so 6 is used"):
+        C(word_level, model=SHORT_BART, text_target_column="target", max_target_length=7)
+
+
+def test_rows_cut_by_the_tokenizer_below_what_a_model_takes_name_the_tokenizers_limit(bert) -> None:
+    """After `max_positions=1024`, say: the model has the room, and BERT's tokenizer still says 512."""
+    long = ["bike " * 600]
+    with pytest.warns(UserWarning, match=r"1 texts were truncated to 512 tokens, tokenizer.model_max_length") as said:
+        C(bert, model=spec(max_length=1024))(long)
+    assert "and the model takes 1024" in str(said[0].message)
+    assert "fix: tokenizer.model_max_length = 1024, then make the collator" in str(said[0].message)
+    bert.model_max_length = 1024
+    assert C(bert, model=spec(max_length=1024))(long)["input_ids"].shape == (1, 602)
+
+
+def test_rows_cut_to_what_a_model_takes_are_counted_and_its_name_is_said(word_level) -> None:
+    collate = C(word_level, model=spec(max_length=3))
+    with pytest.warns(UserWarning, match="1 of 2 texts were truncated to 3 tokens, the limit of Reader"):
+        assert collate(["a b c d e", "a"])["input_ids"].shape == (2, 3)
+
+
+def test_without_truncation_a_row_beyond_the_model_is_refused_by_its_name(word_level) -> None:
+    with pytest.raises(ValueError, match=r"(?s)row 1 has 5 tokens, limit 3.*Reader takes no more"):
+        C(word_level, model=spec(max_length=3), truncation=False)(["a", "a b c d e"])
+
+
+def test_rows_of_ids_are_held_to_the_model_too(word_level) -> None:
+    with pytest.warns(UserWarning, match="1 of 1 texts were truncated to 3 tokens"):
+        assert C(word_level, model=spec(max_length=3))([{"input_ids": [5, 6, 7, 8]}])["input_ids"].shape == (1, 3)
+
+
+def test_targets_are_held_to_the_decoder(wordpiece, word_level) -> None:
+    assert C(word_level, model=SHORT_BART, text_target_column="t").max_target_length == 6
+    # A tokenizer's limit is one on what is read: a decoder that takes more may write more.
+    long = dataclasses.replace(BART, max_target_length=2048)
+    assert C(wordpiece, model=long, text_target_column="t").max_target_length == 2048
+    assert C(wordpiece, model=spec("labels", is_encoder_decoder=True), text_target_column="t").max_target_length == 512
+    collate = C(word_level, model=SHORT_BART, text_target_column="target")
+    rows = [{"text": "a", "target": "a b c d e f g h"}, {"text": "a", "target": "b"}]
+    with pytest.warns(UserWarning, match="1 of 2 targets were truncated to 6 tokens, the limit of Bart"):
+        assert collate(rows)["labels"].shape == (2, 6)
+    with pytest.raises(ValueError, match=r"(?s)the target of row 0 has 8 tokens, limit 6.*Bart takes no more"):
+        collate.replace(truncation=False)(rows)
+
+
+def test_the_limits_in_force_can_be_read_and_what_was_asked_is_kept(word_level) -> None:
+    collate = C(word_level, model=SHORT_BART, text_target_column="target")
+    assert (collate.max_length, collate.max_target_length) == (8, 6)
+    wider = collate.replace(model=BART)
+    assert (wider.max_length, wider.max_target_length) == (64, 64)
+
+
+def test_padding_of_targets_never_goes_beyond_the_decoder(word_level) -> None:
+    with pytest.raises(ValueError, match=r"(?s)max_target_length must be a multiple of.*max_target_length=4$"):
+        C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4)
+    bare = C(word_level, model=SHORT_BART, pad_to_multiple_of=4)
+    assert bare([{"input_ids": [5], "labels": [5, 6]}])["labels"].shape == (1, 4)
+    with pytest.raises(ValueError, match=r"(?s)targets of 5 tokens would be padded to 8, limit 6.*max_target_length=4"):
+        bare([{"input_ids": [5], "labels": [5, 6, 7, 8, 9]}])
+    collate = C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4, max_target_length=4)
+    assert collate([{"text": "a", "target": "a"}])["labels"].shape == (1, 4)
+
+
+def test_targets_that_came_as_ids_are_held_to_the_decoder_by_what_they_say(word_level) -> None:
+    collate = C(word_level, model=SHORT_BART, text_target_column="target")
+    rows = [
+        {"input_ids": [5, 6], "labels": [-100, -100, -100, 7, 8, 9, 10, 11, 12]},
+        {"input_ids": [5], "labels": [7, 8, -100, -100, -100, -100, -100]},
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # only padding was too long
+        batch = collate(rows)
+    assert batch["labels"].tolist() == [[7, 8, 9, 10, 11, 12], [7, 8, -100, -100, -100, -100]]
+    with pytest.warns(UserWarning, match="1 of 1 targets were truncated to 6 tokens"):
+        collate([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
+    with pytest.raises(ValueError, match="the target of row 0 has 9 tokens, limit 6"):
+        collate.replace(truncation=False)([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
+
+
+# -------------------------------------------------------------------------------------------------------- which ids
+
+
+def test_a_model_with_fewer_rows_than_the_tokenizer_has_ids_is_refused_with_the_call_to_make(wordpiece) -> None:
+    C(wordpiece, model=spec(num_embeddings=1200))
+    wordpiece.add_tokens(["bicycle"])
+    with pytest.raises(ValueError, match="tokenizer has 1201 ids, the embedding has 1200 rows") as refused:
+        C(wordpiece, model=spec(num_embeddings=1200))
+    assert "call model.resize_token_embeddings(1201)" in str(refused.value)
+
+
+def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
+    size = len(word_level)
+    collate = C(word_level, model=spec(num_embeddings=size))
+    with pytest.raises(ValueError, match=f"row 1, column 2 of 'input_ids' is {size}, which is no token id"):
+        collate([{"input_ids": [5]}, {"input_ids": [5, 6, size]}])
+    with pytest.raises(ValueError, match=f"row 0, column 1 of 'input_ids' is {size}"):
+        collate({"input_ids": [[5, size]]})
+
+
+def test_a_bad_id_in_targets_is_named_too_and_minus_100_is_none(word_level) -> None:
+    model = dataclasses.replace(BART_BASE, num_embeddings=len(word_level))
+    collate = C(word_level, model=model, text_target_column="target")
+    collate([{"input_ids": [5], "labels": [7, -100]}])
+    with pytest.raises(ValueError, match="row 0, column 1 of 'labels' is 99999, which is no token id"):
+        collate([{"input_ids": [5], "labels": [7, 99999]}])
+    with pytest.raises(ValueError, match="row 0, column 0 of 'labels' is -1, which is no token id"):
+        collate([{"input_ids": [5], "labels": [-1, 7]}])
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+def test_a_forward_that_names_neither_ids_nor_embeddings_is_refused(wordpiece) -> None:
+    class Swallows(nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> None:
+            """Names nothing."""
+
+    with pytest.raises(
+        ValueError, match="the forward of Swallows has no argument input_ids or inputs_embeds"
+    ) as refused:
+        C(wordpiece, model=Swallows())
+    assert "**kwargs do not count" in str(refused.value)
+
+
+@pytest.mark.parametrize("what", ["bert-base-uncased", 5, transformers.BertConfig()])
+def test_what_is_no_model_is_refused(wordpiece, what: Any) -> None:
+    with pytest.raises(TypeError, match="model= takes the model itself"):
+        C(wordpiece, model=what)
+
+
+@pytest.mark.parametrize(
+    ("model", "way_out"),
+    [
+        (GPT2, "Gpt masks later tokens itself"),
+        (BERT, r"AttentionMask\.from_batch\(batch, look_ahead=True\)\.for_hf\(model\)"),
+        (spec(), "a forward that names look_ahead_mask"),
+    ],
+)
+def test_a_look_ahead_mask_that_a_model_would_pass_over_is_refused(wordpiece, model: ModelSpec, way_out: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s)ignores look_ahead_mask.*{way_out}"):
+        C(wordpiece, model=model, look_ahead=True)
+    with pytest.raises(ValueError, match="ignores look_ahead_mask"):
+        C(wordpiece, look_ahead=True).replace(model=model)
+
+
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"])
+def test_embeddings_with_positions_for_a_model_that_has_its_own_are_refused(wordpiece, kind: str) -> None:
+    model = spec("inputs_embeds", positions=(kind,))
+    with pytest.raises(ValueError, match=f"(?s)Reader adds its own positions.*{kind}") as refused:
+        C(wordpiece, model=model, embedding=8)
+    assert ("use_sinusoidal_positions(model)" in str(refused.value)) is (kind == "learned")
+    assert "leave embedding= out" in str(refused.value)
+    assert "leave model= out" in str(refused.value)
+
+
+def test_a_models_own_token_table_is_refused_as_embedding_beside_a_model_with_any_positions(word_level) -> None:
+    """Its vectors would have positions twice."""
+    families = {name: each for name, each in FAMILIES.items() if name in ("bert", "roberta", "gpt2", "opt", "bart")}
+    families |= {name: each for name, (kind, each) in (REFUSED | MORE_REFUSED).items() if kind != "no"}
+    models = {name: each.build() for name, each in families.items()}
+    models |= {name: own_model(name) for name in (*UNTOLD, *DECOYS) if name not in ("prompt", "labels")}
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))
+    for model in models.values():
+        with pytest.raises(ValueError, match=f"{type(model).__name__} adds its own positions: with embedding="):
+            C(raw, model=model, embedding=model.get_input_embeddings())
+
+
+def test_embeddings_that_a_forward_does_not_name_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match="inputs_embeds, and the forward of Reader has no such argument"):
+        C(wordpiece, model=spec(), embedding=8)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (BART, "it reads two sequences"),
+        (spec("position_ids"), r"neither attention_mask \(B, 1, T, T\) nor document_ids"),
+        (spec(positions=("learned",), takes_4d_mask=True), "it takes no position_ids"),
+    ],
+)
+def test_packing_for_a_model_that_cannot_keep_documents_apart_is_refused(wordpiece, model: ModelSpec, why: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s)packing=True puts several documents in a row, and {model.name}.*{why}"):
+        C(wordpiece, model=model, packing=True, max_length=8)
+
+
+@pytest.mark.parametrize("labels", ["causal_lm", "masked_lm"])
+def test_labels_that_a_forward_does_not_name_are_refused_where_they_were_asked_for(wordpiece, labels: str) -> None:
+    with pytest.raises(ValueError, match=f"labels='{labels}' makes labels, and the forward of Reader has no"):
+        C(wordpiece, model=spec(), labels=labels)
+
+
+def test_next_token_labels_for_a_model_that_sees_the_next_token_are_refused(wordpiece) -> None:
+    with pytest.raises(ValueError, match=r"(?s)which Reader has seen: it is not causal.*masked_lm.*is_decoder=True"):
+        C(wordpiece, model=BERT, labels="causal_lm")
+    C(wordpiece, model=GPT2, labels="causal_lm")
+    C(wordpiece, model=spec("labels"), labels="causal_lm")  # of a module of one's own nobody knows
+    C(wordpiece, model=BERT, labels="masked_lm")
+    C(wordpiece, model=GPT2, labels="masked_lm")
+
+
+@pytest.mark.parametrize("model", [GPT2, BERT, spec(), spec("position_ids")])
+def test_targets_for_a_model_that_reads_one_sequence_are_refused(wordpiece, model: ModelSpec) -> None:
+    with pytest.raises(ValueError, match=f"makes a second sequence, and {model.name} reads one"):
+        C(wordpiece, model=model, text_target_column="target")
+
+
+def test_embeddings_alone_hold_no_tokens_to_read(wordpiece) -> None:
+    collate = C(wordpiece, model=spec("inputs_embeds"), embedding=8)
+    for read in (collate.tokens, collate.decode):
+        with pytest.raises(ValueError, match="holds no tokens to read"):
+            read(collate(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("word", "fix"), [("model_spec", "model="), ("spec", "model="), ("model_max_length", "max_length")]
+)
+def test_words_from_elsewhere_are_told_ours(wordpiece, word: str, fix: str) -> None:
+    with pytest.raises(TypeError, match=f"(?s)there is no argument '{word}'.*{fix}"):
+        C(wordpiece, **{word: 5})
+
+
+@torch.no_grad()
+def test_look_ahead_for_a_model_that_hides_nothing_is_the_way_out_that_the_refusal_names(unigram) -> None:
+    model = tiny("bert")
+    with pytest.raises(ValueError, match="for_hf"):
+        C(unigram, model=model, look_ahead=True)
+    batch = C(unigram, model=model)(TEXTS)
+    batch["attention_mask"] = AttentionMask.from_batch(batch, look_ahead=True).for_hf(model)
+    before = answers(model, batch)
+    batch["input_ids"][:, -1] = 7
+    assert torch.equal(answers(model, batch)[:, :-1], before[:, :-1])
+
+
+def test_the_message_of_every_refusal_has_a_way_out(wordpiece) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"model": ModelSpec()},
+        {"model": spec("inputs_embeds", positions=("rotary",)), "embedding": 8},
+        {"model": spec(num_embeddings=5)},
+        {"model": BERT, "look_ahead": True},
+        {"model": BART, "packing": True},
+        {"model": spec(), "labels": "masked_lm"},
+        {"model": BERT, "labels": "causal_lm"},
+        {"model": GPT2, "text_target_column": "target"},
+    ]
+    for settings in wrong:
+        with pytest.raises(ValueError, match=re.compile("got: .*fix: ", re.DOTALL)):
+            C(wordpiece, **settings)

@@ -1,0 +1,255 @@
+"""Packed rows for a model: each document gets the outputs that it gets alone, also in rows that came packed."""
+
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from small_models import ROBERTA, SMALL, TEXTS, answers, spec, tiny
+
+import hf_posenc
+from hf_posenc import DataCollatorWithPositionalEncoding
+
+C = DataCollatorWithPositionalEncoding
+
+
+# ------------------------------------------------------------------------------------------ rows packed by the collator
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        *((name, way) for name in ("bert", "roberta", "gpt2", "opt", "llama") for way in ("sdpa", "eager")),
+        ("mpnet", "eager"),
+    ],
+)
+def test_a_packed_document_is_answered_as_it_is_alone(unigram, name: str, side: str, attention: str) -> None:
+    model = tiny(name, attn_implementation=attention)
+    collate = C(unigram, model=model, packing=True, max_length=48, pad_to_multiple_of=48, padding_side=side)
+    batch = collate(TEXTS)
+    marked = C(unigram, packing=True, max_length=48, pad_to_multiple_of=48, padding_side=side)(TEXTS)
+    rows, length = batch["input_ids"].shape
+    assert rows < len(TEXTS)
+    assert batch["attention_mask"].shape == (rows, 1, length, length)
+    assert batch["attention_mask"].dtype == torch.float32
+    assert set(batch["attention_mask"].unique().tolist()) == {0.0, torch.finfo(torch.float32).min}
+    assert list(batch) == ["input_ids", "position_ids", "attention_mask"]
+    out = answers(model, batch)
+    checked = 0
+    for text in TEXTS:
+        ids = unigram(text)["input_ids"]
+        alone = answers(model, {"input_ids": torch.tensor([ids])})[0]
+        for row in range(rows):
+            for document in range(int(marked["document_ids"][row].max()) + 1):
+                here = marked["document_ids"][row] == document
+                if batch["input_ids"][row][here].tolist() == ids:
+                    torch.testing.assert_close(out[row][here], alone, rtol=0, atol=1e-5)
+                    checked += 1
+    assert checked == len(TEXTS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_mask_of_packed_rows_is_in_the_models_dtype(unigram, dtype: torch.dtype) -> None:
+    collate = C(unigram, model=tiny("gpt2").to(dtype), packing=True, max_length=64)
+    mask = collate(TEXTS)["attention_mask"]
+    assert mask.dtype == dtype
+    assert mask.min() == torch.finfo(dtype).min
+    array = collate.replace(return_tensors="np")(TEXTS)["attention_mask"]
+    assert isinstance(array, np.ndarray)
+    np.testing.assert_array_equal(array.astype(np.float32), mask.float().numpy())
+
+
+def test_a_packed_batch_can_still_be_read_and_shown(unigram) -> None:
+    collate = C(unigram, model=tiny("gpt2"), packing=True, max_length=48, pad_to_multiple_of=48)
+    batch = collate(TEXTS)
+    plain = collate.replace(model=None)(TEXTS)
+    assert collate.decode(batch) == collate.decode(plain)
+    assert batch._repr_html_().count("color:#999") == plain._repr_html_().count("color:#999") > 0
+
+
+def test_documents_go_to_a_module_that_names_them(unigram) -> None:
+    batch = C(unigram, model=spec("position_ids", "document_ids"), packing=True, max_length=64)(TEXTS)
+    assert list(batch) == ["input_ids", "position_ids", "document_ids"]
+
+
+def test_packed_causal_labels_train_a_model(unigram) -> None:
+    model = tiny("gpt2").train()
+    batch = C(unigram, model=model, packing=True, max_length=64, labels="causal_lm")(TEXTS)
+    assert (batch["labels"][batch["position_ids"] == 0] == -100).all()
+    model(**batch).loss.backward()
+    assert all(torch.isfinite(weight.grad).all() for weight in model.parameters() if weight.grad is not None)
+
+
+# --------------------------------------------------------------------------------------- rows that were packed before
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_that_come_packed_are_never_given_a_mask_that_mixes_their_documents(unigram, side: str) -> None:
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 1, 2, 0, 1]},
+        {"input_ids": [7, 6, 5], "position_ids": [0, 1, 2]},
+    ]
+    bare = C(unigram, padding_side=side, look_ahead=False)(rows)
+    assert "attention_mask" not in bare
+    one, other = [0, 0, 0, 1, 1], [0, 0, 0, -1, -1] if side == "right" else [-1, -1, 0, 0, 0]
+    assert bare["document_ids"].tolist() == [one, other]
+    for name in ("gpt2", "bert"):
+        model = tiny(name).eval()
+        batch = C(unigram, model=model, padding_side=side)(rows)
+        assert batch["attention_mask"].shape == (2, 1, 5, 5)
+        with torch.no_grad():
+            packed = model(**batch)[0]
+            for start, stop in ((0, 3), (3, 5)):
+                alone = model(input_ids=torch.tensor([rows[0]["input_ids"][start:stop]]))[0]
+                torch.testing.assert_close(packed[:1, start:stop], alone, rtol=0, atol=1e-5)
+
+
+def test_positions_that_do_not_restart_are_one_document_a_row(unigram) -> None:
+    rows = [{"input_ids": [5, 6, 7], "position_ids": [4, 5, 9]}, {"input_ids": [7], "position_ids": [0]}]
+    batch = C(unigram, look_ahead=False)(rows)
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert "document_ids" not in batch
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("first", [0, 2])
+def test_rows_of_pack_dataset_are_answered_as_their_documents_by_a_model_that_counts_from_2(
+    unigram, first: int, packing: bool
+) -> None:
+    documents = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
+    stored = datasets.Dataset.from_dict({"input_ids": documents})
+    packed = hf_posenc.pack_dataset(stored, 6, first_position=first, document_ids=True)
+    model = tiny("roberta")
+    collate = C(unigram, model=model, packing=packing, max_length=6)
+    batch = collate(list(packed.remove_columns("labels")))
+    out, ids = answers(model, batch), batch["input_ids"]
+    for document in documents:
+        alone = answers(model, {"input_ids": torch.tensor([document])})[0]
+        row, column = (int(index) for index in (ids == document[0]).nonzero()[0])
+        assert ids[row, column : column + len(document)].tolist() == document
+        torch.testing.assert_close(out[row, column : column + len(document)], alone, rtol=0, atol=1e-5)
+
+
+def test_a_batch_of_a_model_that_counts_from_2_goes_through_its_collator_again(unigram) -> None:
+    collate = C(unigram, model=ROBERTA)
+    batch = collate(TEXTS)
+    rows = [{name: tensor[row] for name, tensor in batch.items() if name != "token_type_ids"} for row in range(3)]
+    again = collate(rows)
+    assert torch.equal(again["position_ids"], batch["position_ids"])
+    assert torch.equal(again["attention_mask"], batch["attention_mask"])
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 1, 2, 3], [0, 0, 1, 2, 2], [7, 7, 9, 11, 11]])
+@pytest.mark.parametrize("packing", [False, True])
+def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
+    unigram, positions: list[int], packing: bool
+) -> None:
+    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": positions}]
+    batch = C(unigram, packing=packing, max_length=5)(rows)
+    assert batch["position_ids"].tolist() == [positions]
+    if packing:
+        assert batch["document_ids"].tolist() == [[0] * 5]
+    else:
+        assert batch["attention_mask"].tolist() == [[1] * 5]
+        assert "document_ids" not in batch
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_document_ids_of_rows_are_honoured_with_and_without_packing(unigram, side: str, mask: bool) -> None:
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9, 1], "document_ids": [0, 0, 0, 1, 1, -1]},
+        {"input_ids": [10, 11], "document_ids": [4, 4]},
+    ]
+    if mask:
+        rows = [{**row, "attention_mask": [int(n >= 0) for n in row["document_ids"]]} for row in rows]
+    whole = C(unigram, padding_side=side, labels="causal_lm")(rows)
+    assert "attention_mask" not in whole
+    last = [4, 4, -1, -1, -1, -1] if side == "right" else [-1, -1, -1, -1, 4, 4]
+    assert whole["document_ids"].tolist() == [[0, 0, 0, 1, 1, -1], last]
+    assert whole["position_ids"][0].tolist() == [0, 1, 2, 0, 1, 0]
+    assert whole["labels"][0].tolist() == [-100, 6, 7, -100, 9, -100]
+    packed = C(unigram, padding_side=side, labels="causal_lm", packing=True, max_length=5)(rows)
+    found = {}
+    for ids, numbers, positions, labels in zip(
+        *(packed[name].tolist() for name in ("input_ids", "document_ids", "position_ids", "labels")), strict=True
+    ):
+        for number in set(numbers) - {-1}:
+            at = [column for column, other in enumerate(numbers) if other == number]
+            assert [positions[column] for column in at] == list(range(len(at)))
+            found[tuple(ids[column] for column in at)] = [labels[column] for column in at]
+    assert found == {(5, 6, 7): [-100, 6, 7], (8, 9): [-100, 9], (10, 11): [-100, 11]}
+    alone = C(unigram)(rows[1:])  # one document a row: nothing to keep apart
+    assert alone["attention_mask"].tolist() == [[1, 1]]
+    assert alone["document_ids"].tolist() == [[4, 4]]
+
+
+def test_documents_that_interleave_are_honoured(unigram) -> None:
+    rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [0, 1, 0, 1, 0]}]
+    assert C(unigram)(rows)["position_ids"].tolist() == [[0, 0, 1, 1, 2]]
+    packed = C(unigram, packing=True, max_length=5)(rows)
+    assert packed["input_ids"].tolist() == [[5, 6, 7, 8, 9]]
+    assert packed["document_ids"].tolist() == [[0, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("column", ["position_ids", "document_ids"])
+def test_rows_that_come_packed_keep_their_documents_apart_under_packing(unigram, column: str) -> None:
+    values = {"position_ids": [0, 1, 2, 0, 1, 2], "document_ids": [0, 0, 0, 1, 1, 1]}
+    rows = [{"input_ids": [5, 6, 7, 8, 9, 10], column: values[column]}]
+    batch = C(unigram, packing=True, max_length=6, look_ahead=False)(rows)
+    for name, want in values.items():
+        assert batch[name].tolist() == [want]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_labels_of_rows_that_share_a_row_are_those_of_transformers_flattening_collator(unigram, packing: bool) -> None:
+    documents = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14]]
+    rows = [{"input_ids": ids, "labels": [n + 100 for n in ids]} for ids in documents]
+    theirs = transformers.DataCollatorWithFlattening()([{name: list(row[name]) for name in row} for row in rows])
+    want = dict(zip(theirs["input_ids"][0].tolist(), theirs["labels"][0].tolist(), strict=True))
+    if not packing:  # rows that came packed
+        rows = [{name: theirs[name][0] for name in ("input_ids", "position_ids")}]
+        rows[0]["labels"] = rows[0]["input_ids"] + 100
+    batch = C(unigram, model=tiny("gpt2"), packing=packing, max_length=10)(rows)
+    ids, labels = batch["input_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
+    assert dict(zip(ids, labels, strict=True)) == want
+
+
+def test_labels_of_tokens_keep_the_first_of_each_document_where_no_next_token_is_predicted(unigram) -> None:
+    rows = [{"input_ids": ids, "labels": [3] * len(ids)} for ids in ([5, 6, 7], [8, 9])]
+    config = transformers.GPT2Config(vocab_size=1200, n_embd=8, n_layer=1, n_head=2, pad_token_id=1)
+    heads = transformers.GPT2ForTokenClassification(config)
+    for model in (None, spec("labels", "position_ids", takes_4d_mask=True, positions=("learned",)), heads):
+        batch = C(unigram, model=model, packing=True, max_length=5)(rows)
+        assert batch["labels"].tolist() == [[3] * 5]
+
+
+def test_rows_that_come_packed_are_refused_for_a_model_that_cannot_keep_them_apart(unigram) -> None:
+    collate = C(unigram, model=tiny("bart"))
+    with pytest.raises(ValueError, match="does not take an attention_mask of four dimensions"):
+        collate([{"input_ids": [5, 6, 7, 8], "position_ids": [0, 1, 0, 1]}])
+
+
+def test_packed_documents_longer_than_a_models_window_get_a_mask_for_each_kind_of_layer(unigram) -> None:
+    config = transformers.ModernBertConfig(
+        vocab_size=1200, **SMALL, local_attention=4, global_attn_every_n_layers=2, pad_token_id=1
+    )
+    model = transformers.ModernBertModel(config).eval()
+    collate = C(unigram, model=model, packing=True, max_length=32, add_special_tokens=False)
+    rows = [{"input_ids": list(range(5, 17))}, {"input_ids": list(range(20, 30))}]
+    batch = collate(rows)
+    assert sorted(batch["attention_mask"]) == ["full_attention", "sliding_attention"]
+    assert "attention_mask" in repr(batch.to("cpu"))
+    assert "<table>" in batch._repr_html_()
+    with torch.no_grad():
+        packed = model(**batch.to("cpu"))[0]
+        alone = model(input_ids=torch.tensor([rows[0]["input_ids"]]))[0]
+    start = batch["input_ids"][0].tolist().index(5)
+    torch.testing.assert_close(packed[0, start : start + 12], alone[0], rtol=0, atol=1e-5)
+    arrays = collate.replace(return_tensors="np")(rows)["attention_mask"]
+    assert {type(each).__name__ for each in arrays.values()} == {"ndarray"}
