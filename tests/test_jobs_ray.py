@@ -27,10 +27,6 @@ from hf_posenc.jobs import Progress, encode, run_on_ray, verify
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'hf-posenc[ray]'")
-pytest.importorskip("ray.data", reason="needs Ray Data: pip install 'hf-posenc[ray]'")
-
-
 pytestmark = pytest.mark.ray
 
 
@@ -67,6 +63,8 @@ def encoded(corpus: Path, output: Path, tokenizer: Any, **settings: Any) -> dict
 @pytest.fixture(scope="module")
 def callers_ray() -> Iterator[None]:
     """Ray as a caller may have started it. Its workers can import the tests."""
+    import ray
+
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, Path(__file__).parents[:2]), path])
     on_sigterm = signal.getsignal(signal.SIGTERM)  # Ray puts a handler of its own there, and leaves it
@@ -110,6 +108,8 @@ def below(process: int) -> dict[int, str]:
 def test_both_engines_write_the_same_bytes_even_if_workers_of_ray_are_killed(
     corpus: Path, tmp_path: Path, bert_folder: Path
 ) -> None:
+    import ray
+
     killed = []
 
     def kill() -> None:
@@ -196,6 +196,8 @@ def test_another_cluster_is_refused_while_one_is_connected(corpus: Path, tmp_pat
 def test_the_collator_itself_is_a_function_for_map_batches(
     batch_format: str, sentences: list[str], bert: PreTrainedTokenizerFast
 ) -> None:
+    import ray.data
+
     collate = DataCollatorWithPositionalEncoding(bert, max_length=32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Ray Data says of later versions; and that texts are cut
@@ -263,6 +265,8 @@ def test_nothing_that_writes_outlives_a_driver_that_is_killed(corpus: Path, tmp_
 
 
 def test_an_address_where_nobody_answers_is_refused(corpus: Path, tmp_path: Path, bert_folder: Path) -> None:
+    import ray
+
     if ray.is_initialized():
         ray.shutdown()
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
