@@ -182,7 +182,7 @@ def choose_backend(
     return TokenizersBackend(text, split_special_tokens=split_special_tokens, is_split_into_words=is_split_into_words)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=4)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
     """Return the fast backend of the `tokenizer.json` in `text`, or the error that says why there is none; cached."""
     try:
