@@ -5,6 +5,7 @@ The tests of ids against `tokenizer(...)` are in `test_tokenization`, and run on
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import logging
@@ -24,7 +25,7 @@ from datasets.fingerprint import Hasher
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc import DataCollatorWithPositionalEncoding, cli
 from hf_posenc.jobs import encode
 from hf_posenc.rows import Encoder
 from hf_posenc.tokenization import DifferentIds, FastBackend, TokenizersBackend, choose_backend, private_copy
@@ -210,6 +211,44 @@ def test_a_difference_stops_a_job_instead_of_rejecting_its_rows(wordpiece, wrong
         encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", workers=0, on_bad_row="skip")
     made = encode(tmp_path / "corpus.txt", tokenizer, tmp_path / "out", workers=0, backend="tokenizers")
     assert made.totals["documents"] == 9_000
+
+
+# A module that a worker imports instead of nanotoken: nanotoken, with wrong ids of texts about unicorns.
+_WRONG_NANOTOKEN = """
+import sys
+sys.path.remove({folder!r})
+del sys.modules["nanotoken"]
+import nanotoken, numpy
+right = nanotoken.Tokenizer.encode_batch
+
+def encode_batch(self, texts, **options):
+    rows = right(self, texts, **options)
+    ids = [row + ("unicorn" in text) for text, row in zip(texts, rows, strict=True)]
+    return nanotoken.RaggedIds(numpy.concatenate(ids), rows.offsets)
+
+nanotoken.Tokenizer.encode_batch = encode_batch
+"""
+
+
+def test_a_difference_in_a_worker_stops_the_job_and_the_command_and_leaves_no_shard(
+    wordpiece, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    tokenizer, folder, output = _with_token(wordpiece, rstrip=True), tmp_path / "path", tmp_path / "out"
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    folder.mkdir()
+    (folder / "nanotoken.py").write_text(_WRONG_NANOTOKEN.format(folder=str(folder)))
+    importlib.import_module("nanotoken")  # the right one, in this process
+    monkeypatch.syspath_prepend(folder)
+    (tmp_path / "corpus.txt").write_text("about a unicorn\n" * 9_000)
+    options = ["--output", str(output), "--workers", "1", "--on-bad-row", "skip"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["encode", str(tmp_path / "corpus.txt"), "--tokenizer", str(tmp_path / "tokenizer"), *options])
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert "returned other token ids than tokenizers" in errors
+    assert 'fix: backend="tokenizers"' in errors
+    assert not list(output.rglob("*.parquet"))
+    assert not list(output.rglob("rejected*"))
 
 
 def test_a_job_logs_its_backend_and_raises_before_it_starts_if_there_is_none(

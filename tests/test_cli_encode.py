@@ -117,6 +117,7 @@ def test_standard_input_and_an_object_store_are_refused(capsys: pytest.CaptureFi
 
 
 def work(progress: Any) -> None:
+    progress.backend("nanotoken 0.1.0")
     progress.message("max_length is 512, the limit of the tokenizer, and not 1024")
     progress.start(bytes_total=100, bytes_done=0, shards_done=1)
     progress.shard(RECORD)
@@ -139,6 +140,7 @@ def test_a_run_whose_output_goes_to_files_prints_notes_and_a_summary(
     facts = {line[:11].strip(): line[11:].strip() for line in out.splitlines()}
     assert facts["documents"] == "2,000"
     assert facts["tokens"].startswith("60,000, ")
+    assert facts["tokens"].endswith(" a second with nanotoken 0.1.0")
     assert "1 of them by earlier runs" in facts["shards"]
 
 

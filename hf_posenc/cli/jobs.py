@@ -62,7 +62,15 @@ def encode(
         if line.finished:
             screen.complain(f"note: {_finished(line)} and kept")
         raise
-    screen.facts(summary(manifest.totals, Path(output), made=line.made, tokens_a_second=line.tokens_a_second))
+    screen.facts(
+        summary(
+            manifest.totals,
+            Path(output),
+            made=line.made,
+            tokens_a_second=line.tokens_a_second,
+            library=line.library,
+        )
+    )
 
 
 def _finished(line: ProgressLine) -> str:

@@ -35,7 +35,7 @@ class ProgressLine(Callbacks):
     def __init__(self, screen: Screen) -> None:
         self.finished = self.made = self.tokens = self.rejected = 0
         self.tokens_a_second = 0.0
-        self.text = ""
+        self.text = self.library = ""
         self._screen = screen
         self._total: int | None = None
         self._read = self._checked = 0
@@ -67,6 +67,10 @@ class ProgressLine(Callbacks):
     def message(self, text: str) -> None:
         """Print a message above the progress bar."""
         self._screen.complain(f"note: {text}")
+
+    def backend(self, name: str) -> None:
+        """Keep the name of the library for the summary."""
+        self.library = name
 
     def checked(self, size: int) -> None:
         """Count `size` more bytes of finished shards that were checked, and show the sum."""
@@ -119,7 +123,9 @@ def short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def summary(totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float) -> dict[str, str]:
+def summary(
+    totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float, library: str
+) -> dict[str, str]:
     r"""Return the totals of a job for printing. Truncated and rejected documents are left out if there are none.
 
     Args:
@@ -127,22 +133,23 @@ def summary(totals: Mapping[str, int], output: Path, *, made: int, tokens_a_seco
         output (`Path`): the output folder.
         made (`int`): number of shards that this run wrote, without those of earlier runs.
         tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
+        library (`str`): name of the library that the token ids of this run come from.
 
     Returns:
         `dict` of `str`: names and values, in the order to print them.
 
     Example:
         >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "cut": 0, "rejected": 1}
-        >>> for name, value in summary(totals, Path("out"), made=1, tokens_a_second=0.0).items():
+        >>> for name, value in summary(totals, Path("out"), made=1, tokens_a_second=9e6, library="x 1").items():
         ...     print(name, "-", value)
         documents - 3
         rows - 2
-        tokens - 9
+        tokens - 9, 9M a second with x 1
         shards - 1 in out, 2.0 MB
         rejected - 1 document, listed in out/rejected.jsonl
         read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
     """
-    speed = f", {short(tokens_a_second)} a second" if tokens_a_second else ""
+    speed = f", {short(tokens_a_second)} a second with {library}" if tokens_a_second else ""
     before = totals["shards"] - made
     earlier = f", {before:,} of them by earlier runs" if before and made else ", all by earlier runs" if before else ""
     facts = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._explain import explain
+from ..rows import Encoder
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
 from .folder import CARD, data_files, output_folder, shard_name
@@ -82,6 +83,8 @@ def encode(
         )
     progress = progress or Progress()
     resolved, mine, first_position, notes = resolve(options, tokenizer)
+    backend = Encoder(mine, backend=resolved.backend).backend  # raises if the tokenizer does not have that backend
+    progress.backend("transformers" if backend is None else backend.name)
     sources = open_sources(
         inputs if isinstance(inputs, list | tuple) else [inputs],
         format=resolved.format,

@@ -236,7 +236,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         TypeError: for an option that does not exist.
         ValueError: for a wrong option, or a collator with settings that shards cannot store.
     """
-    from ..rows import Encoder, Limits
+    from ..rows import Limits
     from ..tokenization.loading import private_copy, stated_limit
 
     names = [each.name for each in fields(Options)]
@@ -264,7 +264,6 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     pair = options.text_pair_column is not None
     special = int(mine.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(special)
-    Encoder(mine, backend=options.backend)  # raises if the tokenizer does not have that backend, and logs its name
     return options, mine, first_position, notes
 
 
@@ -328,6 +327,9 @@ class Progress:
     def message(self, text: str) -> None:
         """Show a message, such as a reduced `max_length` or the number of truncated documents."""
         warnings.warn(text, stacklevel=2)
+
+    def backend(self, name: str) -> None:
+        """Report the library that the token ids come from, with its version, such as `"nanotoken 0.1.0"`."""
 
     def checked(self, size: int) -> None:
         """Report that `size` more bytes of finished shards were read and compared with their checksums."""
