@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -167,6 +168,67 @@ def test_a_hugging_face_model_trains_on_its_batches(wordpiece, tmp_path: Path) -
     assert trainer.train().global_step == 3
 
 
+def _gpt2(kind: str) -> Any:
+    """A GPT-2 whose configuration names no padding token, and other bos and eos tokens than the tokenizer."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 1200, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    return getattr(transformers, kind)(transformers.GPT2Config(**sizes, bos_token_id=7, eos_token_id=7))
+
+
+@pytest.mark.parametrize("pad_token", ["eos", None])
+def test_a_gpt2_without_padding_token_trains_as_with_the_stock_line(byte_bpe, tmp_path: Path, pad_token) -> None:
+    """Trainer copies the special tokens of a tokenizer or processor to the model, and needs a padding token there."""
+    models, trainers = [_gpt2("GPT2ForSequenceClassification") for _ in range(2)], []
+    if pad_token is None:
+        byte_bpe.pad_token = byte_bpe.eos_token
+    collate = C(byte_bpe, pad_token=pad_token, model=models[0])
+    byte_bpe.pad_token = byte_bpe.eos_token
+    arguments = _arguments(tmp_path, save_strategy="steps", save_steps=2, logging_strategy="steps", logging_steps=1)
+    for model, processing, collator in (
+        (models[0], collate, collate),
+        (models[1], byte_bpe, transformers.DataCollatorWithPadding(byte_bpe)),
+    ):
+        trainer = Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=_texts().map(collate, batched=True, remove_columns="text"),
+            eval_dataset=_texts().map(collate, batched=True, remove_columns="text"),
+            processing_class=processing,
+            data_collator=collator,
+        )
+        trainer.train()
+        trainers.append((trainer, [entry["loss"] for entry in trainer.state.log_history[:3]]))
+    (ours, losses), (stock, expected) = trainers
+    assert losses == expected
+    for ids in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        assert getattr(models[0].config, ids) == getattr(models[1].config, ids) == byte_bpe.eos_token_id
+        if hasattr(models[0], "generation_config"):
+            assert getattr(models[0].generation_config, ids) == getattr(models[1].generation_config, ids)
+    assert ours.evaluate()["eval_loss"] == stock.evaluate()["eval_loss"]
+    assert ours.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2")).global_step == 3
+    assert transformers.AutoProcessor.from_pretrained(tmp_path / "checkpoint-2") == collate
+
+
+def test_generated_rows_and_labels_are_padded_with_the_tokenizers_token(wordpiece, tmp_path: Path) -> None:
+    """Without training the ids of the model's configuration are not aligned, so another padding token would show."""
+    torch.manual_seed(0)
+    ids = {"pad_token_id": 9, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    sizes = {"vocab_size": 1200, "d_model": 16, "max_position_embeddings": 64, **ids}
+    halves = {f"{half}_{name}": 1 for half in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    widths = {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    model = transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes, **halves, **widths))
+    collate = C(wordpiece, model=model, text_target_column="target")
+    rows = _texts().map(lambda row: {"target": row["text"]}, remove_columns="label")
+    given = _arguments(tmp_path, remove_unused_columns=False).to_dict()
+    names = ("output_dir", "report_to", "disable_tqdm", "use_cpu", "dataloader_pin_memory", "remove_unused_columns")
+    settings = transformers.Seq2SeqTrainingArguments(
+        **{name: given[name] for name in names}, predict_with_generate=True, generation_max_length=40
+    )
+    trainer = transformers.Seq2SeqTrainer(model=model, args=settings, data_collator=collate, processing_class=collate)
+    labels = trainer.predict(rows).label_ids
+    assert set(labels[:, -1].tolist()) == {wordpiece.pad_token_id}
+
+
 def test_a_stream_trains(wordpiece, tmp_path: Path) -> None:
     collate = C(wordpiece, look_ahead=False)
     stream = _texts().to_iterable_dataset(num_shards=2).map(collate, batched=True)
@@ -209,7 +271,8 @@ def test_save_model_leaves_the_collators_and_the_tokenizers_files(wordpiece, tmp
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
     for folder in (tmp_path / "saved", tmp_path / "run" / "checkpoint-3"):
-        assert {"hf_posenc.json", "tokenizer.json", "tokenizer_config.json"} <= {path.name for path in folder.iterdir()}
+        files = {"hf_posenc.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json"}
+        assert files <= {path.name for path in folder.iterdir()}
         assert json.loads((folder / "hf_posenc.json").read_text())["max_length"] == 64
         again = C.from_pretrained(folder)
         assert torch.equal(again(TEXTS)["input_ids"], collate(TEXTS)["input_ids"])
