@@ -2,7 +2,7 @@
 
 `config` resolves the settings once. A call reads its input (`inputs`), tokenizes it (`tokens`), and either adds labels
 and pads (`labels`, `padding`) or returns columns (`columns`). `embed` adds embeddings, `fit` removes keys that the
-model does not accept, and `save` reads and writes collators.
+model does not accept, `save` reads and writes collators, and `processor` makes the class a processor of transformers.
 """
 
 from .collator import DataCollatorWithPositionalEncoding
