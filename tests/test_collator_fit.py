@@ -92,6 +92,19 @@ def test_the_limits_in_force_can_be_read_and_what_was_asked_is_kept(word_level) 
     assert (wider.max_length, wider.max_target_length) == (64, 64)
 
 
+def test_with_a_larger_model_the_limits_are_those_that_were_given(wordpiece, word_level) -> None:
+    with pytest.warns(UserWarning, match="beyond the limit of Bart"):
+        collate = C(word_level, model=SHORT_BART, text_target_column="t", max_length=40, max_target_length=30)
+    assert (collate.max_length, collate.max_target_length) == (8, 6)
+    wider = collate.replace(model=BART)
+    assert (wider.max_length, wider.max_target_length) == (40, 30)
+    with pytest.warns(UserWarning, match="max_length=80 is beyond the limit of Bart, so 64 is used"):
+        assert collate.replace(model=BART, max_length=80).max_length == 64
+    assert C(word_level, model=BERT, max_length=9).replace(model=None).max_length == 9
+    with pytest.warns(UserWarning, match="max_length=600 is beyond the limit of the tokenizer, so 512 is used"):
+        assert C(word_level, max_length=600).replace(tokenizer=wordpiece).max_length == 512
+
+
 def test_padding_of_targets_never_goes_beyond_the_decoder(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)max_target_length must be a multiple of.*max_target_length=4$"):
         C(word_level, model=SHORT_BART, text_target_column="target", pad_to_multiple_of=4)

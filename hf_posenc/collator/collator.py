@@ -378,7 +378,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             ValueError: if a plain table or width replaces an embedding whose positions are not sinusoids.
         """
         check_exchange(self.embedding, changes.get("embedding"))
-        settings = {**self._config.saved, "tokenizer": self.tokenizer, "embedding": self.embedding, **changes}
+        limits = ("max_length", "max_target_length") if changes.keys() & {"model", "tokenizer", "embedding"} else ()
+        given_limits = {name: getattr(self._config.settings, name) for name in limits}  # the new limits may be higher
+        objects = {"tokenizer": self.tokenizer, "embedding": self.embedding}
+        settings = {**self._config.saved, **given_limits, **objects, **changes}
         given = changes.get("embedding", ...)
         own = isinstance(given, PositionalEmbedding)
         if own or (given is None and settings["model"] is not None):  # drop those of the old embedding
