@@ -1,8 +1,8 @@
 """Train a small BERT from scratch four times: sinusoidal positions (two recipes), learned positions, no positions.
 
 All four start from Hugging Face's initialization with one seed, read the same texts in the same order for masked
-language modelling, and are evaluated on the same held-out texts with the same masks. The vocabulary has 400 entries, so
-most words are several tokens, and a model that uses order learns much about a masked token from its neighbours. A model
+language modeling, and are evaluated on the same held-out texts with the same masks. The vocabulary has 400 entries, so
+most words are several tokens, and a model that uses order learns much about a masked token from its neighbors. A model
 without positions sees a bag of tokens: shuffling the tokens of every row at the end does not change its loss.
 
 "sinusoidal" is the default of `use_sinusoidal_positions`: a base of 10, so that every column changes within rows of 32
@@ -75,7 +75,7 @@ def new_model(kind: str, tokenizer: PreTrainedTokenizerFast) -> BertForMaskedLM:
         num_attention_heads=4,
         intermediate_size=4 * D_MODEL,
         max_position_embeddings=MAX_LENGTH,
-        hidden_dropout_prob=0.0,  # fewer than two epochs: little to memorise
+        hidden_dropout_prob=0.0,  # fewer than two epochs: little to memorize
         attention_probs_dropout_prob=0.0,
         pad_token_id=tokenizer.pad_token_id,
     )
@@ -167,7 +167,7 @@ def draw(curves: dict[str, list[tuple[int, float]]], frequencies: float, path: P
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.axhline(frequencies, color="#BBBBBB", linewidth=1, label="token frequencies alone")
-    # Colours from Okabe and Ito 2008, "Color Universal Design"; the markers distinguish the lines in print.
+    # Colors from Okabe and Ito 2008, "Color Universal Design"; the markers distinguish the lines in print.
     looks = zip(("#0072B2", "#56B4E9", "#D55E00", "#6A6A6A"), "oDs^", strict=True)
     for (kind, curve), (color, marker) in zip(curves.items(), looks, strict=True):
         steps, losses = zip(*curve[1:], strict=True)  # without the untrained model, whose loss would compress the rest

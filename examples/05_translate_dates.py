@@ -124,7 +124,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, d_model: int = 128) -> BartFor
             encoder_ffn_dim=2 * d_model,
             decoder_ffn_dim=2 * d_model,
             max_position_embeddings=64,
-            dropout=0.0,  # a date seldom comes twice in one spelling: nothing to memorise
+            dropout=0.0,  # a date seldom comes twice in one spelling: nothing to memorize
             # As in the paper: token embeddings start at 1/√d and are multiplied by √d, so sinusoids need no scale.
             init_std=d_model**-0.5,
             scale_embedding=True,

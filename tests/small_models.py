@@ -63,7 +63,7 @@ MADE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nystromformer": (
         "NystromformerModel",
         "NystromformerConfig",
-        # Without the convolution over neighbours, which reads padding as well.
+        # Without the convolution over neighbors, which reads padding as well.
         SMALL
         | {"num_landmarks": 64, "segment_means_seq_len": 64, "max_position_embeddings": 64, "conv_kernel_size": 1},
     ),

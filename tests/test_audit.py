@@ -237,7 +237,7 @@ def test_written_sinusoids_are_exact_and_frozen(family: str, name: str, recipe: 
 
 @pytest.mark.parametrize("convention", [Convention("own", wavelengths=(3, 77)), fixed_bases(*range(3, 11))])
 @pytest.mark.filterwarnings("ignore:the positions written into")
-def test_a_custom_convention_is_recognised_by_the_record_in_the_configuration(convention: Convention) -> None:
+def test_a_custom_convention_is_recognized_by_the_record_in_the_configuration(convention: Convention) -> None:
     model = made("Bert")
     use_sinusoidal_positions(model, recipe="paper", convention=convention)
     table = table_of(check(model))
@@ -248,7 +248,7 @@ def test_a_custom_convention_is_recognised_by_the_record_in_the_configuration(co
         model.config.sinusoidal_positions = record
         report = check(model)
         assert report.positions == ("learned",)
-        assert "not recognised: 40 rows of width 16, float32" in str(report)
+        assert "not recognized: 40 rows of width 16, float32" in str(report)
 
 
 def test_a_record_that_the_table_does_not_match_is_ignored() -> None:

@@ -183,7 +183,7 @@ def test_the_text_picture_names_shape_dtype_and_device() -> None:
     assert repr(Batch()) == "Batch(\n)"
 
 
-def test_the_notebook_picture_shows_tokens_with_padding_greyed(word_level) -> None:
+def test_the_notebook_picture_shows_tokens_with_padding_grayed(word_level) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level)
     page = collate(["I ride bike", "a"])._repr_html_()
     cells = re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)
@@ -216,7 +216,7 @@ def test_a_large_batch_stays_a_small_picture(word_level) -> None:
     assert len(page) < 60_000
 
 
-def test_padding_of_a_packed_batch_is_grey(word_level) -> None:
+def test_padding_of_a_packed_batch_is_gray(word_level) -> None:
     collate = DataCollatorWithPositionalEncoding(word_level, packing=True, max_length=4)
     page = collate(["I ride bike"])._repr_html_()
     styles = [style for style, _ in re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)]

@@ -416,7 +416,7 @@ def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
     [
         ({"token_budget": ...}, ["settings of a plan", "'rank'"]),
         ({"shapes": ...}, ["settings of a plan", "['multiple_of'"]),
-        ({"colour": 3}, ["'colour'"]),
+        ({"color": 3}, ["'color'"]),
         ({"token_budget": "8"}, ["token_budget must be an integer", "'8'"]),
         ({"token_budget": 0}, ["token_budget must be positive"]),
         ({"world_size": None}, ["world_size must be an integer"]),

@@ -185,7 +185,7 @@ def test_a_column_of_ones_own_by_the_name_of_a_made_one_is_not_lost_in_silence(w
         C(wordpiece)({"text": ["a b c"], "attention_mask": [[1]]})
 
 
-def test_tokenising_twice_changes_nothing(wordpiece) -> None:
+def test_tokenizing_twice_changes_nothing(wordpiece) -> None:
     collate = C(wordpiece)
     once = collate({"text": ["a b c", "d"]})
     twice = collate(once)

@@ -1,4 +1,4 @@
-"""Labels held against transformers' own collators: token classification, seq2seq, causal and masked modelling."""
+"""Labels held against transformers' own collators: token classification, seq2seq, causal and masked modeling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, pack_datase
 C = DataCollatorWithPositionalEncoding
 
 
-def _tokenised(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
+def _tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
     return [dict(tokenizer(text, truncation=True)) for text in texts]
 
 
@@ -49,7 +49,7 @@ def test_labels_per_token_are_those_of_transformers_token_classification(
     from transformers import DataCollatorForTokenClassification
 
     wordpiece.padding_side = side
-    rows = _tokenised(wordpiece, ["I ride bike", "a", "bike ride I, she said"])
+    rows = _tokenized(wordpiece, ["I ride bike", "a", "bike ride I, she said"])
     for row in rows:
         row["labels"] = list(range(len(row["input_ids"])))
     theirs = DataCollatorForTokenClassification(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
@@ -65,7 +65,7 @@ def test_targets_are_those_of_transformers_seq2seq(wordpiece, side: str, multipl
 
     wordpiece.padding_side = side
     texts, targets = ["I ride bike", "a"], ["bike", "bike ride I, she said"]
-    rows = _tokenised(wordpiece, texts)
+    rows = _tokenized(wordpiece, texts)
     for row, target in zip(rows, targets, strict=True):
         row["labels"] = wordpiece(target)["input_ids"]
     theirs = DataCollatorForSeq2Seq(wordpiece, pad_to_multiple_of=multiple)([dict(row) for row in rows])
@@ -180,7 +180,7 @@ def test_causal_labels_are_the_ids_themselves_never_shifted(wordpiece, side: str
 
     wordpiece.padding_side = side
     texts = ["I ride bike", "a", "bike ride I, she said"]
-    theirs = DataCollatorForLanguageModeling(wordpiece, mlm=False)(_tokenised(wordpiece, texts))
+    theirs = DataCollatorForLanguageModeling(wordpiece, mlm=False)(_tokenized(wordpiece, texts))
     ours = C(wordpiece, labels="causal_lm")(texts)
     assert torch.equal(ours["labels"], theirs["labels"])
     assert torch.equal(ours["input_ids"], theirs["input_ids"])

@@ -108,7 +108,7 @@ def test_rows_whose_labels_are_known_or_not_wanted_name_no_other_column(wordpiec
 
 
 @pytest.mark.parametrize(("wanted", "came"), [("summary", "sumary"), ("target", "Targets"), ("text_de", "text-de")])
-def test_a_misspelt_target_column_is_named_once(wordpiece, wanted: str, came: str) -> None:
+def test_a_misspelled_target_column_is_named_once(wordpiece, wanted: str, came: str) -> None:
     for given in ([{"text": "a", came: "b"}], {"text": ["a"], came: ["b"]}):
         collate = C(wordpiece, text_target_column=wanted)
         with warnings.catch_warnings():
@@ -137,7 +137,7 @@ def test_columns_keep_everything_whatever_the_model(wordpiece) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_rows_that_were_tokenised_by_map_give_the_batch_of_their_texts(wordpiece) -> None:
+def test_rows_that_were_tokenized_by_map_give_the_batch_of_their_texts(wordpiece) -> None:
     collate = C(wordpiece, model=ROBERTA)
     rows = [{"text": text, "label": number} for number, text in enumerate(TEXTS)]
     stored = datasets.Dataset.from_list(rows).map(collate, batched=True)

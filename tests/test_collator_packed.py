@@ -161,7 +161,7 @@ def test_equal_positions_beside_each_other_leave_the_mask_and_begin_no_document(
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("mask", [False, True])
-def test_document_ids_of_rows_are_honoured_with_and_without_packing(unigram, side: str, mask: bool) -> None:
+def test_document_ids_of_rows_are_honored_with_and_without_packing(unigram, side: str, mask: bool) -> None:
     rows = [
         {"input_ids": [5, 6, 7, 8, 9, 1], "document_ids": [0, 0, 0, 1, 1, -1]},
         {"input_ids": [10, 11], "document_ids": [4, 4]},
@@ -189,7 +189,7 @@ def test_document_ids_of_rows_are_honoured_with_and_without_packing(unigram, sid
     assert alone["document_ids"].tolist() == [[4, 4]]
 
 
-def test_documents_that_interleave_are_honoured(unigram) -> None:
+def test_documents_that_interleave_are_honored(unigram) -> None:
     rows = [{"input_ids": [5, 8, 6, 9, 7], "document_ids": [0, 1, 0, 1, 0]}]
     assert C(unigram)(rows)["position_ids"].tolist() == [[0, 0, 1, 1, 2]]
     packed = C(unigram, packing=True, max_length=5)(rows)

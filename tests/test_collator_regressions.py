@@ -42,7 +42,7 @@ def two_modes(tmp_path: Path, sentences: list[str]) -> Any:
     )
 
 
-def test_targets_are_tokenised_in_the_target_mode_of_a_slow_tokenizer(two_modes) -> None:
+def test_targets_are_tokenized_in_the_target_mode_of_a_slow_tokenizer(two_modes) -> None:
     batch = C(two_modes, text_target_column="target")([{"text": "one house", "target": "two houses"}])
     assert batch["labels"][0].tolist() == two_modes(text_target="two houses")["input_ids"]
     assert batch["input_ids"][0].tolist() == two_modes("one house")["input_ids"]

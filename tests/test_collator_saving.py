@@ -320,8 +320,8 @@ def _edited(folder: Path, **changes: Any) -> None:
 
 def test_unknown_keys_are_refused_by_name(wordpiece, tmp_path: Path) -> None:
     C(wordpiece).save_pretrained(tmp_path)
-    _edited(tmp_path, from_the_future=1, colour="red")
-    with pytest.raises(ValueError, match=r"\['colour', 'from_the_future'\]"):
+    _edited(tmp_path, from_the_future=1, color="red")
+    with pytest.raises(ValueError, match=r"\['color', 'from_the_future'\]"):
         C.from_pretrained(tmp_path)
 
 

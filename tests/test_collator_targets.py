@@ -172,7 +172,7 @@ def _seq2seq(name: str) -> Any:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", SEQ2SEQ)
-def test_tokenised_rows_go_to_an_encoder_decoder_as_transformers_seq2seq_collator_gives_them(
+def test_tokenized_rows_go_to_an_encoder_decoder_as_transformers_seq2seq_collator_gives_them(
     unigram, name: str, side: str
 ) -> None:
     model = _seq2seq(name)

@@ -205,11 +205,11 @@ def test_the_table_holds_tokens_ids_masks_and_positions_of_every_row() -> None:
         assert [html.unescape(cell[5:-6]) for cell in lines[0]] == shown.tokens[number]
         for name, line in zip(names[1:], lines[1:], strict=True):
             assert [int(cell) for cell in line] == shown.batch[name][number].tolist()
-        grey = [kind == "padding" for kind in re.findall(r'<td class="(\w+)"', row.split("</tr>")[0])]
-        assert grey == [one == 0 for one in shown.batch["attention_mask"][number].tolist()]
+        gray = [kind == "padding" for kind in re.findall(r'<td class="(\w+)"', row.split("</tr>")[0])]
+        assert gray == [one == 0 for one in shown.batch["attention_mask"][number].tolist()]
 
 
-def test_documents_that_share_a_row_have_colours_of_their_own() -> None:
+def test_documents_that_share_a_row_have_colors_of_their_own() -> None:
     table = batch_table(show(Settings(text=TEXT, packing=True)))
     assert "document_ids" in table
     kinds = re.findall(r'<td class="(\w+)"', table.split("row 0")[1].split("</tr>")[0])

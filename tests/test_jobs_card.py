@@ -84,7 +84,7 @@ def test_every_figure_is_what_counting_the_shards_gives(plain: Manifest) -> None
     size = sum(path.stat().st_size for path in plain.folder.glob("data/*.parquet"))
     assert figure(text, "on disk") == f"{size / 1000:,.1f} kB"
     share = f"{100 * (places - rows.sum()) / places:.1f} %"
-    assert figure(text, "batches of 32 neighbouring rows, each padded to its longest") == share
+    assert figure(text, "batches of 32 neighboring rows, each padded to its longest") == share
     share = f"{100 * (1 - rows.sum() / (32 * len(rows))):.1f} %"
     assert figure(text, "all rows padded to 32 tokens, the longest row") == share
 

@@ -285,7 +285,7 @@ def test_files_with_other_separators_than_commas_are_refused(write: Write) -> No
 # ------------------------------------------------------------------------------------------------- files that change
 
 
-def test_inputs_are_recognised_by_content_and_differences_are_named(write: Write) -> None:
+def test_inputs_are_recognized_by_content_and_differences_are_named(write: Write) -> None:
     path = write("a.txt", b"I ride\n")
     sources = open_sources([path])
     marks, stamps = sources.fingerprint(), sources.stamps()

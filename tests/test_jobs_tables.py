@@ -134,13 +134,13 @@ def test_texts_may_be_encoded_in_any_way(tmp_path: Path, kind: pa.DataType) -> N
     "kind", [pa.string(), pa.list_(pa.string()), pa.bool_(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
 def test_a_part_holds_nothing_of_the_rows_beside_it(tmp_path: Path, kind: pa.DataType) -> None:
-    def payload(name: str, neighbour: str) -> bytes:
-        texts = pa.array([neighbour, "she", None, "rides", neighbour])
+    def payload(name: str, neighbor: str) -> bytes:
+        texts = pa.array([neighbor, "she", None, "rides", neighbor])
         notes: Any = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts
         if kind == pa.bool_():
-            notes = pa.array([neighbour == "secret", True, None, False, neighbour == "secret"])
+            notes = pa.array([neighbor == "secret", True, None, False, neighbor == "secret"])
         if kind == pa.list_(pa.string()):
-            notes = pa.array([[neighbour], ["she"], None, ["rides"], [neighbour]])
+            notes = pa.array([[neighbor], ["she"], None, ["rides"], [neighbor]])
         with pa.ipc.new_file(tmp_path / name, pa.schema([("text", pa.string()), ("note", kind)])) as file:
             file.write_table(pa.table({"text": texts, "note": notes.cast(kind)}))
         sources = open_sources([tmp_path / name], columns=["note"])
@@ -232,7 +232,7 @@ def test_objects_are_read_as_they_are_whatever_their_format() -> None:
     assert read(data.to_iterable_dataset(), columns=ALL) == TABLE.to_pylist()
 
 
-def test_a_data_set_is_recognised_and_another_is_not(tmp_path: Path) -> None:
+def test_a_data_set_is_recognized_and_another_is_not(tmp_path: Path) -> None:
     def differences(given: Any, before: Any) -> list[str]:
         marks, stamps = before.fingerprint(), before.stamps()
         shards = {0: {"begins": [0, 0, 0], "ends": [1, 0, 0], "digest": next(before.tasks(1 << 20)).digest()}}

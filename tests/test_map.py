@@ -201,7 +201,7 @@ def test_map_decodes_no_column_that_it_keeps(wordpiece, rows, monkeypatch: pytes
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("form", [None, "numpy"])
-def test_a_column_named_by_input_columns_is_tokenised_and_not_padded(wordpiece, rows, form, stream: bool) -> None:
+def test_a_column_named_by_input_columns_is_tokenized_and_not_padded(wordpiece, rows, form, stream: bool) -> None:
     given = (rows.to_iterable_dataset() if stream else rows).with_format(form)
     mapped = list(given.map(C(wordpiece), batched=True, input_columns="text"))
     assert set(mapped[0]) == MADE | {"text", "n"}

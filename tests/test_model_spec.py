@@ -210,7 +210,7 @@ def test_later_tokens_change_nothing_if_the_spec_is_causal(family: Family) -> No
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "gpt2", "gpt_neo", "opt", "mpnet", "big_bird", "llama", "modernbert"]
 )
-def test_models_that_take_a_4d_mask_are_recognised(name: str, attention: str) -> None:
+def test_models_that_take_a_4d_mask_are_recognized(name: str, attention: str) -> None:
     family = families.family(name)
     try:
         model = family.build(attn_implementation=attention)
@@ -220,7 +220,7 @@ def test_models_that_take_a_4d_mask_are_recognised(name: str, attention: str) ->
 
 
 @pytest.mark.parametrize("name", ["deberta-v2", "xlm", "flaubert", "openai-gpt", "bloom", "fnet", "bart", "t5"])
-def test_models_that_do_not_take_a_4d_mask_are_recognised(name: str) -> None:
+def test_models_that_do_not_take_a_4d_mask_are_recognized(name: str) -> None:
     family = families.family(name)
     assert not ModelSpec.of(family.build()).takes_4d_mask
 
@@ -232,7 +232,7 @@ def test_a_table_that_is_not_read_one_row_per_token_does_not_limit_the_length(de
 
 
 @pytest.mark.parametrize("form", UNTOLD)
-def test_positions_in_an_unrecognised_form_are_unknown(form: str) -> None:
+def test_positions_in_an_unrecognized_form_are_unknown(form: str) -> None:
     model = own_model(form)
     before = _everything(model)
     spec = ModelSpec.of(model)
@@ -579,6 +579,6 @@ def test_a_spec_can_be_written_to_json_and_pickled_and_is_small(name: str) -> No
         spec.name = "other"  # type: ignore[misc]
 
 
-def test_a_misspelt_field_is_named() -> None:
+def test_a_misspelled_field_is_named() -> None:
     with pytest.raises(ValueError, match="max_lenght"):
         ModelSpec.from_dict({"max_lenght": 5})

@@ -652,7 +652,7 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_trained_table_in_half_precision_is_recognised(bert_folder: Path, dtype: torch.dtype) -> None:
+def test_a_trained_table_in_half_precision_is_recognized(bert_folder: Path, dtype: torch.dtype) -> None:
     model = transformers.AutoModel.from_pretrained(bert_folder, dtype=dtype)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
         use_paper(model)
@@ -712,7 +712,7 @@ def _short_rows(change: str, table: torch.Tensor) -> None:
         first *= 0.2
     elif change == "one direction":
         first += 0.2 * first.norm(dim=1).mean() / table.shape[1] ** 0.5
-    elif change == "opposite neighbours":
+    elif change == "opposite neighbors":
         first[1::2] = -first[::2] + 0.1 * first[1::2]
     elif change == "one row":
         first[:1] *= 4
@@ -723,7 +723,7 @@ def _short_rows(change: str, table: torch.Tensor) -> None:
     [torch.float32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.float16, torch.bfloat16))],
     ids=str,
 )
-@pytest.mark.parametrize("change", ["alike", "longer", "shorter", "one direction", "opposite neighbours", "one row"])
+@pytest.mark.parametrize("change", ["alike", "longer", "shorter", "one direction", "opposite neighbors", "one row"])
 def test_each_sign_of_training_among_the_first_rows_counts(change: str, dtype: torch.dtype) -> None:
     model = BERT.build(max_position_embeddings=2048, hidden_size=128).to(dtype)
     with torch.no_grad():
@@ -754,15 +754,15 @@ def test_fresh_tables_of_all_sizes_count_as_random() -> None:
                 assert not looks_trained(uniform), (rows, width)
 
 
-@pytest.mark.parametrize("initialiser", ["positive", "constant", "falling"])
-def test_rows_are_compared_with_those_of_the_models_own_initialiser(initialiser: str) -> None:
+@pytest.mark.parametrize("initializer", ["positive", "constant", "falling"])
+def test_rows_are_compared_with_those_of_the_models_own_initializer(initializer: str) -> None:
     class Own(transformers.BertModel):
         def _init_weights(self, module: nn.Module) -> None:
             if isinstance(module, nn.Embedding):
                 ones = torch.ones_like(module.weight)
                 numbers = {"positive": torch.rand_like(ones), "constant": ones, "falling": torch.randn_like(ones)}
-                module.weight.data.copy_(numbers[initialiser])
-                if initialiser == "falling":
+                module.weight.data.copy_(numbers[initializer])
+                if initializer == "falling":
                     module.weight.data /= torch.arange(1, len(ones) + 1)[:, None] ** 0.5
 
     with torch.random.fork_rng([]):
@@ -783,7 +783,7 @@ def test_rows_are_compared_with_those_of_the_models_own_initialiser(initialiser:
 @pytest.mark.parametrize(
     "name", ["bert", "bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "gpt2", "opt"))]
 )
-def test_half_precision_gets_exact_values_rounded_once_and_is_recognised_after_a_reload(
+def test_half_precision_gets_exact_values_rounded_once_and_is_recognized_after_a_reload(
     name: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
@@ -814,7 +814,7 @@ def test_half_precision_gets_exact_values_rounded_once_and_is_recognised_after_a
 
 @pytest.mark.parametrize("convention", [*CONVENTIONS, fixed_bases(4, 5, 7, 9, 11, 13, 17, 19)], ids=str)
 @pytest.mark.parametrize("name", ["roberta", pytest.param("bart", marks=pytest.mark.slow)])
-def test_every_convention_is_written_from_its_first_position_and_recognised_again(
+def test_every_convention_is_written_from_its_first_position_and_recognized_again(
     name: str, convention: Any, tmp_path: Path
 ) -> None:
     family = FAMILIES[name]
@@ -1280,7 +1280,7 @@ def test_the_first_report_restores_the_model_after_a_second_call_or_raises() -> 
 # ------------------------------------------------------------------------------------------------------- another base
 
 
-def test_a_smaller_base_is_written_verified_recorded_and_recognised(tmp_path: Path) -> None:
+def test_a_smaller_base_is_written_verified_recorded_and_recognized(tmp_path: Path) -> None:
     model = BERT.build()
     name, table = next((name, each) for name, each in model.named_parameters() if "position_embeddings" in name)
     report = use_paper(model, base=100)

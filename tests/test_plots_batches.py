@@ -69,7 +69,7 @@ def test_the_colors_of_embeddings_are_symmetric_around_zero() -> None:
     assert image.get_clim() == (-2.0, 2.0)
 
 
-def test_tokens_are_shown_in_their_cells_with_padding_in_grey() -> None:
+def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
     tokens = [["I", "ride", "bike"], ["no", "<pad>", "<pad>"]]
     axes = panel(plots.batch(made([3, 1], 3), tokens), "tokens")
     assert cells(axes) == ["I", "ride", "bike", "no", "<pad>", "<pad>"]

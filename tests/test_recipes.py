@@ -15,7 +15,7 @@ def _one_thread() -> None:
 
 @pytest.mark.slow  # four training runs
 def test_a_small_bert_learns_with_the_default_recipe_as_with_learned_positions_and_not_with_the_papers() -> None:
-    """Every token is labelled with the one at the mirrored place, which takes positions."""
+    """Every token is labeled with the one at the mirrored place, which takes positions."""
     task = mirror()
     found = {arm: np.mean(scores(task, 32, arm, seed=0)) for arm in ("none", "stock", "matched", "paper")}
     assert found["none"] < 0.4  # letters alone

@@ -32,7 +32,7 @@ def largest_error(table: torch.Tensor, found: Identified) -> float:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("width", [4, 5, 7, 64, 65, 768])
 @pytest.mark.parametrize("name", CONVENTIONS)
-def test_every_table_that_we_write_is_recognised_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
+def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
     convention = CONVENTIONS[name]
     table = sinusoidal_table(300, width, convention=name, dtype=dtype)
     found = identify(table)
@@ -105,7 +105,7 @@ OWN = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("convention", OWN, ids=lambda each: each.name[:20])
-def test_a_custom_convention_is_recognised_only_if_it_is_given(convention: Convention, dtype: Any) -> None:
+def test_a_custom_convention_is_recognized_only_if_it_is_given(convention: Convention, dtype: Any) -> None:
     table = sinusoidal_encoding(torch.arange(2, 200), 48, convention=convention, dtype=dtype) / 8
     unnamed = identify(table)
     assert not unnamed.is_sinusoidal
@@ -134,7 +134,7 @@ def test_the_position_of_row_0_is_found_beyond_the_slowest_turn(first: int) -> N
     first=st.integers(-1000, 1000),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_any_convention_width_and_start_is_recognised(
+def test_any_convention_width_and_start_is_recognized(
     name: str, width: int, rows: int, first: int, dtype: torch.dtype
 ) -> None:
     table = sinusoidal_encoding(torch.arange(first, first + rows), width, convention=name, dtype=dtype)
@@ -150,7 +150,7 @@ def test_any_convention_width_and_start_is_recognised(
 
 @pytest.mark.parametrize("factor", [8.0, math.sqrt(512), 0.02])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_scaled_table_is_recognised_with_its_amplitude(factor: float, dtype: torch.dtype) -> None:
+def test_a_scaled_table_is_recognized_with_its_amplitude(factor: float, dtype: torch.dtype) -> None:
     found = identify(sinusoidal_encoding(torch.arange(512), 128, dtype=dtype) * factor)
     assert found.is_sinusoidal
     assert found.is_exact == (factor == 8)  # a power of two changes no digit
@@ -275,7 +275,7 @@ def test_whisper_qwen_musicgen_videomae_and_ctrl_are_distinguished() -> None:
     [(131_072, torch.float32, 5e-3), (8192, torch.bfloat16, 1e-3), (8192, torch.float16, 3e-4)],
     ids=str,
 )
-def test_long_tables_with_float32_angles_are_recognised_with_their_error(
+def test_long_tables_with_float32_angles_are_recognized_with_their_error(
     rows: int, dtype: torch.dtype, error: float
 ) -> None:
     theirs = of_transformers("m2m_100", "M2M100SinusoidalPositionalEmbedding").get_embedding(rows, 64).to(dtype)
@@ -291,7 +291,7 @@ def test_long_tables_with_float32_angles_are_recognised_with_their_error(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(2, 2), (2, 8), (3, 2), (5, 4), (512, 64), (64, 512), (33, 33)])
-def test_random_tables_are_never_recognised(rows: int, width: int, dtype: torch.dtype) -> None:
+def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.dtype) -> None:
     for seed in range(5):
         made = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
         for table in (made, made * 0.02, made.cumsum(0), torch.sigmoid(made)):
@@ -303,7 +303,7 @@ def test_random_tables_are_never_recognised(rows: int, width: int, dtype: torch.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONVENTIONS)
 @pytest.mark.parametrize("change", [1e-3, 0.05, 0.2])
-def test_sinusoids_that_were_trained_further_are_near_but_not_recognised(
+def test_sinusoids_that_were_trained_further_are_near_but_not_recognized(
     name: str, change: float, dtype: torch.dtype
 ) -> None:
     noise = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
@@ -337,15 +337,15 @@ def test_a_column_that_should_be_zero_counts() -> None:
     assert (found.is_sinusoidal, found.at, found.largest_error) == (False, (7, 32), 0.25)
 
 
-def test_positions_counted_in_bfloat16_are_not_recognised() -> None:
+def test_positions_counted_in_bfloat16_are_not_recognized() -> None:
     positions = torch.arange(2048).to(torch.bfloat16).double()
     found = identify(sinusoidal_encoding(positions, 64))
     assert (found.is_sinusoidal, found.largest_error > 1) == (False, True)
 
 
-def test_trained_and_constant_tables_are_not_recognised(trained_positions: torch.Tensor) -> None:
+def test_trained_and_constant_tables_are_not_recognized(trained_positions: torch.Tensor) -> None:
     assert not identify(trained_positions).is_sinusoidal
-    assert "not recognised: 512 rows" in str(identify(trained_positions))
+    assert "not recognized: 512 rows" in str(identify(trained_positions))
     assert not identify(torch.ones(10, 4)).is_sinusoidal
     assert not identify(torch.full((10, 4), -0.5)).is_sinusoidal
 
@@ -362,7 +362,7 @@ def trained_positions() -> torch.Tensor:
     return table.detach()
 
 
-def test_a_table_of_zeros_is_not_recognised() -> None:
+def test_a_table_of_zeros_is_not_recognized() -> None:
     found = identify(torch.zeros(5, 8))
     assert (found.is_sinusoidal, found.zero_rows, found.is_near) == (False, (0, 1, 2, 3, 4), False)
     assert "every row is zero" in str(found)

@@ -379,7 +379,7 @@ def test_accelerate_deals_every_batch_of_the_global_plan_out_once(processes: Any
     assert sorted(row for batches in dealt for batch in batches for row in batch) == list(range(len(LENGTHS)))
     steps = zip(*dealt, strict=True)
     costs = [[len(batch) * LENGTHS[batch].max() for batch in step] for step in steps]
-    assert sum(map(max, costs)) * number <= 1.1 * sum(map(sum, costs))  # neighbours by length share a step
+    assert sum(map(max, costs)) * number <= 1.1 * sum(map(sum, costs))  # neighbors by length share a step
 
 
 def test_a_sampler_made_before_accelerate_plans_for_its_processes(processes: Any) -> None:
@@ -481,11 +481,11 @@ def test_batches_are_padded_to_the_shapes_of_the_plan_by_the_collators_of_both_p
     rows = [{"input_ids": [1 + i % 900 for i in range(length)]} for length in LENGTHS.tolist()]
     sampler = TokenBudgetBatchSampler(rows, BUDGET, shapes=4)
     shapes = sampler.plan.shapes
-    labelled = [{**row, "labels": row["input_ids"]} for row in rows]
+    labeled = [{**row, "labels": row["input_ids"]} for row in rows]
     for collator, data in (
         (DataCollatorWithPositionalEncoding(wordpiece, look_ahead=False), rows),
         (DataCollatorForLanguageModeling(wordpiece, mlm=False), rows),
-        (DataCollatorForTokenClassification(wordpiece), labelled),
+        (DataCollatorForTokenClassification(wordpiece), labeled),
     ):
         collate = PadToShapes(collator, shapes or ())
         with warnings.catch_warnings():
@@ -591,8 +591,8 @@ def test_packed_rows_have_the_requested_columns_only() -> None:
         "document_ids": [0, 0, 0, 1, 1, -1],
         "labels": [-100, 2, 3, -100, 5, -100],
     }
-    unlabelled = pack_dataset(rows, 6, labels=None).column_names
-    assert unlabelled == ["input_ids", "token_type_ids", "position_ids", "attention_mask"]
+    unlabeled = pack_dataset(rows, 6, labels=None).column_names
+    assert unlabeled == ["input_ids", "token_type_ids", "position_ids", "attention_mask"]
 
 
 def test_given_labels_stay_except_at_the_starts_of_documents() -> None:

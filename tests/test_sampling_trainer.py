@@ -43,12 +43,12 @@ DOCUMENTS = [
 ]
 
 
-def rows(labelled: bool = True) -> datasets.Dataset:
-    """Documents whose first token says which they are; of every third one only the end is to be learnt."""
+def rows(labeled: bool = True) -> datasets.Dataset:
+    """Documents whose first token says which they are; of every third one only the end is to be learned."""
     labels = [
         [-100] * (len(ids) - 1) + ids[-1:] if number % 3 == 0 else list(ids) for number, ids in enumerate(DOCUMENTS)
     ]
-    return datasets.Dataset.from_dict({"input_ids": DOCUMENTS} | ({"labels": labels} if labelled else {}))
+    return datasets.Dataset.from_dict({"input_ids": DOCUMENTS} | ({"labels": labels} if labeled else {}))
 
 
 class Padded:

@@ -70,7 +70,7 @@ def quick_collections() -> Iterator[None]:
 
 @pytest.fixture
 def family() -> str:
-    """Tests of several families parametrise this."""
+    """Tests of several families parametrize this."""
     return "bert"
 
 
@@ -621,10 +621,10 @@ def test_a_trainable_table_in_the_collator_warns_once_and_never_trains(tmp_path:
     assert trainer.state.global_step == STEPS
 
 
-def test_training_and_collating_on_the_cpu_do_not_initialise_cuda(
+def test_training_and_collating_on_the_cpu_do_not_initialize_cuda(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also without a GPU: torch's initialisation of CUDA is blocked, here and in forked workers."""
+    """Also without a GPU: torch's initialization of CUDA is blocked, here and in forked workers."""
 
     def refuse() -> None:
         raise AssertionError("CUDA was asked for")

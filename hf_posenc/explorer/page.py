@@ -65,7 +65,7 @@ def look() -> dict[str, Any]:
         font=("system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"),
         font_mono=("ui-monospace", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"),
     )
-    # The theme's own grey for secondary text is too pale to read.
+    # The theme's own gray for secondary text is too pale to read.
     theme = theme.set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
     css = Path(__file__).with_name("look.css").read_text(encoding="utf-8")
     return {"theme": theme, "css": css, "footer_links": []}

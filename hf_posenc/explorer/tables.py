@@ -1,6 +1,6 @@
 """HTML tables of the page. All text from visitors and tokenizers is escaped.
 
-Colours and spacing are in `look.css`.
+Colors and spacing are in `look.css`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROWS, _COLUMNS = 6, 8  # maximum in a table of numbers
 
 
 def batch_table(shown: Shown) -> str:
-    r"""Return a table of the rows of a batch: token, id, mask and position in each column, with padding in grey.
+    r"""Return a table of the rows of a batch: token, id, mask and position in each column, with padding in gray.
 
     Args:
         shown (`Shown`): its `batch` and `tokens` are read.

@@ -66,7 +66,7 @@ class Section:
 SECTIONS = {
     "tokens": Section(
         "1 · Tokens, ids, masks, positions",
-        "The texts as a batch: every row is as long as the longest, and grey columns are padding. "
+        "The texts as a batch: every row is as long as the longest, and gray columns are padding. "
         "<code>attention_mask</code> is 1 where a token may be attended to. <code>position_ids</code> count real "
         "tokens only, so that padding, on either side, moves nothing. <code>##</code> goes on inside a word (BERT); "
         "<code>Ġ</code> is a space (BPE: byte pairs, where a letter of another script is several bytes).",

@@ -152,7 +152,7 @@ def _padding(totals: Mapping[str, int], pack: int | None) -> str:
     width = pack or totals["longest"]
     limit = "the limit of a packed row" if pack else "the longest row"
     figures = [
-        ("batches of 32 neighbouring rows, each padded to its longest", _share(tokens, totals["padded"])),
+        ("batches of 32 neighboring rows, each padded to its longest", _share(tokens, totals["padded"])),
         (f"all rows padded to {width:,} tokens, {limit}", _share(tokens, rows * width)),
     ]
     if pack:

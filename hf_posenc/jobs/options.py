@@ -85,7 +85,7 @@ class Options:
         "A text with more tokens: truncate and count it, continue it in further rows, or treat it as a bad row.",
         panel=_ROWS,
     )
-    stride: int = _option(0, "Tokens that neighbouring rows of a split text share.", panel=_ROWS, example=64, minimum=0)
+    stride: int = _option(0, "Tokens that neighboring rows of a split text share.", panel=_ROWS, example=64, minimum=0)
     add_special_tokens: bool = _option(True, "Add the special tokens of the tokenizer.", panel=_ROWS)
     pack: int | None = _option(
         None,

@@ -48,7 +48,7 @@ class AttentionMask(TorchForms, HuggingFaceForms):
             compared within a row only.
         look_ahead (`bool`, *optional*, defaults to `False`): hide later tokens (causal attention).
         window (`int`, *optional*): hide tokens at this distance or more, before or after: a window of 2 shows a token
-            and its direct neighbours. It also hides prefixes.
+            and its direct neighbors. It also hides prefixes.
         prefix (`torch.Tensor` `(B, T)` bool, *optional*): tokens that are visible to all of their document, also to
             earlier tokens.
         queries (`torch.Tensor` `(B, Q)`, integer, *optional*): the documents of the queries in cross-attention.

@@ -20,7 +20,7 @@ from ..sinusoid import Convention, identify, sinusoidal_encoding
 # Rows count as trained if they differ from independently drawn rows by more than this many standard errors.
 _THRESHOLD = 6.0
 _SIGNS = {
-    "neighbours": "neighbouring rows with a mean cosine of {:.2f}, 0.00 before training",
+    "neighbors": "neighboring rows with a mean cosine of {:.2f}, 0.00 before training",
     "direction": "rows with a mean cosine of {:.2f} to each other, 0.00 before training",
     "length": "rows {:.2g} times as long as those after them, as long before training",
 }
@@ -190,7 +190,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
     r"""Measure signs of training: how far the first 1, 2, 4, 8, ... and all rows are from independently drawn rows.
 
-    Training makes neighbouring rows similar, moves rows in one direction, and changes their length. It changes only the
+    Training makes neighboring rows similar, moves rows in one direction, and changes their length. It changes only the
     rows that are read: training on short texts leaves all but the first rows of a long table unchanged.
 
     Args:
@@ -202,8 +202,8 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
     Example:
         >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-        >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbours"]
-        [(('neighbours', 2), 1.0), (('neighbours', 3), 0.5)]
+        >>> [(sign, value) for sign, (value, _) in signs.items() if sign[0] == "neighbors"]
+        [(('neighbors', 2), 1.0), (('neighbors', 3), 0.5)]
     """
     wide = rows.detach().double().cpu()
     norms = wide.norm(dim=1)
@@ -213,7 +213,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
     for first in sorted({min(2**power, count) for power in range(count.bit_length() + 1)} - {0}):
         if first > 1:
             cosine = float((unit[1:first] * unit[: first - 1]).sum(dim=1).mean())
-            signs["neighbours", first] = cosine, abs(cosine) * math.sqrt((first - 1) * d_model)
+            signs["neighbors", first] = cosine, abs(cosine) * math.sqrt((first - 1) * d_model)
             spread = float((unit[:first].sum(dim=0) ** 2).sum()) / first  # 1 for independent rows
             surprise = d_model * (spread - 1 - math.log(spread)) if spread > 1 else 0.0
             signs["direction", first] = (spread - 1) / (first - 1), math.sqrt(surprise)

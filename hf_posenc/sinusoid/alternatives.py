@@ -132,7 +132,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
 
     The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
     distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0
-    and fall towards 0, so distant positions become more and more alike. Nothing is learned and there is no state;
+    and fall toward 0, so distant positions become more and more alike. Nothing is learned and there is no state;
     float32 rows are within 3e-7 of the exact ones at any position.
 
     Args:

@@ -168,7 +168,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     near = values.to(torch.float32)
     bits = near.view(torch.int32)
     excess = near.to(torch.float64).abs() - values.abs()
-    # Choose the odd one of the two float32 neighbours. If `near` is even and inexact, that is the next one towards
+    # Choose the odd one of the two float32 neighbors. If `near` is even and inexact, that is the next one toward
     # `values`: away from zero if `near` is too small.
     step = -excess.sign().to(torch.int32) * (1 - (bits & 1))
     return (bits + step).view(torch.float32).to(dtype)

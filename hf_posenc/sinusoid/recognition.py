@@ -104,7 +104,7 @@ class Identified:
     def convention(self) -> Convention:
         """Convention that gives these rows, including its base."""
         return Convention(
-            "recognised",
+            "recognized",
             self.layout,
             self.spacing,
             self.first_position,
@@ -117,9 +117,9 @@ class Identified:
     def __str__(self) -> str:
         size = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'} of width {self.d_model}, {_short(self.dtype)}"
         if len(self.zero_rows) == self.rows:
-            return f"not recognised: {size}\n  every row is zero"
+            return f"not recognized: {size}\n  every row is zero"
         if not self.is_near:
-            return f"not recognised: {size}\n  no known convention, at any offset or scale"
+            return f"not recognized: {size}\n  no known convention, at any offset or scale"
         error = f"{self.largest_error:.3g} (row {self.at[0]}, column {self.at[1]})"
         if self.exact_in is not None:
             error += f": exact, rounded once to {_short(self.exact_in)}"
@@ -433,7 +433,7 @@ def _read(table: Any) -> torch.Tensor:
             explain(
                 "every number of a table must be finite",
                 got=f"{float(given[row, column])} in row {row}, column {column}",
-                fix="load the weights again: a buffer outside of the checkpoint may be uninitialised",
+                fix="load the weights again: a buffer outside of the checkpoint may be uninitialized",
             )
         )
     return given

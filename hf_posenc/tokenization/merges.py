@@ -26,7 +26,7 @@ _MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs per line, symbols per word
 
 @dataclass(frozen=True)
 class MergeStep:
-    r"""One step of byte-pair encoding: count neighbouring pairs, merge the most frequent one everywhere.
+    r"""One step of byte-pair encoding: count neighboring pairs, merge the most frequent one everywhere.
 
     Args:
         number (`int`): 1 for the first step.

@@ -38,7 +38,7 @@ class Digest:
 
 
 def batches(texts: list[str]) -> Iterator[list[str]]:
-    """Neighbours that have about a megabyte together."""
+    """Neighbors that have about a megabyte together."""
     batch: list[str] = []
     size = 0
     for text in texts:

@@ -1,6 +1,6 @@
 """Train small models with learned, sinusoidal and no positions, and compare: `python -m tests.benchmarks.recipes`.
 
-Every model is a Hugging Face class with its own initialisation. Per task, width and seed it is trained with its learned
+Every model is a Hugging Face class with its own initialization. Per task, width and seed it is trained with its learned
 positions (stock), with `use_sinusoidal_positions(model)` (matched), with `recipe="paper"`, and with positions of zero
 (none): from the same weights, on the same batches, with AdamW. A run's score is its mean over eight evaluations on
 held-out rows: accuracy, or minus the loss for language models. The table shows the scores, and the share of the way
@@ -48,7 +48,7 @@ class Task:
     model: Callable[[int], Any]  # width -> a new model
     steps: int
     batch: int = 32
-    mask_id: int | None = None  # of masked language modelling
+    mask_id: int | None = None  # of masked language modeling
     vocabulary: int = 0
     is_accuracy: bool = True
 
@@ -139,7 +139,7 @@ def docstrings(length: int) -> tuple[torch.Tensor, torch.Tensor, int, int]:
 
 
 def masked_words() -> Task:
-    """Masked language modelling of docstrings, in rows of 32 tokens."""
+    """Masked language modeling of docstrings, in rows of 32 tokens."""
     train, test, mask_id, vocabulary = docstrings(32)
     masked = mask({"input_ids": test}, mask_id, vocabulary, torch.Generator().manual_seed(0))
     draw = bert("MaskedLM", vocabulary, 32)
@@ -157,7 +157,7 @@ def mask(rows: Rows, mask_id: int, vocabulary: int, chance: torch.Generator) -> 
 
 
 def next_words() -> Task:
-    """Causal language modelling of docstrings, in rows of 64 tokens."""
+    """Causal language modeling of docstrings, in rows of 64 tokens."""
     train, test, _, vocabulary = docstrings(64)
 
     def draw(width: int) -> Any:
