@@ -23,12 +23,12 @@ _MIXIN, _AUTO = "transformers.processing_utils", "transformers.models.auto.proce
 class Processor(Settings):
     """Methods and attributes that transformers, TRL and other trainers expect from a processor or a tokenizer.
 
-    `AutoProcessor.from_pretrained` finds every subclass by its name as soon as the subclass is defined.
+    `AutoProcessor.from_pretrained` finds every subclass by its name, the last one defined if names are equal.
     """
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        _when_imported(_AUTO, lambda module: module.AutoProcessor.register(cls, cls, exist_ok=True))
+        _when_imported(_AUTO, lambda module: module.AutoProcessor.register(cls.__name__, cls, exist_ok=True))
 
     @property
     def pad_token_id(self) -> int | None:

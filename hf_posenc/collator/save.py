@@ -224,12 +224,12 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str
     for file, digest in digests.items():
         found = saved_file(name, file, **hub)
         if found is None:
-            problem = f"{file}, a part of this collator's tokenizer, is not there"
+            problem, fix = f"{file}, a part of this collator's tokenizer, is not there", f"copy it there; or {again}"
         elif _digest(file, found.read_bytes()) != digest:
-            problem = f"{file} is not the one that was saved with this collator"
+            problem, fix = f"{file} is not the one that was saved with this collator", again
         else:
             continue
-        raise ValueError(explain(problem, got=str(name), fix=again))
+        raise ValueError(explain(problem, got=str(name), fix=fix))
     try:
         tokenizer = load_saved(name, **hub)
     except Exception as error:  # the error depends on the damaged file
