@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, is_typeddict
 
 from ._explain import explain, shorten
 
@@ -131,6 +131,25 @@ def forward_names(model: Any) -> tuple[str, ...]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(model.forward).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
+
+
+def declared_names(model: Any) -> tuple[str, ...]:
+    r"""Return the names that the `**kwargs` of a model's `forward` declares with a `TypedDict`, as transformers does.
+
+    If the forward of a model with a head declares none, those of its base model, which it calls with its `**kwargs`.
+
+    Example:
+        >>> from torch import nn
+        >>> declared_names(nn.Linear(2, 2))
+        ()
+    """
+    for each in (model, getattr(model, "base_model", model)):
+        parameters = inspect.signature(each.forward).parameters.values()
+        kinds = [parameter.annotation for parameter in parameters if parameter.kind is inspect.Parameter.VAR_KEYWORD]
+        declared = [kind for annotation in kinds for kind in get_args(annotation) if is_typeddict(kind)]
+        if declared or not kinds:
+            return tuple(name for kind in declared for name in kind.__annotations__)
+    return ()
 
 
 def configurations(config: Any) -> Iterator[Any]:

@@ -115,6 +115,9 @@ class Batch(dict[str, Any]):
             if isinstance(value, dict):  # a mask for each kind of layer
                 changed[name] = type(value)({kind: change(tensor) for kind, tensor in value.items()})
                 continue
+            if isinstance(value, int):  # a length in a flat batch
+                changed[name] = value
+                continue
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
                     explain(

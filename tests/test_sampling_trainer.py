@@ -16,6 +16,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import trainer_runs
 import transformers
@@ -496,6 +497,21 @@ def test_no_logits_of_a_packed_document_change_with_the_tokens_of_another(
     with torch.no_grad():
         one, other = (model(row, attention_mask=torch.ones_like(row)).logits for row in ids)
     assert not torch.equal(one[:, 6:10], other[:, 6:10])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_flat_rows_filled_to_a_budget_give_the_gradients_of_the_single_documents(tmp_path: Path, family: str) -> None:
+    class Whole(TokenBudgetMixin, Trainer, token_budget=12 * COUNT): ...
+
+    model = build(family)
+    words = tokenizers.models.WordLevel({str(number): number for number in range(ROOM)}, unk_token="0")
+    collate = DataCollatorWithPositionalEncoding(tokenizers.Tokenizer(words), model=model, packing="flat")
+    trainer = Whole(
+        model=model, args=arguments(tmp_path), train_dataset=rows(), data_collator=collate, processing_class=collate
+    )
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert_same_weights(trainer.model, one_step_by_hand(family)[0])
 
 
 # -------------------------------------------------------------------------------------------------------- two processes

@@ -88,10 +88,12 @@ class DataCollatorWithPositionalEncoding(Processor):
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added without `model`, and
             with a model whose forward has this argument. With targets it is the mask of the decoder.
-        packing (`bool`, *optional*): put several documents into each row of `max_length` tokens. `position_ids` restart
-            at each document, and `document_ids` number the documents. A `model` without a `document_ids` argument gets
-            an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype, added to attention scores,
-            either 0 or the lowest finite number.
+        packing (`bool` or `"flat"`, *optional*): put several documents into each row of `max_length` tokens.
+            `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
+            `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
+            added to attention scores, either 0 or the lowest finite number. `"flat"` puts all documents of the batch
+            into one row, without padding or mask, with the keys of `DataCollatorWithFlattening` of transformers. It
+            raises for a `model` that does not isolate documents by these keys.
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
             or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
@@ -118,6 +120,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
         - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
+        - With `packing="flat"`, B is 1 and T the number of tokens: `seq_idx`, (1, T) int32, numbers the documents,
+          `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets, and `max_length_q` and `max_length_k`, `int`,
+          the length of the longest. There is no `attention_mask`, and labels are -100 at the start of each document,
+          except if `model` does not shift labels.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.
@@ -532,7 +538,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         if made.columns:
             warn_of_columns(self._config, made, arrays, self._warnings)
         as_tensors = self.return_tensors == "pt"
-        values = {name: torch.from_numpy(array) for name, array in arrays.items()} if as_tensors else arrays
+        values: Mapping[str, Any] = arrays
+        if as_tensors:  # the lengths of a flat batch are integers
+            values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
         batch = Batch(values, **self._view)
         if "look_ahead_mask" in arrays:
             mask = batch["look_ahead_mask"]  # (T, T)

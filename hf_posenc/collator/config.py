@@ -94,7 +94,7 @@ class Config:
         self.shifts_labels = bool(model.shifts_labels) if model is not None and was_examined(model) else None
         # Number of rows of the table or of the model's embedding.
         self.number_of_ids = _smallest(self.embedder.rows, None if model is None else model.num_embeddings)
-        by_default = self.accepts is None or "look_ahead_mask" in self.accepts
+        by_default = settings.packing != "flat" if self.accepts is None else "look_ahead_mask" in self.accepts
         self.has_look_ahead = by_default if settings.look_ahead is None else settings.look_ahead
 
     @property
@@ -147,7 +147,8 @@ class Config:
     def _check_lengths(self) -> None:
         """Raise if padding, packing or truncation is impossible with these limits or without a padding token."""
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
-        if tokenizer.pad_token_id is None and self.padding != "do_not_pad":
+        is_padded = self.padding != "do_not_pad" and settings.packing != "flat"
+        if tokenizer.pad_token_id is None and is_padded:
             spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
             other = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
             raise ValueError(
@@ -158,7 +159,7 @@ class Config:
                     + (f', or pad_token="{spare}"' if spare is not None else f", or {other}"),
                 )
             )
-        if settings.packing and limit is None:
+        if settings.packing is True and limit is None:
             raise ValueError(
                 explain("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
             )

@@ -69,7 +69,9 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
             raise ValueError(too_few_rows(needed, spec.num_embeddings, of=spec.name))
     if settings.look_ahead and "look_ahead_mask" not in spec.accepts:
         raise ValueError(_look_ahead(spec))
-    if settings.packing and "document_ids" not in spec.accepts:
+    if settings.packing == "flat":
+        _check_flat(spec)
+    elif settings.packing and "document_ids" not in spec.accepts:
         _check_packing(spec)
     if settings.labels is not None:
         _check_labels(settings.labels, spec)
@@ -152,14 +154,19 @@ def _look_ahead(spec: ModelSpec) -> str:
     )
 
 
-def _check_packing(spec: ModelSpec) -> None:
-    why = None
+def _why_not_isolated(spec: ModelSpec) -> str | None:
+    """Return the reason why no mask can isolate packed documents in the model; `None` if one can."""
     if spec.is_encoder_decoder:
-        why = "it reads two sequences"
-    elif "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
-        why = "it takes neither attention_mask (B, 1, T, T) nor document_ids"
-    elif spec.counts_tokens and "position_ids" not in spec.accepts:
-        why = "it takes no position_ids, so positions would not restart with each document"
+        return "it reads two sequences"
+    if "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
+        return "it takes neither attention_mask (B, 1, T, T) nor document_ids"
+    if spec.counts_tokens and "position_ids" not in spec.accepts:
+        return "it takes no position_ids, so positions would not restart with each document"
+    return None
+
+
+def _check_packing(spec: ModelSpec) -> None:
+    why = _why_not_isolated(spec)
     if why is not None:
         raise ValueError(
             explain(
@@ -168,6 +175,20 @@ def _check_packing(spec: ModelSpec) -> None:
                 fix="packing=False, or a model of your own whose forward names document_ids",
             )
         )
+
+
+def _check_flat(spec: ModelSpec) -> None:
+    if spec.flat_keys:
+        return
+    if was_examined(spec):
+        got = "its documents see each other in spite of position_ids that restart"
+        fix = "packing=False" if _why_not_isolated(spec) else "packing=True, which makes a mask that isolates them"
+        fix += ', or attn_implementation="flash_attention_2", if the model has it'
+    else:
+        got, fix = _forward(spec), "packing=False, or a forward that names seq_idx or cu_seq_lens_q"
+    raise ValueError(
+        explain(f'packing="flat" puts all documents in one row, and {spec.name} cannot isolate them', got=got, fix=fix)
+    )
 
 
 def _check_labels(labels: str, spec: ModelSpec) -> None:
@@ -194,8 +215,9 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
     r"""Remove, in place, the keys of a batch that the model's forward does not accept, and ids if there are embeddings.
 
-    Packed rows get a mask that isolates documents, unless the model accepts `document_ids`. `decoder_input_ids` are
-    added if the model makes them from `labels`.
+    Packed rows get a mask that isolates documents, unless the model accepts `document_ids`, and flat rows get
+    `use_cache=False`, because positions do not isolate documents with a cache. `decoder_input_ids` are added if the
+    model makes them from `labels`.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
@@ -210,7 +232,9 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
         made = spec.decoder_input_ids(torch.as_tensor(labels))
         if made is not None:
             batch["decoder_input_ids"] = made.numpy() if isinstance(labels, np.ndarray) else made
-    for name in [name for name in batch if name not in spec.accepts]:
+    if "cu_seq_lens_q" in batch:
+        batch["use_cache"] = False
+    for name in [name for name in batch if name not in spec.accepts and name not in spec.flat_keys]:
         del batch[name]
     if "inputs_embeds" in batch:
         if spec.positions:

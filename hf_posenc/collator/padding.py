@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import explain, shorten
 from ..positions import position_ids_from_mask
-from ..ragged import Ragged, round_up
+from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
 from .arrays import (
     LABEL_COLUMNS,
@@ -43,7 +43,11 @@ def pad_batch(config: Config, made: Tokenized) -> Arrays:
     if made.from_0:
         given = rows.columns["position_ids"]
         rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
-    out = _packed(config, rows, labels) if config.settings.packing else _padded(config, made, rows, labels)
+    if config.settings.packing:
+        documents = _documents(config, rows, labels)
+        out = _flat(config, documents) if config.settings.packing == "flat" else _packed(config, documents)
+    else:
+        out = _padded(config, made, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = _look_ahead(out[decoder_reads].shape[1])
@@ -162,12 +166,11 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
     return out
 
 
-def _packed(config: Config, rows: TokenRows, labels: Labels) -> Arrays:
-    """Return a padded batch with several documents per row; `position_ids` restart at each document.
+def _documents(config: Config, rows: TokenRows, labels: Labels) -> dict[str, Ragged]:
+    """Return the columns of a packed batch, one row per document.
 
     In causal language modeling the label of each document's first token is -100.
     """
-    assert config.limits.max_length is not None
     if isinstance(labels, np.ndarray):
         raise ValueError(
             explain(
@@ -180,11 +183,50 @@ def _packed(config: Config, rows: TokenRows, labels: Labels) -> Arrays:
         rows = rows.with_columns(labels=labels)
     kept = {"input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))}
     documents = {name: column for name, column in rows.split_documents().columns.items() if name in kept}
-    if labels is not None and _predicts_next(config, documents["input_ids"], documents["labels"]):
-        documents["labels"] = ignore_document_starts(documents["labels"])
+    if labels is not None:
+        is_flat = config.settings.packing == "flat" and config.shifts_labels is not False
+        if is_flat or _predicts_next(config, documents["input_ids"], documents["labels"]):
+            documents["labels"] = ignore_document_starts(documents["labels"])
+    return documents
+
+
+def _packed(config: Config, documents: dict[str, Ragged]) -> Arrays:
+    """Return a padded batch with several documents per row; `position_ids` restart at each document."""
+    assert config.limits.max_length is not None
     packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
     width = _width(config, packed["input_ids"])
     return {name: column.pad(config.fills[name], width, side=config.side) for name, column in packed.items()}
+
+
+def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
+    """Return a batch of one row with all documents, in their order, like `DataCollatorWithFlattening`.
+
+    Columns are `(1, N)` int64, and `seq_idx` `(1, N)` int32 counts the documents. `cu_seq_lens_q` and `cu_seq_lens_k`
+    are the offsets of the documents, int32, and `max_length_q` and `max_length_k` the length of the longest, `int`.
+    """
+    ids = documents["input_ids"]
+    lengths = ids.lengths[ids.lengths > 0]
+    positions = ids.counters(config.first_position).values
+    if "position_ids" in documents and not np.array_equal(documents["position_ids"].values, positions):
+        raise ValueError(
+            explain(
+                f"in a flat row the positions of each document must be consecutive, from {config.first_position}: "
+                "they separate the documents",
+                got=f"position_ids {shorten(documents['position_ids'].values.tolist())}",
+                fix='dataset.remove_columns("position_ids"), or packing=True',
+            )
+        )
+    offsets = offsets_of(lengths).astype(np.int32)
+    names = ("input_ids", "labels", "token_type_ids")
+    return {
+        **{name: documents[name].values[None].copy() for name in names if name in documents},
+        "position_ids": positions[None],
+        "seq_idx": np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[None],
+        "cu_seq_lens_q": offsets,
+        "cu_seq_lens_k": offsets.copy(),
+        "max_length_q": int(lengths.max(initial=0)),
+        "max_length_k": int(lengths.max(initial=0)),
+    }
 
 
 def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:

@@ -33,6 +33,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": (None, "left", "right"),
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
+    "packing": (False, True, "flat"),
     "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
 }
@@ -69,7 +70,7 @@ class Settings:
     add_special_tokens: bool = True
     empty: str = "error"
     look_ahead: bool | None = None
-    packing: bool = False
+    packing: bool | Literal["flat"] = False
     labels: str | None = None
     mlm_probability: float = 0.15
     mask_replace_prob: float = 0.8
@@ -141,7 +142,13 @@ class Settings:
             raise ValueError(
                 explain("whole_word_mask needs masked labels", got=f"labels={self.labels!r}", fix='labels="masked_lm"')
             )
-        if self.packing and padding == "do_not_pad":
+        if self.packing == "flat":
+            for name in ("padding_side", "pad_to_multiple_of"):
+                if getattr(self, name) is not None:
+                    raise ValueError(_flat_is_not_padded(f"{name}={getattr(self, name)!r}", f"{name}=None"))
+            if padding == "max_length":
+                raise ValueError(_flat_is_not_padded(f"padding={self.padding!r}", "padding=True"))
+        elif self.packing and padding == "do_not_pad":
             raise ValueError(explain("packed rows are padded to one length", got="padding=False", fix="padding=True"))
         if self.text_target_column is not None and self.labels is not None:
             raise ValueError(
@@ -165,6 +172,10 @@ class Settings:
                     "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
                 )
             )
+
+
+def _flat_is_not_padded(got: str, fix: str) -> str:
+    return explain('packing="flat" puts all documents in one row, which is not padded', got=got, fix=fix)
 
 
 def padding_of(padding: object) -> Padding:

@@ -1,19 +1,23 @@
-"""Test if a model can isolate packed documents, by a 4D attention mask or by `position_ids` that restart.
+"""Test if a model can isolate packed documents: by a 4D mask, by `position_ids` that restart, or by flat keys.
 
 The tests are a few forward passes on six or seven tokens. `hf_posenc.masks` makes the masks of real batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, cast
 
 import torch
 
-from .._huggingface import configurations
+from .._huggingface import configurations, declared_names
 from .position_tables import ModelPositions
 from .probe import Probe, relative_difference, unchanged
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+
+# Keys of a flat row besides ids and labels, in the names of transformers' DataCollatorWithFlattening.
+FLAT_KEYS = ("position_ids", "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 # A row of two documents with three tokens each.
 _LENGTH, _FIRST = 6, 3
@@ -72,7 +76,7 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
     inputs = {"attention_mask": _additive(may_attend, probe.dtype).repeat(3, 1, 1, 1)}
     if positions.takes_position_ids:
         inputs["position_ids"] = (torch.arange(_LENGTH, device="cpu") + positions.first_position).repeat(3, 1)
-    return _keeps_apart(probe, inputs)
+    return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **inputs})[1])
 
 
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
@@ -82,15 +86,47 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
     """
     if not positions.takes_position_ids:
         return False
-    restarting = torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
-    return _keeps_apart(probe, {"position_ids": restarting.repeat(3, 1)})
+    restarting = {"position_ids": _restarting(positions).repeat(3, 1)}
+    return _keeps_apart(probe, lambda ids: probe.run({"input_ids": ids, **restarting})[1])
 
 
-def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
+def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
+    r"""Find the keys of a flat row, which holds all documents of a batch, that make a model isolate the documents.
+
+    The keys tested are those that the model's forward names, or declares for its `**kwargs`.
+
+    Args: as in `takes_4d_mask`, and
+        isolates (`bool`): result of `isolates_by_positions`. If True, the model is not run again.
+
+    Returns:
+        Names of `FLAT_KEYS`; empty if the model lets documents of one row see each other in spite of the keys.
+    """
+    names = {*probe.names, *declared_names(probe.model)}
+    names -= set() if positions.takes_position_ids else {"position_ids"}
+    keys = tuple(name for name in FLAT_KEYS if name in names)
+    offsets = torch.tensor([0, _FIRST, _LENGTH], dtype=torch.int32, device="cpu")
+    values: dict[str, Any] = dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), offsets)
+    values |= dict.fromkeys(("max_length_q", "max_length_k"), _FIRST)
+    values["seq_idx"] = (torch.arange(_LENGTH, device="cpu") // _FIRST)[None].int()
+    values["position_ids"] = _restarting(positions)[None]
+    more = {name: values[name] for name in keys}
+
+    def run_rows(ids: torch.Tensor) -> torch.Tensor:  # kernels that read these keys take one row
+        return torch.cat([probe.run({"input_ids": row[None]}, more=more)[1] for row in ids])
+
+    return keys if isolates or (keys and _keeps_apart(probe, run_rows)) else ()
+
+
+def _restarting(positions: ModelPositions) -> torch.Tensor:
+    """Return the `position_ids` `(T,)` of two documents in one row."""
+    return torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
+
+
+def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Run two packed documents; return True if only its own tokens change the outputs of the second document.
 
-    `inputs` holds the mask or the position ids to be tested. All tokens of a document are replaced: in half precision
-    the effect of a single one may be rounded away.
+    `run` returns the outputs for ids `(3, T)`, with the mask or the keys to be tested. All tokens of a document are
+    replaced: in half precision the effect of a single one may be rounded away.
     """
     if probe.has_decoder or probe.has_fixed_length:
         return False
@@ -103,7 +139,7 @@ def _keeps_apart(probe: Probe, inputs: dict[str, torch.Tensor]) -> bool:
     ids[1, :_FIRST] = exchanged(ids[0, :_FIRST])
     ids[2, _FIRST:-1] = exchanged(ids[0, _FIRST:-1])
     try:
-        _, out = probe.run({"input_ids": ids, **inputs})
+        out = run(ids)
     except ValueError:
         return False
     if not out.numel():

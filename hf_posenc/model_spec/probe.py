@@ -137,13 +137,17 @@ class Probe:
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
     def run(
-        self, inputs: Mapping[str, torch.Tensor], tables: Iterable[nn.Embedding] = ()
+        self,
+        inputs: Mapping[str, torch.Tensor],
+        tables: Iterable[nn.Embedding] = (),
+        more: Mapping[str, Any] | None = None,
     ) -> tuple[list[Lookup], torch.Tensor]:
         r"""Run the base model once and record its table lookups.
 
         Args:
             inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
             tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
+            more (mapping, *optional*): further arguments, also those that `**kwargs` of the forward takes.
 
         Returns:
             List of `Lookup` in order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
@@ -155,14 +159,17 @@ class Probe:
             for table in tables:
                 hooks.callback(table.register_forward_hook(recorder.record_output).remove)
             with torch.no_grad():
-                out = self._forward(inputs)
+                out = self._forward(inputs, more)
         return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
 
-    def _forward(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
         """Run the base model on `inputs` and return the last hidden states (or logits) `(B, T, ·)`."""
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         arguments |= {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
+        arguments |= {
+            name: each.to(self.device) if hasattr(each, "to") else each for name, each in (more or {}).items()
+        }
         try:
             with unchanged(self.model):
                 return _hidden_states(self.base(**arguments))

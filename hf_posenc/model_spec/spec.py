@@ -16,7 +16,7 @@ from torch import nn
 from .._explain import one_of
 from .._huggingface import configured_length, forward_names, is_hugging_face, not_a_model, opened, virtual_tokens
 from ..rows import IGNORED
-from .mask_support import Windows, find_windows, isolates_by_positions
+from .mask_support import FLAT_KEYS, Windows, find_flat_keys, find_windows, isolates_by_positions
 from .position_tables import ModelPositions, find_positions
 from .probe import Probe, unchanged
 
@@ -54,6 +54,8 @@ class ModelSpec:
         layer_kinds (`tuple` of `str`): kinds of its layers, if it takes one mask for each kind.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
+        flat_keys (`tuple` of `str`): keys by which the model isolates the documents of a flat row, which holds a whole
+            batch, such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
         dtype (`str`): dtype of its weights, and of additive masks.
 
     Example:
@@ -80,10 +82,11 @@ class ModelSpec:
     window: int | None = None
     layer_kinds: tuple[str, ...] = ()
     isolates_by_position_ids: bool = False
+    flat_keys: tuple[str, ...] = ()
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("accepts", "positions", "layer_kinds"):  # lists in JSON
+        for name in ("accepts", "positions", "layer_kinds", "flat_keys"):  # lists in JSON
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
@@ -119,10 +122,14 @@ class ModelSpec:
         virtual = virtual_tokens(model)
         model = opened(model)
         if not is_hugging_face(model):
-            return cls(name=type(model).__name__, accepts=forward_names(model), dtype=_dtype(model))
+            names = forward_names(model)
+            flat = tuple(name for name in FLAT_KEYS if name in names)
+            flat = flat if {"seq_idx", "cu_seq_lens_q"} & set(flat) else ()  # position_ids have other uses
+            return cls(name=type(model).__name__, accepts=names, flat_keys=flat, dtype=_dtype(model))
         probe = Probe(model)
         positions = find_positions(probe)
         windows = find_windows(probe, positions)
+        isolates = isolates_by_positions(probe, positions)
         spec = cls(
             name=type(model).__name__,
             accepts=tuple(
@@ -141,7 +148,8 @@ class ModelSpec:
             takes_4d_mask=windows is not None,
             window=(windows or Windows()).window,
             layer_kinds=(windows or Windows()).layers,
-            isolates_by_position_ids=isolates_by_positions(probe, positions),
+            isolates_by_position_ids=isolates,
+            flat_keys=find_flat_keys(probe, positions, isolates),
             dtype=_dtype(model),
             first_position=positions.first_position,
             padding_position=positions.padding_position,
@@ -190,6 +198,7 @@ class ModelSpec:
             window=None,
             layer_kinds=(),
             isolates_by_position_ids=False,
+            flat_keys=(),
         )
 
     @property

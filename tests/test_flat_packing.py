@@ -1,0 +1,191 @@
+"""`packing="flat"` against transformers' `DataCollatorWithFlattening`, and against each document alone in a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.utils.data import DataLoader
+
+from hf_posenc import (
+    AttentionMask,
+    DataCollatorWithPositionalEncoding,
+    ModelSpec,
+    TokenBudgetBatchSampler,
+    lengths_of,
+    pack,
+    pack_dataset,
+)
+
+C = DataCollatorWithPositionalEncoding
+TEXTS = ["I ride bike", "a", "bike ride I, she said", "she said a bike"]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+
+
+def build(family: str, attention: str = "sdpa") -> Any:
+    """Return a tiny model in evaluation mode, the same numbers every time."""
+    settings = {"vocab_size": 1200, "attn_implementation": attention, "pad_token_id": 0}
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        if family == "gpt2":
+            config = transformers.GPT2Config(**settings, n_embd=16, n_layer=2, n_head=2)
+            return transformers.GPT2LMHeadModel(config).eval()
+        if family == "llama":
+            return transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings, **SMALL)).eval()
+        if family == "mistral":
+            config = transformers.MistralConfig(**settings, **SMALL, num_key_value_heads=1, sliding_window=3)
+            return transformers.MistralForCausalLM(config).eval()
+        if family == "opt":
+            config = transformers.OPTConfig(
+                **settings, hidden_size=16, word_embed_proj_dim=16, ffn_dim=24, num_attention_heads=2
+            )
+            return transformers.OPTForCausalLM(config).eval()
+        return transformers.BertForMaskedLM(transformers.BertConfig(**settings, **SMALL)).eval()
+
+
+def rows_of(batch: Any) -> list[dict[str, list[int]]]:
+    """Return the real tokens of a padded batch as rows, with their labels."""
+    return [
+        {name: batch[name][row][mask].tolist() for name in ("input_ids", "labels") if name in batch}
+        for row, mask in enumerate(np.asarray(batch["attention_mask"]) != 0)
+    ]
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"labels": "causal_lm"},
+        {"labels": "masked_lm", "seed": 1},
+        {"labels": "masked_lm", "seed": 1, "whole": True},
+        {},
+    ],
+)
+def test_a_flat_batch_is_that_of_transformers_key_by_key(wordpiece, settings: dict[str, Any], tensors: str) -> None:
+    more = {"whole_word_mask": True} if settings.get("whole") else {}
+    shared = {**{k: v for k, v in settings.items() if k != "whole"}, **more, "return_tensors": tensors}
+    given: Any = TEXTS
+    if not settings:  # labels of the rows, one per token
+        given = [{"input_ids": row, "labels": [token + 1 for token in row]} for row in ([2, 7, 8, 3], [2, 3], [9])]
+    rows = rows_of(C(wordpiece, look_ahead=False, **shared)(given))
+    flatten = transformers.DataCollatorWithFlattening(
+        return_flash_attn_kwargs=True, return_seq_idx=True, return_tensors=tensors
+    )
+    theirs, ours = flatten(rows), C(wordpiece, packing="flat", **shared)(given)
+    assert set(ours) - {"token_type_ids"} == set(theirs)
+    for name, value in theirs.items():
+        assert type(ours[name]) is type(value)
+        assert getattr(ours[name], "dtype", None) == getattr(value, "dtype", None)
+        np.testing.assert_array_equal(np.asarray(ours[name]), np.asarray(value), err_msg=name)
+    if tensors == "pt":
+        moved = ours.to("cpu")
+        assert moved["max_length_q"] == ours["max_length_q"]
+        assert AttentionMask.from_batch(ours).documents.tolist() == ours["seq_idx"].tolist()
+
+
+def test_without_labels_a_flat_batch_has_none_and_needs_neither_a_length_nor_a_padding_token(byte_bpe) -> None:
+    batch = C(byte_bpe, packing="flat")(TEXTS)
+    assert "labels" not in batch
+    assert "attention_mask" not in batch
+    assert "look_ahead_mask" not in batch
+    assert batch["input_ids"].shape == (1, sum(len(row) for row in byte_bpe(TEXTS)["input_ids"]))
+    assert C(byte_bpe, packing="flat", max_length=2)(TEXTS)["max_length_q"] == 2
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral"])
+def test_each_document_of_a_flat_row_has_the_outputs_of_the_document_alone(
+    wordpiece, family: str, attention: str
+) -> None:
+    """Also if the model is configured to use a cache, which would let documents see each other."""
+    model = build(family, attention)
+    assert model.config.use_cache
+    collate = C(wordpiece, model=model, packing="flat", labels="causal_lm")
+    batch = collate(TEXTS)
+    singles = [C(wordpiece, model=model, labels="causal_lm")([text]) for text in TEXTS]
+    with torch.no_grad():
+        out, alone = model(**batch), [model(**single) for single in singles]
+        other = model(**collate([*TEXTS[:3], "ride I said she"])).logits[0]
+    torch.testing.assert_close(out.logits, torch.cat([each.logits for each in alone], dim=1), rtol=1e-5, atol=1e-6)
+    first_three = sum(each.logits.shape[1] for each in alone[:3])
+    assert torch.equal(out.logits[0, :first_three], other[:first_three])
+    counts = [single["labels"].shape[1] - 1 for single in singles]
+    mean = sum(each.loss * count for each, count in zip(alone, counts, strict=True)) / sum(counts)
+    torch.testing.assert_close(out.loss, mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "opt"])
+def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpiece, family: str) -> None:
+    model = build(family)
+    with pytest.raises(ValueError, match=f"{type(model).__name__} cannot isolate them") as refused:
+        C(wordpiece, model=model, packing="flat")
+    assert "fix: packing=True, which makes a mask that isolates them" in str(refused.value)
+
+
+def test_a_model_of_ones_own_takes_the_flat_keys_that_its_forward_names(wordpiece) -> None:
+    class Blind(nn.Module):
+        def forward(self, input_ids: Any, position_ids: Any = None) -> None: ...
+
+    class Reader(nn.Module):
+        def forward(self, input_ids: Any, seq_idx: Any, position_ids: Any = None) -> None: ...
+
+    with pytest.raises(ValueError, match="Blind cannot isolate them") as refused:
+        C(wordpiece, model=Blind(), packing="flat")
+    assert "a forward that names seq_idx or cu_seq_lens_q" in str(refused.value)
+    assert set(C(wordpiece, model=Reader(), packing="flat")(TEXTS)) == {"input_ids", "seq_idx", "position_ids"}
+    spec = ModelSpec.of(Reader())
+    assert ModelSpec.from_dict(spec.to_dict()) == spec
+
+
+def test_a_model_that_does_not_shift_labels_keeps_those_of_first_tokens(wordpiece) -> None:
+    names = ("input_ids", "labels", "position_ids", "seq_idx")
+    spec = ModelSpec(accepts=names, positions=("rotary",), flat_keys=("seq_idx", "position_ids"))
+    rows = [{"input_ids": [7, 8], "labels": [1, 0]}, {"input_ids": [9], "labels": [1]}]
+    assert C(wordpiece, model=spec, packing="flat")(rows)["labels"].tolist() == [[1, 0, 1]]
+    assert C(wordpiece, packing="flat")(rows)["labels"].tolist() == [[-100, 0, -100]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "got"),
+    [
+        ({"padding": "max_length", "max_length": 8}, "padding='max_length'"),
+        ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8"),
+        ({"padding_side": "left"}, "padding_side='left'"),
+    ],
+)
+def test_settings_of_padding_are_refused_for_a_flat_row(wordpiece, settings: dict[str, Any], got: str) -> None:
+    with pytest.raises(ValueError, match="which is not padded") as refused:
+        C(wordpiece, packing="flat", **settings)
+    assert got in str(refused.value)
+
+
+def test_packed_rows_give_the_flat_row_of_their_documents(word_level) -> None:
+    documents = [[5, 6, 7], [8, 9], [4], [6, 4, 8, 5]]
+    stored = datasets.Dataset.from_dict({"input_ids": documents})
+    packed = list(pack_dataset(stored, 5, document_ids=True))
+    batch = C(word_level, packing="flat")(packed)
+    runs = torch.tensor_split(batch["input_ids"][0], batch["cu_seq_lens_q"][1:-1].long())
+    assert sorted(run.tolist() for run in runs) == sorted(documents)
+    rows = [{"input_ids": [5, 6], "position_ids": [0, 1]}, {"input_ids": [7, 8], "position_ids": [2, 3]}]
+    with pytest.raises(ValueError, match="must be consecutive, from 0: they separate the documents"):
+        C(word_level, packing="flat")(rows)
+
+
+def test_flat_batches_are_filled_to_a_budget_of_tokens(word_level) -> None:
+    lengths = np.random.default_rng(0).integers(1, 40, 300)
+    rows = datasets.Dataset.from_dict({"input_ids": [[2 + place % 9 for place in range(n)] for n in lengths]})
+    collate = C(word_level, packing="flat", labels="causal_lm")
+    for sampler, fill in ((TokenBudgetBatchSampler(rows, 256), 0.85), (pack(lengths_of(rows), 256, seed=0), 0.98)):
+        sizes = [batch["input_ids"].shape[1] for batch in DataLoader(rows, batch_sampler=sampler, collate_fn=collate)]
+        assert sum(sizes) == lengths.sum()
+        assert max(sizes) <= 256
+        assert sum(sizes) / (256 * len(sizes)) >= fill
+    longest = int(lengths.argmax())
+    for plan in (TokenBudgetBatchSampler, pack):
+        with pytest.raises(ValueError, match=f"document {longest} has {lengths[longest]} tokens"):
+            len(plan(lengths, 16))
