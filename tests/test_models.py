@@ -599,6 +599,15 @@ def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) ->
     assert torch.equal(x, sinusoidal_encoding(positions, 6))
 
 
+def test_a_module_around_a_hugging_face_model_is_refused_with_the_line_that_reaches_the_model() -> None:
+    model = nn.Sequential(nn.ModuleDict({"auto_model": BERT.build()}), nn.Identity())
+    with pytest.raises(TypeError, match="a Hugging Face model\n  got: .*Sequential") as caught:
+        use_paper(model)
+    line = str(caught.value).partition("fix: ")[2].partition(", the")[0]
+    report = eval(line, {"model": model, "use_sinusoidal_positions": use_paper})
+    assert report.tables[0].rows == ROOM
+
+
 @pytest.mark.parametrize("wrong", ["bert-base-uncased", None, BERT.config()])
 def test_values_that_are_not_models_are_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="takes the Hugging Face model itself"):

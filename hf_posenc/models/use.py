@@ -189,13 +189,16 @@ def _opened(model: Any) -> Any:
         rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
         raise TypeError(not_a_model(rule, model, trained=False))
     if not is_hugging_face(inner):
+        inside = next((name for name, part in inner.named_modules() if is_hugging_face(part)), None)
         raise TypeError(
             explain(
                 "use_sinusoidal_positions writes into the position table of a Hugging Face model",
                 got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
                 fix="in a module of your own, two lines:\n"
                 "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-                "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)",
+                "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)"
+                if inside is None
+                else f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside",
             )
         )
     return inner

@@ -123,7 +123,7 @@ CLIENTS = {
         f"{TRAIN} {ROWS}",
         "SentenceTransformerTrainer",
         collator="",
-        sinusoids=("", "use_sinusoidal_positions(model[0].auto_model)"),
+        sinusoids=("", "use_sinusoidal_positions(model.transformers_model)"),
     ),
     "trl": Client(
         "trl:scripts/sft.py",
@@ -165,7 +165,7 @@ def find_script(client: Client, checkouts: Mapping[str, Path | None]) -> Path | 
     package = importlib.util.find_spec(name)
     if package is None:
         return None
-    own = Path(__file__).with_name(path)  # of a package without scripts
+    own = Path(__file__).parent / path  # of a package without scripts
     return own if own.exists() else Path(str(package.origin)).parent / path
 
 
