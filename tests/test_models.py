@@ -601,7 +601,7 @@ def test_an_own_module_is_refused_with_two_lines_of_code_that_work(wrap: Any) ->
 
 def test_a_module_around_a_hugging_face_model_is_refused_with_the_line_that_reaches_the_model() -> None:
     model = nn.Sequential(nn.ModuleDict({"auto_model": BERT.build()}), nn.Identity())
-    with pytest.raises(TypeError, match="a Hugging Face model\n  got: .*Sequential") as caught:
+    with pytest.raises(TypeError, match=r"a Hugging Face model\n  got: .*Sequential") as caught:
         use_paper(model)
     line = str(caught.value).partition("fix: ")[2].partition(", the")[0]
     report = eval(line, {"model": model, "use_sinusoidal_positions": use_paper})

@@ -98,7 +98,7 @@ CLIENTS = {
         f"{EXAMPLES}/language-modeling/run_mlm.py",
         "bert",
         f"{TEXTS} --line_by_line --max_seq_length 32",
-        collator=f'{COLLATE[:-1]}, labels="masked_lm")',
+        collator=f'{COLLATE[:-1]}, labels="masked_lm", mlm_probability=data_args.mlm_probability)',
         random_masks=True,
     ),
     "run_clm": Client(
@@ -262,7 +262,11 @@ def main() -> int:
     paths = {"transformers": given.transformers, "accelerate": given.accelerate}
     checkouts = {name: None if path is None else path.resolve() for name, path in paths.items()}
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(folder / "cache"), TOKENIZERS_PARALLELISM="false")
-    for name in ("torch", "datasets", "transformers.trainer", "hf_posenc"):  # once, for all child processes
+    for name in (
+        "torch",
+        "datasets",
+        "transformers.trainer",
+    ):  # once for all child processes; hf_posenc only by our lines
         importlib.import_module(name)
     os.chdir(folder)
     inputs = Path(__file__).with_name("inputs.py")
