@@ -251,7 +251,7 @@ class Ragged:
         """
         width = self._checked_width(width)
         # Comparisons of int16 are several times faster, and most rows are short enough.
-        number: type[np.signedinteger[Any]] = np.int16 if width <= np.iinfo(np.int16).max else np.int64
+        number: type[np.signedinteger[Any]] = np.int16 if width < 1 << 15 else np.int64
         columns, lengths = np.arange(width, dtype=number), self.lengths.astype(number)[:, None]
         inside: NDArray[np.bool_] = columns < lengths if side == "right" else columns >= width - lengths  # (B, T)
         return inside

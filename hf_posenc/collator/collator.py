@@ -544,7 +544,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         batch = Batch(values, **self._view)
         if "look_ahead_mask" in arrays:
             mask = batch["look_ahead_mask"]  # (T, T)
-            shape = (len(batch["input_ids"]), 1, *mask.shape)
+            shape = (len(arrays["input_ids"]), 1, *mask.shape)
             batch["look_ahead_mask"] = (
                 mask.expand(shape) if as_tensors else np.broadcast_to(mask, shape)
             )  # (B, 1, T, T)

@@ -46,33 +46,26 @@ def make_rows(
         array([[101,   7,   8, 102],
                [101,   5, 102,   0]])
     """
-    ids = [text["input_ids"] for text in texts]
-    parts = _truncate([each.lengths for each in ids], limits, template.special, side)
-    length = np.ones((len(parts.sample), len(template.pieces)), dtype=np.int64)  # (rows, pieces)
-    kinds = np.tile([kind for _, kind in template.pieces], (len(length), 1))
+    parts = _truncate([text["input_ids"].lengths for text in texts], limits, template.special, side)
+    tokens, kinds, lengths = np.repeat(template.single_row, len(parts.sample), axis=1)  # each (rows, pieces)
     for piece, (token, _) in enumerate(template.pieces):
         if token < 0:
             text = Template.FIRST - token
-            length[:, piece] = parts.lengths[text]
-            if not template.types_windows:
+            lengths[:, piece] = parts.lengths[text]
+            if parts.windows and not template.types_windows:
                 kinds[parts.windows[text] > 0, piece] = text
-    row_lengths, lengths = length.sum(axis=1), length.ravel()
-    columns = {name: Ragged(np.empty(row_lengths.sum(), dtype=np.int64), row_lengths) for name in texts[0]}
-    begin = (np.cumsum(lengths) - lengths).reshape(length.shape)
-    for piece, (token, _) in enumerate(template.pieces):
-        if token >= 0:
-            for name, column in columns.items():
-                column.values[begin[:, piece]] = token if name == "input_ids" else -1
-            continue
-        text = Template.FIRST - token
-        here = np.zeros_like(length, dtype=np.bool_)
-        here[:, piece] = True
-        here = np.repeat(here.ravel(), lengths)  # (N,), True at the tokens of this text
-        for name, column in columns.items():
-            column.values[here] = parts.of(text, texts[text][name])
+    lengths, row_lengths = lengths.ravel(), template.special + sum(parts.lengths)
+    ids = np.repeat(tokens.ravel(), lengths)  # (N,), FIRST and SECOND at the tokens of texts
+    inside = [ids == Template.FIRST - text for text in range(len(texts))]
+    columns = {}
+    for name in texts[0]:
+        values = ids if name == "input_ids" else np.full(len(ids), -1)
+        for text, here in enumerate(inside):
+            values[here] = parts.of(text, texts[text][name])
+        columns[name] = Ragged(values, row_lengths)
     if types:
-        zeros = np.zeros(len(columns["input_ids"].values), dtype=np.int64)
-        columns["token_type_ids"] = Ragged(np.repeat(kinds.ravel(), lengths) if kinds.any() else zeros, row_lengths)
+        flat = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros(len(ids), dtype=np.int64)
+        columns["token_type_ids"] = Ragged(flat, row_lengths)
     return TokenRows(columns, parts.sample, parts.truncated)
 
 
@@ -82,15 +75,15 @@ class _Parts(NamedTuple):
     Lists contain one array for the texts, and a second one for the second texts of pairs.
     """
 
-    starts: list[Lengths]  # index of the first token of the part, in its text
+    starts: list[Lengths]  # index of the first token of the part, in its text; empty if every part is a whole text
     lengths: list[Lengths]  # number of tokens
-    windows: list[Lengths]  # index of the window over the text, 0 without overflow
+    windows: list[Lengths]  # index of the window over the text; empty without overflow
     sample: Lengths  # index of the text
     truncated: int  # number of texts that lost tokens
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
         """Return the values of `column` in the parts of texts (`text=0`) or second texts (`text=1`), row by row."""
-        if self.lengths[text] is column.lengths:  # no text was truncated
+        if not self.starts:
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]
         return column.values[run_indices(starts, self.lengths[text])]
@@ -99,8 +92,7 @@ class _Parts(NamedTuple):
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
     """Return the part of each text that each row contains, so that rows with special tokens do not exceed the limit."""
     sample = np.arange(len(lengths[0]))
-    first = [np.zeros_like(each) for each in lengths]
-    whole = _Parts(first, lengths, first, sample, 0)
+    whole = _Parts([], lengths, [], sample, 0)
     if limits.max_length is None or not limits.truncates:
         return whole
     total = lengths[0] if len(lengths) == 1 else lengths[0] + lengths[1]
@@ -109,8 +101,8 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
         return whole
     kept = _kept(lengths, too_long, limits, special)
     if not limits.overflow:
-        lost = [each - part for each, part in zip(lengths, kept, strict=True)]
-        return _Parts(lost if side == "left" else first, kept, first, sample, int(np.count_nonzero(too_long)))
+        starts = [each - part if side == "left" else 0 * part for each, part in zip(lengths, kept, strict=True)]
+        return _Parts(starts, kept, [], sample, int(np.count_nonzero(too_long)))
     # A text is split into windows of `kept` tokens; consecutive windows share `stride` tokens.
     steps = [np.maximum(part - limits.stride, 1) for part in kept]
     counts = [1 - (part - each) // step for each, part, step in zip(lengths, kept, steps, strict=True)]
@@ -160,7 +152,7 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
     kept = [np.where(too_long, part, each) for part, each in zip(kept, lengths, strict=True)]
     smallest = limits.stride + 1 if limits.overflow else 0 if limits.truncation == "longest_first" else 1
     refused = [(part < each) & (part < smallest) for part, each in zip(kept, lengths, strict=True)]
-    if np.any(refused):
+    if any(each.any() for each in refused):
         row = int(np.flatnonzero(np.any(refused, axis=0))[0])
         counts = " and ".join(str(int(each[row])) for each in lengths)
         stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""

@@ -14,8 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..ragged import Ragged
+from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -113,10 +114,15 @@ class Template:
         added = tuple(piece for piece in pieces if piece[0] < 0 or add_special_tokens)
         return cls(added, types_windows=roberta and add_special_tokens)
 
-    @property
+    @lock_free_cache
     def special(self) -> int:
         """Number of special tokens that the template adds to a row."""
         return sum(token >= 0 for token, _ in self.pieces)
+
+    @lock_free_cache
+    def single_row(self) -> NDArray[np.int64]:
+        """Ids (or texts), token types and lengths of the pieces in a row of texts with one token: `(3, 1, P)`."""
+        return np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
 
 
 def has_template(rust: Tokenizer) -> bool:
