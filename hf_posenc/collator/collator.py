@@ -537,18 +537,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         arrays = pad_batch(self._config, made)
         if made.columns:
             warn_of_columns(self._config, made, arrays, self._warnings)
-        as_tensors = self.return_tensors == "pt"
         values: Mapping[str, Any] = arrays
-        if as_tensors:  # the lengths of a flat batch are integers
+        if self.return_tensors == "pt":  # the lengths of a flat batch are integers
             values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
-        batch = Batch(values, **self._view)
-        if "look_ahead_mask" in arrays:
-            mask = batch["look_ahead_mask"]  # (T, T)
-            shape = (len(arrays["input_ids"]), 1, *mask.shape)
-            batch["look_ahead_mask"] = (
-                mask.expand(shape) if as_tensors else np.broadcast_to(mask, shape)
-            )  # (B, 1, T, T)
-        return batch
+        return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
         """Return the batch with only the keys that the model accepts; warn if left padding changes its outputs."""

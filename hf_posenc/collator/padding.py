@@ -38,7 +38,7 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def pad_batch(config: Config, made: Tokenized) -> Arrays:
-    """Return the arrays of a padded batch, `input_ids` first. `look_ahead_mask` is `(T, T)`, all others `(B, ...)`."""
+    """Return the arrays `(B, ...)` of a padded batch, `input_ids` first."""
     rows, labels = _make_labels(config, made)
     if made.from_0:
         given = rows.columns["position_ids"]
@@ -50,7 +50,7 @@ def pad_batch(config: Config, made: Tokenized) -> Arrays:
         out = _padded(config, made, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
-        out["look_ahead_mask"] = _look_ahead(out[decoder_reads].shape[1])
+        out["look_ahead_mask"] = _look_ahead(*out[decoder_reads].shape)
     return out
 
 
@@ -298,9 +298,9 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
     return positions + padding if padding else positions
 
 
-def _look_ahead(length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(T, T)`, True where column j <= row i, for T = `length`."""
+def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
+    """Return the look-ahead mask `(B, 1, T, T)`, a view of one T×T matrix: True where column j <= row i."""
     run = np.zeros(2 * length, dtype=np.bool_)
     run[:length] = True
-    shifted = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1))
-    return shifted.copy()
+    matrix = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1)).copy()
+    return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))
