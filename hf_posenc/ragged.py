@@ -111,6 +111,10 @@ class Ragged:
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
             arrays = [_checked_row(index, array, name, bools) for index, array in enumerate(arrays)]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+        if len({array.dtype for array in arrays}) == 1:
+            with contextlib.suppress(TypeError):  # a row that is not contiguous
+                joined = bytearray().join(arrays)  # several times faster than np.concatenate
+                return cls(np.frombuffer(joined, arrays[0].dtype).astype(np.int64, copy=False), lengths)
         return cls(np.concatenate(arrays, dtype=np.int64) if arrays else np.empty(0, dtype=np.int64), lengths)
 
     @lock_free_cache

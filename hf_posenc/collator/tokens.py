@@ -95,9 +95,9 @@ def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values
     _check_ids(config, ids)
     rows = TokenRows({"input_ids": ids}, np.arange(len(ids), dtype=np.int64))
     per_token = {name: _per_token(name, as_list(columns.pop(name)), ids) for name in PER_TOKEN if name in columns}
-    real = None
-    if "attention_mask" in per_token:
-        real = per_token.pop("attention_mask").values != 0
+    mask, real = per_token.pop("attention_mask", None), None
+    if mask is not None and mask.values.min(initial=1) == 0:
+        real = mask.values != 0
         _check_mask(config, ids, real)
     if "document_ids" in per_token:  # a negative number also marks padding
         numbers = per_token["document_ids"].values
@@ -163,7 +163,8 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
                 fix=f"one value per token, or dataset.remove_columns('{name}')",
             )
         )
-    if name == "attention_mask" and len(column.values) and not 0 <= column.values.min() <= column.values.max() <= 1:
+    # Viewed as unsigned, a negative number is larger than 1 too.
+    if name == "attention_mask" and column.values.view(np.uint64).max(initial=0) > 1:
         found = np.unique(column.values)[:8].tolist()
         raise ValueError(explain("attention_mask must be 1 at tokens and 0 at padding", got=shorten(found)))
     return column
@@ -171,8 +172,6 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
     """Raise if the mask `real` is False at all tokens of a row: 0 and 1 are probably swapped."""
-    if real.all():
-        return
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))
     wrong = np.flatnonzero((hidden > 0) & (seen == 0))
