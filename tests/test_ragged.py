@@ -78,6 +78,16 @@ def test_take_picks_rows_in_any_order_and_more_than_once(rows: list[list[int]], 
     assert [row.tolist() for row in taken] == [rows[index] for index in order]
 
 
+def test_array_rows_of_any_dtype_and_memory_layout_are_copied() -> None:
+    every_second, big = np.arange(6)[::2], np.array([7, 8], dtype=">i8")
+    for rows in ([every_second, every_second], [big, big], [big, np.array([9], dtype=np.int8)], [every_second, big]):
+        made = Ragged.from_rows(rows)
+        assert [row.tolist() for row in made] == [row.tolist() for row in rows]
+        assert made.values.dtype == np.int64
+        made.values[:] = 0  # shares no memory with the rows, and may be written
+    assert (every_second.tolist(), big.tolist()) == ([0, 2, 4], [7, 8])
+
+
 @given(rows=ROWS, start=st.integers(-3, 9))
 def test_counters_restart_in_every_row(rows: list[list[int]], start: int) -> None:
     counted = Ragged.from_rows(rows).counters(start)
