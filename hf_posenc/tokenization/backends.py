@@ -242,9 +242,9 @@ def _load_gigatoken(text: str, reference: TokenizersBackend) -> Callable[[Sequen
     def encode(texts: Sequence[str]) -> Ragged:
         rows = list(map(tokenizer.encode, texts))
         if not all(map(str.isascii, texts)):
-            for index, text in enumerate(texts):
-                if not text.isascii() and _UNICODE_17.search(text):
-                    rows[index] = reference.encode([text]).values.astype(np.uint32)
+            for index, each in enumerate(texts):
+                if not each.isascii() and _UNICODE_17.search(each):
+                    rows[index] = reference.encode([each]).values.astype(np.uint32)
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         return Ragged(np.frombuffer(b"".join(rows), np.uint32).astype(np.int64), lengths)  # faster than np.concatenate
 
