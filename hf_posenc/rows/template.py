@@ -54,7 +54,7 @@ def make_rows(
             lengths[:, piece] = parts.lengths[text]
             if parts.windows and not template.types_windows:
                 kinds[parts.windows[text] > 0, piece] = text
-    lengths, row_lengths = lengths.ravel(), template.special + sum(parts.lengths)
+    row_lengths, lengths = lengths.sum(axis=1), lengths.ravel()
     ids = np.repeat(tokens.ravel(), lengths)  # (N,), FIRST and SECOND at the tokens of texts
     inside = [ids == Template.FIRST - text for text in range(len(texts))]
     columns = {}
