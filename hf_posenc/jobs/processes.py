@@ -155,13 +155,12 @@ class _Pool:
     def __init__(self, pickled: bytes, workers: int) -> None:
         self.pickled = pickled
         self._context = _Context()
-        self._executor = ProcessPoolExecutor(
-            workers, mp_context=self._context, initializer=_start_worker, initargs=(pickled,)
-        )
+        self._executor = ProcessPoolExecutor(workers, mp_context=self._context, initializer=_start_worker)
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
         try:
-            return self._executor.submit(_write_in_process, task)
+            # Each task brings the writer: as an argument of the process, it would delay the start of the next process.
+            return self._executor.submit(write, self.pickled, task)
         except (OSError, ValueError) as error:
             # If a worker dies while `submit` starts another one, the executor has closed its pipes already.
             if self._exit_code() is None:
@@ -234,12 +233,7 @@ class _Context(SpawnContext):
         return self.processes[-1]
 
 
-_pickled_writer = b""  # in a worker process
-
-
-def _start_worker(pickled: bytes) -> None:
-    global _pickled_writer  # noqa: PLW0603
-    _pickled_writer = pickled
+def _start_worker() -> None:
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # the system wakes and ends a suspended process if the parent of its group dies
     os.environ.update({**_ENVIRONMENT, **os.environ, "TOKENIZERS_PARALLELISM": "false"})
@@ -255,7 +249,3 @@ def _exit_with_parent() -> None:
     while not connection.wait([parent.sentinel], timeout=0.5) and (os.name == "nt" or os.getppid() == parent.pid):
         pass
     os._exit(1)
-
-
-def _write_in_process(task: Task) -> dict[str, Any]:
-    return write(_pickled_writer, task)
