@@ -503,6 +503,20 @@ def test_an_error_in_a_callback_is_raised_and_progress_stops_once(
     assert heard.stops == 1
 
 
+def test_a_worker_loads_only_what_makes_rows_of_lines(
+    wordpiece: PreTrainedTokenizerBase,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # a worker prints its imports
+    encode(corpus, wordpiece, tmp_path / "out", workers=1)
+    imported = {line.rpartition("|")[2].strip() for line in capfd.readouterr().err.splitlines()}
+    assert {"pyarrow.parquet", "hf_posenc.jobs.shard_writer"} <= imported
+    assert not {"torch", "transformers", "datasets", "pandas", "fsspec", "ray"} & imported
+
+
 def test_every_option_is_a_keyword_with_its_type_and_help() -> None:
     signature = inspect.signature(jobs.encode)
     assert signature.parameters["stride"].annotation is int
