@@ -6,6 +6,7 @@ Loading this file also cuts the test process off from the network, so that no te
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import importlib.resources
 import importlib.util
@@ -14,6 +15,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +26,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first i
 # Nothing that an earlier run left behind may make a test pass, and nothing of a test stays on the machine.
 os.environ["HF_DATASETS_CACHE"] = _datasets_cache = tempfile.mkdtemp(prefix="hf_posenc_tests_")
 atexit.register(shutil.rmtree, _datasets_cache, ignore_errors=True)
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
+if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+    # Freed blocks of a megabyte go back to the system, so that a process that runs thousands of tests stays small.
+    libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+    libc.mallopt(_M_ARENA_MAX, 2)
 
 if TYPE_CHECKING:  # loaded on first use: the process of pytest that only starts the two others needs none of them
     import torch
