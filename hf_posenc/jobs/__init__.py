@@ -1,7 +1,7 @@
 """Tokenize whole corpora: text files and data sets of any size become Parquet shards; interrupted runs continue.
 
-`encode` writes the shards, on one machine or on Ray; `verify` checks them. `open_sources` and `read_documents` read the
-documents of a corpus as `encode` does.
+`encode` writes the shards, on one machine or on Ray, and reports to a `Progress`; `verify` checks them. They return a
+`Manifest` and a `Verification`. The other names are parts of `encode` for tests, and not a public interface.
 """
 
 import lazy_loader as _lazy_loader

@@ -58,8 +58,8 @@ class SinusoidalPositions:
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
         not_reached (`tuple` of `str`): tables named like positions that a plain sequence of tokens does not read; they
             were not changed.
-        largest_difference (`float`, *optional*): largest difference between the values that the tables return and
-            `sinusoidal_encoding`; `None` for `verify=False`.
+        largest_difference (`float`, *optional*): 0.0 after the check that the tables return exactly the values of
+            `sinusoidal_encoding` (any difference raises); `None` for `verify=False`.
         takes_position_ids (`bool`): True if `position_ids` have an effect.
         still_trained (`tuple` of `str`): adapters of the tables, such as LoRA's, which stay trainable.
         spread (`float`, *optional*): standard deviation of the encoding divided by that of the token embeddings.

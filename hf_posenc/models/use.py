@@ -160,7 +160,8 @@ def use_sinusoidal_positions(
         for name in tokens if multiply != 1 else ():
             changes.multiply(parameters[name], multiply)
         changes.set(model.config, CONFIG_KEY, _record(recipe, formula, factor * multiply, tables))
-        difference = _largest_difference(model, tables, formula) if verify else None
+        if verify:
+            _check_lookups(model, tables, formula)
     except BaseException:
         changes.undo()
         raise
@@ -176,7 +177,7 @@ def use_sinusoidal_positions(
         formula,
         recipe=recipe,
         token_factor=factor * multiply,
-        largest_difference=difference,
+        largest_difference=0.0 if verify else None,
         spread=spread,
         _changes=None if cannot_undo else changes,
     )
@@ -299,8 +300,8 @@ def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | 
 # -------------------------------------------------------------------------------------------- verification and warnings
 
 
-def _largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> float:
-    """Run the model, compare the values that its tables return with `sinusoidal_encoding`, and return 0.0 or raise."""
+def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> None:
+    """Run the model once, and raise if a table is not used, or returns other values than `formula` gives."""
     first_rows = {table.name: table.first_row for table in tables}
     differences: dict[str, float] = {}
     for name, rows, values in position_lookups(model, first_rows):
@@ -316,7 +317,6 @@ def _largest_difference(model: Any, tables: tuple[PositionTable, ...], formula: 
                     fix="report it with the model's class; the model is as it was before the call",
                 )
             )
-    return max(differences.values())
 
 
 def _warning(
