@@ -102,7 +102,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Runner:
-    """Model under test, and the way to restart its positions: `position_ids`, or other rows of its tables."""
+    """Model under test; its positions restart by `position_ids`, or by other rows read from its position tables."""
 
     probe: Probe
     spec: ModelSpec

@@ -310,7 +310,7 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
 
 
 def _missing_table(table: Any) -> Any:
-    """Return the saved `embedding=`: `None`, a width, or a `MissingTable`, because tables are not saved."""
+    """Return the saved value of `embedding=`; a `MissingTable` stands for a table, because tables are not saved."""
     if table is None or (isinstance(table, int) and not isinstance(table, bool)):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:

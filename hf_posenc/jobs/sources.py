@@ -75,7 +75,7 @@ class Sources:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Return a JSON object that identifies each source, without timestamps."""
+        """Return a JSON object for each source, which identifies it without timestamps."""
         return [file.fingerprint() for file in self.files]
 
     def stamps(self) -> list[Any]:

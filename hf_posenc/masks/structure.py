@@ -175,11 +175,11 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """First and last token of each document number, `(B, D)`; entry 0 is for the row. Without tokens, `first` is K."""
+    """Range of the tokens of each document in each row, as tensors `(B, D)`; document 0 stands for the whole row."""
 
-    first: torch.Tensor
+    first: torch.Tensor  # index of the first token; the number of keys if the document has no tokens
     after: torch.Tensor  # index of the last token + 1
-    whole: torch.Tensor  # bool: no other token is between the two
+    whole: torch.Tensor  # bool: the tokens are contiguous
 
 
 def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:

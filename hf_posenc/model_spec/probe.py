@@ -120,7 +120,7 @@ class Probe:
         self.lengths, self.samples = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
-        """Return lengths that fit the model, and sample ids `(2, T)` by sequence; the rows differ at the end."""
+        """Return the lengths of the sequences to run, and sample ids `(2, T)` for each; the rows differ at the end."""
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         lengths = _TINY if room is not None and room < 12 else _USUAL
         if fixed is not None:
@@ -185,7 +185,7 @@ class Probe:
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        r"""Return gradients of the last hidden states by every tensor of the model that may contain positions.
+        r"""Return gradients of the last hidden states with respect to all tensors that may contain positions.
 
         Args:
             inputs (mapping): as in `run`.
@@ -261,7 +261,7 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Forward hook: replace the values of the last lookup by the output of its module, which may differ."""
+        """Forward hook: record the output of a module, which may differ from the rows that it looked up."""
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
@@ -373,7 +373,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return up to 50,000 ids without special tokens: padding moves positions, end-of-sequence tokens end sequences."""
+    """Return up to 50,000 token ids, none of them special: padding can move positions, and eos can end a sequence."""
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])

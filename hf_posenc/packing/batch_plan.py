@@ -1,4 +1,4 @@
-"""`BatchPlan`: a plan of which documents form each batch; its statistics, and its file.
+"""`BatchPlan`: the documents of each batch, with statistics of the batches; it can be saved to a file.
 
 `token_budget.plan_batches` makes plans.
 """

@@ -76,7 +76,7 @@ def _dataset_class() -> Any:
     import datasets
 
     class ArrowBatchDataset(datasets.Dataset):  # type: ignore[misc]
-        """Data set that returns the rows of a batch as columns."""
+        """`datasets.Dataset` that gives a `DataLoader` the columns of each batch, instead of a list of rows."""
 
         _columns: _Columns | None = None
 

@@ -168,7 +168,10 @@ class _PackWindow:
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return `TokenRows` with one row per document, without padding; `sample` is its row number in the table."""
+    """Return the documents of a table as rows without padding; their field `sample` holds the row numbers.
+
+    If the table has no labels, the labels are the input ids for `with_labels=True`.
+    """
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
     for name in ("labels", "token_type_ids", "attention_mask", "document_ids", "position_ids"):

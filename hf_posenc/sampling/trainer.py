@@ -178,7 +178,7 @@ class TokenBudgetMixin:
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
 
     def _padding(self, collator: Any, sampler: TokenBudgetBatchSampler) -> Any:
-        """Return the collator, or a changed copy, such that it pads to the lengths of the plan."""
+        """Return the collator, or a copy that pads to the lengths of the plan."""
         plan = sampler.plan
         if plan.shapes is not None:
             return PadToShapes(collator, plan.shapes, self.batch_settings.get("column", "input_ids"))

@@ -109,7 +109,7 @@ def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
 
 
 def check_scale(scale: Any) -> Scale:
-    """Return `scale` if it is `None`, `"sqrt_d"` or a finite number."""
+    """Return `scale`; raise if it is not `None`, `"sqrt_d"` or a finite number."""
     if scale is None or scale == "sqrt_d":
         return None if scale is None else "sqrt_d"
     if isinstance(scale, str):
@@ -119,7 +119,7 @@ def check_scale(scale: Any) -> Scale:
 
 
 def check_dropout(dropout: Any) -> float:
-    """Return `dropout` if it is a number from 0 to 1."""
+    """Return `dropout`; raise if it is not a number from 0 to 1."""
     number = check_number(dropout, "dropout", fix="dropout=0.1")
     if not 0 <= number <= 1:
         raise ValueError(explain("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1"))
@@ -132,7 +132,7 @@ def check_std(std: Any) -> float:
 
 
 def check_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return `dtype` if it is one of `DTYPES`."""
+    """Return `dtype`; raise if it is not one of `DTYPES`."""
     if dtype not in DTYPES:
         raise TypeError(one_of("dtype", dtype, DTYPES))
     return dtype

@@ -233,7 +233,7 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return sines and cosines `(2, N, F)` of positions `(N,)`, float64; cosines first if the convention says so."""
+    """Return sines and cosines `(2, N, F)` of positions `(N,)`, float64, in the convention's order of the two."""
     values = positions.new_empty(2, len(positions), len(waves.whole))
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step):
@@ -244,7 +244,7 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors of angles `(N, F)`: the sine of one angle is the sine of a position, of the other its cosine.
+    """Return two tensors of angles `(N, F)`, whose sines are the sine and the cosine of every position.
 
     Angles are in radians, at most a quarter turn; those of the cosines are first if the convention has cosines first.
     The absolute values of the two angles add up to a quarter turn. Parts are added from the largest to the smallest, so
@@ -273,7 +273,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Convert `turns` to angles, with `radians` (2π or -2π) per turn; at most `noise` turns become exactly zero."""
+    """Convert `turns` to angles, with `radians` (2π or -2π) per turn; turns of at most `noise` become exactly 0."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 

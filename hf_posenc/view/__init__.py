@@ -42,8 +42,9 @@ def batch_html(
     first_row: int = 0,
     first_token: int = 0,
 ) -> str:
-    r"""Return the linked view of a batch as a fragment of HTML, for a notebook or to be placed in a page.
+    r"""Return a batch as HTML, in which touching a token highlights its mask cells, its position and its vectors.
 
+    The result is a fragment, for a notebook or to be placed in a page.
     Where scripts do not run, as on GitHub, plain tables are shown. A batch with neither `input_ids` nor `inputs_embeds`
     is a table of its keys.
 
