@@ -23,8 +23,8 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
     r"""Return the docstrings of every module, class and function of the standard library: 8,000 texts, 1.7 MB.
 
-    The docstrings are cleaned by `inspect.cleandoc`, deduplicated and sorted: a Python always gives the same list.
-    Tests, installed packages, and files that cannot be parsed are skipped.
+    The docstrings are cleaned by `inspect.cleandoc`, deduplicated and sorted: one version of Python always gives the
+    same list. Tests, installed packages, and files that cannot be parsed are skipped.
 
     Args:
         folder (`str` or `Path`, *optional*): folder with the source of the standard library; by default this Python's.

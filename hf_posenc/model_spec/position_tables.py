@@ -342,10 +342,11 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the names of tensors of which T tokens use T slices, or 2T - 1 (relative positions), at two lengths T.
+    """Return the names of tensors that are read by position: T tokens use T slices, or 2T - 1 for relative positions.
 
-    This finds tables that are read in any order and along any dimension: 3D, transposed, strided or reversed ones. The
-    tokens are two in turn, so that token embeddings use two slices at any length.
+    The model is run at two lengths T. This finds tables that are read in any order and along any dimension: 3D,
+    transposed, strided or reversed ones. The tokens are two in turn, so that token embeddings use two slices at any
+    length.
     """
     if probe.has_fixed_length:
         return ()

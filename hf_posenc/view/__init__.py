@@ -44,9 +44,8 @@ def batch_html(
 ) -> str:
     r"""Return a batch as HTML, in which touching a token highlights its mask cells, its position and its vectors.
 
-    The result is a fragment, for a notebook or to be placed in a page.
-    Where scripts do not run, as on GitHub, plain tables are shown. A batch with neither `input_ids` nor `inputs_embeds`
-    is a table of its keys.
+    The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
+    tables are shown. A batch with neither `input_ids` nor `inputs_embeds` is a table of its keys.
 
     Args:
         batch (mapping): a batch with `input_ids` or `inputs_embeds`; its other keys are shown as far as they are known.
