@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -149,7 +151,10 @@ def test_a_width_makes_the_same_frozen_table_everywhere(wordpiece) -> None:
 def test_everything_lies_on_the_tables_device(wordpiece, device: torch.device) -> None:
     batch = C(wordpiece, embedding=_frozen().to(device))(TEXTS)
     assert {tensor.device.type for tensor in batch.values()} == {device.type}
-    assert {t.device.type for t in C(wordpiece, embedding=8, device=device)(TEXTS).values()} == {device.type}
+    with device:
+        collate = C(wordpiece, embedding=8)
+    for each in (collate, collate.replace(seed=1), pickle.loads(pickle.dumps(collate))):
+        assert {tensor.device.type for tensor in each(TEXTS).values()} == {device.type}
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -439,6 +444,16 @@ def test_values_that_are_not_tables_are_refused(wordpiece, table: Any) -> None:
         C(wordpiece, embedding=table)
 
 
-def test_a_device_for_a_table_of_ones_own_is_refused(wordpiece) -> None:
-    with pytest.raises(ValueError, match="a given table stays on its device"):
-        C(wordpiece, embedding=_frozen(), device="cpu")
+def test_the_device_of_a_table_made_from_a_width_is_torchs_default_device_and_is_saved(wordpiece, tmp_path) -> None:
+    with torch.device("meta"):
+        collate = C(wordpiece, embedding=8)
+    assert C(wordpiece, embedding=8) != collate
+    assert C.from_pretrained(collate.save_pretrained(tmp_path) and tmp_path) == collate
+    for make in (lambda: C(wordpiece, embedding=8, device="cuda"), lambda: collate.replace(device="cuda")):
+        with pytest.raises(TypeError, match=r"(?s)no argument 'device'.*with torch.device\(\"cuda\"\): around it"):
+            make()
+    saved = json.loads((tmp_path / "hf_posenc.json").read_text())
+    assert saved["device"] == "meta"
+    del saved["unsupervised"]  # as older versions wrote it
+    (tmp_path / "hf_posenc.json").write_text(json.dumps({**saved, "device": None}))
+    assert C.from_pretrained(tmp_path) == C(wordpiece, embedding=8)

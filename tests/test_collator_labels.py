@@ -417,3 +417,119 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
     with pytest.raises(ValueError, match="row 1 has no tokens"):
         collate(padding)
     assert C(wordpiece, empty="keep")(padding)["attention_mask"].tolist() == [[1, 1], [0, 0]]
+
+
+# --------------------------------------------------------------------------------------- rows without labels
+
+UNSUPERVISED = [
+    {"input_ids": [5, 6, 7, 8], "labels": [-100, -100, -100, 8]},
+    {"input_ids": [5, 6], "labels": [-100, 6]},
+    {"input_ids": [7, 8, 9], "labels": [-100, -100, 9]},
+]
+
+
+def test_a_row_whose_labels_are_all_ignored_after_truncation_is_refused_with_its_number_and_lengths(word_level) -> None:
+    with pytest.raises(ValueError, match="row 0 has nothing to learn: its 3 labels are all -100") as refused:
+        C(word_level, max_length=3)(UNSUPERVISED)
+    assert "got: 1 such rows of 3; max_length=3" in str(refused.value)
+    assert 'unsupervised="drop" leaves such rows out, "keep" keeps them' in str(refused.value)
+    with pytest.raises(ValueError, match="row 0 has nothing to learn"):
+        C(word_level, max_length=2)(UNSUPERVISED)
+    assert C(word_level, max_length=4)(UNSUPERVISED)["labels"].shape == (3, 4)
+    assert C(word_level, max_length=3, unsupervised="keep")(UNSUPERVISED)["labels"].shape == (3, 3)
+    with pytest.raises(ValueError, match="unsupervised must be one of"):
+        C(word_level, unsupervised="ignore")
+
+
+@pytest.mark.parametrize("packing", [False, True, "flat"])
+def test_rows_without_labels_are_left_out_and_counted_once(word_level, packing: Any) -> None:
+    collate = C(word_level, max_length=3, unsupervised="drop", packing=packing)
+    rows = [{**row, "n": number} for number, row in enumerate(UNSUPERVISED)] if not packing else UNSUPERVISED
+    with pytest.warns(UserWarning, match="1 of (3 rows|documents) were left out: their labels are all -100"):
+        batch = collate(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = collate(rows)
+    assert all(np.array_equal(batch[name], again[name]) for name in batch)
+    assert sorted(batch["labels"][batch["labels"] != -100].tolist()) == [6, 9]
+    assert sorted(batch["input_ids"][batch["input_ids"] != 0].tolist()) == [5, 6, 7, 8, 9]
+    if not packing:
+        assert batch["n"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="no row of the batch has a label other than -100, so none would be left"):
+        collate(UNSUPERVISED[:1])
+
+
+def test_rows_without_labels_are_kept_where_they_are_usual(wordpiece) -> None:
+    """Texts without a masked token, documents of one token in causal packing, and rows of padding."""
+    masked = C(wordpiece, labels="masked_lm", mlm_probability=0.0)(["a", "I ride"])
+    assert (masked["labels"] == -100).all()
+    with pytest.raises(ValueError, match="row 0 has nothing to learn"):
+        C(wordpiece, labels="masked_lm", mlm_probability=0.0, unsupervised="error")(["a"])
+    rows = [[7], [8, 9]]
+    for packing in (True, "flat"):
+        packed = C(wordpiece, labels="causal_lm", packing=packing, max_length=8)(rows)
+        assert sorted(packed["labels"].unique().tolist()) == [-100, 9]
+        with pytest.raises(ValueError, match="row 0 has nothing to learn: its 1 labels are all -100"):
+            C(wordpiece, labels="causal_lm", packing=packing, max_length=8, unsupervised="error")(rows)
+    empty = C(wordpiece, labels="causal_lm", empty="keep", add_special_tokens=False)(["", "a"])
+    assert (empty["labels"][0] == -100).all()
+
+
+def test_a_target_without_tokens_is_refused_or_left_out_with_its_row(word_level) -> None:
+    rows = [{"text": "a b", "target": ""}, {"text": "b", "target": "a"}]
+    settings = {"text_target_column": "target", "max_target_length": 4}
+    with pytest.raises(
+        ValueError, match=r"row 0 has nothing to learn: its 0 labels are all -100\n.*max_target_length=4"
+    ):
+        C(word_level, **settings)(rows)
+    with pytest.warns(UserWarning, match="1 of 2 rows were left out"):
+        batch = C(word_level, **settings, unsupervised="drop")(rows)
+    assert batch["input_ids"].shape == batch["labels"].shape == (1, 1)
+
+
+def test_labels_that_the_model_does_not_take_are_not_checked(word_level) -> None:
+    spec = ModelSpec(accepts=("input_ids", "attention_mask"))
+    assert "labels" not in C(word_level, model=spec, max_length=3)(UNSUPERVISED)
+
+
+def _tiny(name: str, **settings: Any) -> Any:
+    import transformers
+
+    cls = getattr(transformers, name)
+    sizes = {"vocab_size": 1200, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return cls(cls.config_class(**sizes, intermediate_size=16, pad_token_id=0, **settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "labels", "fix"),
+    [
+        ("GPT2LMHeadModel", {}, "masked_lm", 'labels="causal_lm", or a masked language model'),
+        ("BertLMHeadModel", {"is_decoder": True}, "masked_lm", 'labels="causal_lm", or a masked language model'),
+        ("GPT2ForTokenClassification", {}, "causal_lm", "AutoModelForCausalLM"),
+        ("BertForMaskedLM", {"is_decoder": True}, "causal_lm", "AutoModelForCausalLM"),  # causal, but it does not shift
+        ("BertForMaskedLM", {}, "causal_lm", 'labels="masked_lm"'),
+    ],
+)
+def test_labels_that_do_not_fit_the_shift_of_the_model_are_refused(
+    wordpiece, name: str, settings: dict[str, Any], labels: str, fix: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"labels='{labels}' .*{name}") as refused:
+        C(wordpiece, model=_tiny(name, **settings), labels=labels)
+    assert fix in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "labels"),
+    [
+        ("GPT2LMHeadModel", {}, "causal_lm"),
+        ("BertLMHeadModel", {"is_decoder": True}, "causal_lm"),
+        ("BertForMaskedLM", {}, "masked_lm"),
+        ("BertForMaskedLM", {"is_decoder": True}, "masked_lm"),
+    ],
+)
+def test_labels_that_fit_the_shift_of_the_model_are_made(
+    wordpiece, name: str, settings: dict[str, Any], labels: str
+) -> None:
+    model = _tiny(name, **settings)
+    batch = C(wordpiece, model=model, labels=labels, mlm_probability=0.5, seed=0)(["I ride bike", "bike ride I"])
+    assert torch.isfinite(model(**batch).loss)

@@ -29,7 +29,7 @@ from .padding import pad_batch
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
 from .tokens import Tokenized, tokenize
-from .warn import Warnings, missing_target_warning, truncation_warning, warn_of_columns
+from .warn import Warnings, left_out_warning, missing_target_warning, truncation_warning, warn_of_columns
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -57,7 +57,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
             slow tokenizer. The collator uses a private copy.
         embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
-            frozen table of random numbers (from `seed`); a given table is used with its current weights. For
+            frozen table of random numbers (from `seed`) on torch's default device; a given table is used with its
+            current weights. For
             positions other than sinusoids, pass `PositionalEmbedding(table, encoding="learned")`. The vectors include
             positions, so use them with a module that adds none. Nearly all Hugging Face models add their own
             positions, which would then be added twice; with `model=` this raises.
@@ -96,6 +97,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             raises for a `model` that does not isolate documents by these keys.
         labels (`"causal_lm"` or `"masked_lm"`, *optional*): makes labels from the ids. Otherwise a `label`, `label_ids`
             or `labels` column becomes `labels`, unless `model` takes no labels. Labels per token are padded with -100.
+        unsupervised (`"error"`, `"drop"` or `"keep"`, *optional*): raise for a row whose labels are all -100, for
+            example after truncation; leave it out, with a warning that counts such rows; or keep it. By default
+            `"error"`, but `"keep"` for `labels="masked_lm"`, where a short row may have no masked token, and for
+            documents of one token in causal packing.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
         seed (`int`, *optional*): gives a document the same masks in every evaluation, with `labels="masked_lm"`.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
@@ -103,7 +108,6 @@ class DataCollatorWithPositionalEncoding(Processor):
             They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
             a model call `use_sinusoidal_positions`. Position ids also count from the convention's first position,
             unless `model` has its own positions.
-        device (*optional*): device of the table, if `embedding` is a width.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
@@ -392,7 +396,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         own = isinstance(given, PositionalEmbedding)
         if own or (given is None and settings["model"] is not None):  # drop those of the old embedding
             settings = {k: value for k, value in settings.items() if k not in EMBEDDING_SETTINGS or k in changes}
-        return type(self)(**settings)
+        with save.on_device(self._config.embedder.device):
+            return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Write `hf_posenc.json`, `processor_config.json` and the tokenizer's files. Weights are never saved.
@@ -499,6 +504,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         """Settings, tokenizer files and table, for pickling, fingerprints and `==`. Not cached: weights may change."""
         table = self._config.embedder.state(weights=self.store_embeddings)
         settings = {name: value for name, value in self._config.saved.items() if name != "backend"}  # changes no output
+        settings["device"] = self._config.embedder.device
         return save.state(type(self), self.tokenizer, self._files, settings, table)
 
     @cached_property
@@ -534,7 +540,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         made = self._tokenize(given)
         if not len(made.rows.ids):
             raise ValueError(empty_batch(given))
-        arrays = pad_batch(self._config, made)
+        arrays, left_out = pad_batch(self._config, made)
+        if left_out:
+            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(made.rows.ids)))
         if made.columns:
             warn_of_columns(self._config, made, arrays, self._warnings)
         values: Mapping[str, Any] = arrays

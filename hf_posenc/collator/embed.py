@@ -65,6 +65,7 @@ class Embedder:
         given = settings.embedding
         self.missing = given if isinstance(given, MissingTable) else None
         self.rows: int | None = None
+        self.device: str | None = None  # of the table made from a width; None for the CPU
         if given is None or self.missing is not None:
             return
         needed = number_of_ids(tokenizer)
@@ -79,15 +80,9 @@ class Embedder:
                     )
                 )
             self.rows = needed
+            device = torch.get_default_device()
+            self.device = None if device.type == "cpu" else str(device)
             return
-        if settings.device is not None:
-            raise ValueError(
-                explain(
-                    "device= is for the table made from a width; a given table stays on its device",
-                    got=f"device={settings.device!r}",
-                    fix="embedding=table.to(device)",
-                )
-            )
         self.rows = self.module.num_embeddings  # raises if it is not a table
         if self.rows < needed:
             raise ValueError(too_few_rows(needed, self.rows))
@@ -100,7 +95,7 @@ class Embedder:
             return given
         table: Any = given
         if isinstance(given, int):
-            table = table_of_width(given, number_of_ids(self._tokenizer), settings.seed or 0, settings.device)
+            table = table_of_width(given, number_of_ids(self._tokenizer), settings.seed or 0, self.device)
         return PositionalEmbedding(
             table,
             convention=settings.convention,
@@ -277,7 +272,7 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
     )
 
 
-def table_of_width(width: int, rows: int, seed: int, device: Any) -> nn.Embedding:
+def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.Embedding:
     """Return a frozen float32 table of normally distributed random numbers, the same on every machine."""
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
     return _frozen(torch.from_numpy(values).to(device or "cpu"))

@@ -192,22 +192,46 @@ def _check_flat(spec: ModelSpec) -> None:
 
 
 def _check_labels(labels: str, spec: ModelSpec) -> None:
+    predicts_next = LABEL_KINDS[labels].predicts_next
     if "labels" not in spec.accepts:
+        shifts = ", shifts_labels=True" if predicts_next else ""
         raise ValueError(
             explain(
                 f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
                 got=_forward(spec),
-                fix="a model with a language modeling head; if the loss is computed outside of the model, "
-                'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"))',
+                fix="a model with a language modelling head; if the loss is computed outside of the model, "
+                f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
             )
         )
-    sees_all = was_examined(spec) and not spec.is_causal and not spec.is_encoder_decoder
-    if LABEL_KINDS[labels].predicts_next and sees_all:
+    alone = was_examined(spec) and not spec.is_encoder_decoder
+    if predicts_next and alone and not spec.is_causal:
         raise ValueError(
             explain(
                 f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
                 got="outputs that depend on later tokens",
                 fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
+            )
+        )
+    if predicts_next and alone and not spec.shifts_labels:
+        raise ValueError(
+            explain(
+                f"labels={labels!r} are the tokens themselves, and {spec.name} does not shift labels: it would learn "
+                "to copy its input",
+                got="a loss that compares each output with the label of the same token",
+                fix="a causal language model, AutoModelForCausalLM; if the loss shifts labels outside of the model, "
+                "model=dataclasses.replace(ModelSpec.of(model), shifts_labels=True)",
+            )
+        )
+    if not predicts_next and spec.shifts_labels:
+        raise ValueError(
+            explain(
+                f"labels={labels!r} are the masked tokens themselves, and {spec.name} shifts labels: it would predict "
+                "each of them from another token",
+                got="a loss that compares each output with the label of the next token"
+                if not spec.is_encoder_decoder
+                else "a decoder that reads the labels shifted by one",
+                fix=("text_target_column=..." if spec.is_encoder_decoder else 'labels="causal_lm"')
+                + ", or a masked language model, AutoModelForMaskedLM",
             )
         )
 

@@ -5,6 +5,7 @@ NumPy only, so that a forked worker can run it. The collator converts the arrays
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from .arrays import (
     to_float32,
 )
 from .labels import decoder_inputs
-from .tokens import Tokenized, name_taken, positions_of
+from .tokens import Tokenized, name_taken, positions_of, repeated
 
 if TYPE_CHECKING:
     from .config import Config
@@ -37,21 +38,72 @@ Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or no
 NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
-def pad_batch(config: Config, made: Tokenized) -> Arrays:
-    """Return the arrays `(B, ...)` of a padded batch, `input_ids` first."""
+def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
+    """Return the arrays `(B, ...)` of a padded batch, `input_ids` first, and the number of rows that were left out."""
     rows, labels = _make_labels(config, made)
     if made.from_0:
         given = rows.columns["position_ids"]
         rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
     if config.settings.packing:
-        documents = _documents(config, rows, labels)
+        documents, left_out = _documents(config, rows, labels)
         out = _flat(config, documents) if config.settings.packing == "flat" else _packed(config, documents)
     else:
+        supervision = labels if made.targets is None else made.targets
+        kept = _supervised(config, supervision, rows) if isinstance(supervision, Ragged) else None
+        left_out = 0 if kept is None else len(rows.ids) - len(kept)
+        if kept is not None:
+            rows, made = rows.take(kept), _taken(made, kept)
+            labels = labels.take(kept) if isinstance(labels, Ragged) else labels
         out = _padded(config, made, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = _look_ahead(*out[decoder_reads].shape)
-    return out
+    return out, left_out
+
+
+def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
+    """Return the indices of the rows with a label other than -100; `None` if all rows are kept.
+
+    Raises:
+        ValueError: if a row has none, unless the setting `unsupervised` keeps such rows or leaves them out; if all rows
+            would be left out.
+    """
+    settings, kind = config.settings, config.label_kind
+    default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
+    is_read = config.accepts is None or "labels" in config.accepts
+    if not is_read or (settings.unsupervised or default) == "keep":
+        return None
+    is_label = labels.values != IGNORED
+    if is_label.all() and labels.shortest:
+        return None
+    has_label = labels.where(is_label).lengths > 0
+    if settings.unsupervised is None:
+        # Kept by default: rows of padding, for empty="keep", and packed documents whose only token is not predicted.
+        has_label |= rows.ids.lengths <= (1 if settings.packing else 0)
+    kept = np.flatnonzero(has_label)
+    if len(kept) == len(has_label):
+        return None
+    if settings.unsupervised == "drop" and len(kept):
+        return kept
+    row, name = int(has_label.argmin()), "max_target_length" if config.has_targets else "max_length"
+    limit = (config.target_limits if config.has_targets else config.limits).max_length
+    raise ValueError(
+        explain(
+            f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
+            if settings.unsupervised != "drop"
+            else "no row of the batch has a label other than -100, so none would be left",
+            got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
+            fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps '
+            "them",
+        )
+    )
+
+
+def _taken(made: Tokenized, kept: NDArray[np.int64]) -> Tokenized:
+    """Return the tokenized rows with the given indices, and their columns and targets."""
+    columns = {name: repeated(values, kept) for name, values in made.columns.items()}
+    targets = None if made.targets is None else made.targets.take(kept)
+    return replace(made, rows=made.rows.take(kept), columns=columns, targets=targets)
 
 
 def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
@@ -166,8 +218,8 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
     return out
 
 
-def _documents(config: Config, rows: TokenRows, labels: Labels) -> dict[str, Ragged]:
-    """Return the columns of a packed batch, one row per document.
+def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
+    """Return the columns of a packed batch, one row per document, and the number of documents left out.
 
     In causal language modeling the label of each document's first token is -100.
     """
@@ -182,12 +234,16 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> dict[str, Rag
     if labels is not None:
         rows = rows.with_columns(labels=labels)
     kept = {"input_ids", "position_ids", "labels", *({"token_type_ids"} & set(config.names))}
-    documents = {name: column for name, column in rows.split_documents().columns.items() if name in kept}
+    split = rows.split_documents()
+    documents = {name: column for name, column in split.columns.items() if name in kept}
     if labels is not None:
         is_flat = config.settings.packing == "flat" and config.shifts_labels is not False
         if is_flat or _predicts_next(config, documents["input_ids"], documents["labels"]):
             documents["labels"] = ignore_document_starts(documents["labels"])
-    return documents
+        supervised = _supervised(config, documents["labels"], split)
+        if supervised is not None:
+            documents = {name: column.take(supervised) for name, column in documents.items()}
+    return documents, len(split.ids) - len(documents["input_ids"])
 
 
 def _packed(config: Config, documents: dict[str, Ragged]) -> Arrays:

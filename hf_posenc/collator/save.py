@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
+import torch
+
 from .._explain import explain, shorten, unknown_keyword
 from .._files import atomic_write
 from ..model_spec import ModelSpec
@@ -77,9 +79,16 @@ def pickled_backend(name: str) -> PickledBackend:
     return PickledBackend(name)
 
 
+def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which a collator makes the table of a width on `device`; `None` leaves torch's default."""
+    return contextlib.nullcontext() if device is None else torch.device(device)
+
+
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
     """Return a collator with a loaded tokenizer; raise if the collator's copy of the tokenizer differs from it."""
-    collate = cls(tokenizer, embedding=embedding, **settings)
+    arguments = {name: value for name, value in settings.items() if name != "device"}
+    with on_device(settings.get("device")):
+        collate = cls(tokenizer, embedding=embedding, **arguments)
     if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
         raise ValueError(
             explain(
@@ -176,7 +185,7 @@ def load(
             explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again")
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
-    unknown = sorted(set(saved) - set(known))
+    unknown = sorted(set(saved) - {*known, "device"})
     if unknown:
         raise ValueError(
             explain(
@@ -288,8 +297,6 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
         plain["convention"] = plain["convention"].to_dict()
     if plain["model"] is not None:
         plain["model"] = plain["model"].to_dict()
-    if plain["device"] is not None:
-        plain["device"] = str(plain["device"])
     for name in ("padding", "truncation"):
         plain[name] = getattr(plain[name], "value", plain[name])
     return plain

@@ -34,6 +34,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
     "packing": (False, True, "flat"),
+    "unsupervised": (None, "error", "drop", "keep"),
     "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
 }
@@ -72,6 +73,7 @@ class Settings:
     look_ahead: bool | None = None
     packing: bool | Literal["flat"] = False
     labels: str | None = None
+    unsupervised: Literal["error", "drop", "keep"] | None = None
     mlm_probability: float = 0.15
     mask_replace_prob: float = 0.8
     random_replace_prob: float = 0.1
@@ -82,7 +84,6 @@ class Settings:
     scale: Literal["sqrt_d"] | float | None = None
     dropout: float = 0.0
     zero_padding: bool = True
-    device: Any = None
     store_embeddings: bool = False
     backend: BackendName = "auto"
     return_tensors: str = "pt"
@@ -235,6 +236,7 @@ _EQUIVALENTS = {
     "text_pair": 'text_pair_column="text_pair"',
     "split_into_words": "is_split_into_words=True",
     "p": "dropout=0.1",
+    "device": 'with torch.device("cuda"): around it, for the table of a width; any other table keeps its device',
 }
 
 

@@ -57,7 +57,7 @@ def tokenize(config: Config, given: Given) -> Tokenized:
         targets, columns, truncated = _targets(config, given, columns)
     has_split_texts = len(rows.sample) != given.count
     if has_split_texts:
-        columns = {name: _repeated(values, rows.sample) for name, values in columns.items()}
+        columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
         targets = None if targets is None else targets.take(rows.sample)
     return Tokenized(rows, columns, has_split_texts, given.texts is not None, targets, truncated, from_0)
 
@@ -77,7 +77,7 @@ def name_taken(name: str, made: Tokenized) -> str:
     )
 
 
-def _repeated(values: Values, sample: NDArray[np.int64]) -> Values:
+def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
     """Return the value of each row's text: `values[sample]`. An Arrow column stays an Arrow column."""
     if is_arrow(values):
         taken: Values = values.take(sample)  # type: ignore[union-attr]

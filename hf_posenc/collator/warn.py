@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from .config import Config
     from .settings import Settings
 
-_KINDS = ("texts", "targets", "target column", "columns", "label", "left padding", "snapshot", "missing table", "size")
+_KINDS = (
+    *("texts", "targets", "target column", "columns", "label", "unsupervised"),
+    *("left padding", "snapshot", "missing table", "size"),
+)
 # Names of columns that contain row numbers.
 _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNORECASE)
 
@@ -58,6 +61,16 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
         fix=(f"tokenizer.model_max_length = {larger}, then make the collator; " if larger else "")
         + "return_overflowing_tokens=True keeps the rest; truncation=False raises instead; "
         + f"{name}={limit} sets the limit",
+    )
+
+
+def left_out_warning(config: Config, left_out: int, count: int) -> str:
+    """Return the warning that rows without labels were left out of a batch, with `unsupervised="drop"`."""
+    what = "documents" if config.settings.packing else f"{count} rows"
+    return explain(
+        f"{left_out} of {what} were left out: their labels are all -100",
+        got='unsupervised="drop"; this warning is given once',
+        fix='unsupervised="error" names the row; "keep" keeps such rows',
     )
 
 

@@ -141,7 +141,7 @@ class ModelSpec:
             num_embeddings=None if probe.input_table is None else len(probe.input_table),
             is_causal=positions.is_causal,
             is_encoder_decoder=bool(model.config.is_encoder_decoder),
-            shifts_labels=_shifts_labels(model, positions),
+            shifts_labels=_shifts_labels(probe, positions),
             decoder_start_token_id=getattr(model.config, "decoder_start_token_id", None),
             decoder_padding_token_id=getattr(model.config, "pad_token_id", None),
             left_padding_shifts=positions.left_padding_shifts,
@@ -241,14 +241,36 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
     return configured_length(model.config) if counts == "input_ids" and not positions.tables else None
 
 
-def _shifts_labels(model: Any, positions: ModelPositions) -> bool:
+def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
     """Return True if a model shifts `labels` in its forward."""
+    model = probe.model
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
+    if "labels" not in forward_names(model):
+        return False
     # Encoder-decoders and causal models that predict tokens shift labels in their forward.
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     in_order = bool(model.config.is_encoder_decoder) or positions.is_causal
-    return in_order and predicts and "labels" in forward_names(model)
+    found = None if model.config.is_encoder_decoder else _compares_with_next(probe)
+    return in_order and predicts if found is None else found
+
+
+def _compares_with_next(probe: Probe) -> bool | None:
+    """Return True if a model's loss compares the output of a token with the label of the next one, else False.
+
+    The model is run on a row with one label. `None` if it has no loss with one label per token.
+    """
+    ids = probe.ids(1, 4, seed=3).to(probe.device)
+    labels = torch.full_like(ids, IGNORED)
+    labels[0, 2] = 0  # an id that every head has
+    try:
+        with unchanged(probe.model), torch.no_grad():
+            out = probe.model(input_ids=ids, labels=labels)
+            losses = -out.logits[0].float().log_softmax(dim=-1)[:, 0]  # (T,), of each output and label 0
+            same, shifted = ((out.loss.float() - losses[token]).abs().item() for token in (2, 1))
+    except Exception:  # a head may require other labels, or more inputs
+        return None
+    return None if out.logits.shape[:2] != ids.shape or same == shifted else shifted < same
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:

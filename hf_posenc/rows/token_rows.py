@@ -87,6 +87,11 @@ class TokenRows:
         """Return the rows without the tokens at which `keep` `(N,)` is False."""
         return replace(self, columns={name: column.where(keep) for name, column in self.columns.items()})
 
+    def take(self, rows: NDArray[np.int64]) -> TokenRows:
+        """Return the rows with the given indices, in this order."""
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
+        return replace(self, columns=columns, sample=self.sample[rows])
+
     def without_padding(self) -> TokenRows:
         """Return the rows without padding, and without `attention_mask`."""
         if self.is_token is None:
