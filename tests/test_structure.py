@@ -60,7 +60,7 @@ ROOMS = [
 ]
 # Modules that belong to a room although they stand outside of its folder.
 ROOM_OF = {"__main__": "cli"}
-HEAVY = {"transformers", "datasets", "ray", "gradio", "pyarrow", "matplotlib"}
+HEAVY = {"transformers", "datasets", "ray", "pyarrow", "matplotlib"}
 NUMPY_ONLY = {"_explain", "_files", "_arrow", "corpus", "_huggingface", "ragged", "packing", "tokenization", "rows"}
 
 # --------------------------------------------------------------------------------------------------- reading the source

@@ -1,9 +1,7 @@
-"""The web page of `hf-posenc explore`: controls, and the tokens, masks and encodings that they produce.
+"""The page of `hf-posenc explore`: texts and settings, the linked view of their batch, and short lessons."""
 
-Needs the extra `explore`. Importing the package does not import gradio; a call without gradio raises `ImportError`.
-"""
+from .content import answer
+from .server import serve
+from .settings import Settings
 
-from .page import build, look
-from .serving import serve
-
-__all__ = ["build", "look", "serve"]
+__all__ = ["Settings", "answer", "serve"]

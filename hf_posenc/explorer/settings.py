@@ -1,4 +1,4 @@
-"""The settings of the page, read from its controls: a frozen dataclass whose values are checked and limited.
+"""The settings of the page: a frozen dataclass whose values are checked and limited.
 
 Each value is checked alone. Values that exclude each other raise in the functions that use them.
 """
@@ -7,26 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from .._explain import explain, one_of, shorten
 
-# Limits on the work for one visitor, so that any input is processed within a second or two.
+# Limits on the work for one request, so that any input is answered within a second.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
 _LARGEST = 1e300  # below the largest float, 1.8e308
-RANGES = {"d_model": (2, 512), "positions": (2, 500), "max_length": (4, 64)}
-
-TOKENIZERS = ("bert", "bpe", "folder")
-EMBEDDINGS = ("random", "trained")
-SIDES = ("right", "left")
-SCALES = ("none", "sqrt_d")
-
-
-class Formula(TypedDict):
-    """Arguments of the encoding, as keywords of the functions of this package."""
-
-    convention: str
-    base: float
+RANGES = {"d_model": (2, 512), "max_length": (4, 32)}
+CHOICES = {"tokenizer": ("bert", "bpe", "folder"), "padding_side": ("right", "left"), "scale": ("sqrt_d", "none")}
 
 
 @dataclass(frozen=True)
@@ -34,18 +23,17 @@ class Settings:
     r"""Settings of the page. All of its content depends on them only.
 
     Args:
-        text (`str`): the typed texts, one per line.
+        text (`str`): the texts, one per line.
         tokenizer (`"bert"`, `"bpe"` or `"folder"`): BERT's, a trained BPE, or the tokenizer in `folder`.
         folder (`str`): path of a local folder with a tokenizer.
-        embedding (`"random"` or `"trained"`): a table of seeded random numbers of any width, or BERT's trained table.
         d_model (`int`), convention (`str`), base (`float`): arguments of the encoding.
-        positions (`int`): number of positions to draw.
-        scale (`"none"` or `"sqrt_d"`): factor of the token embeddings: 1, or the square root of `d_model`.
-        max_length (`int`): maximal number of tokens in a row.
+        scale (`"sqrt_d"` or `"none"`): factor of the token embeddings: the square root of `d_model`, or 1.
+        max_length (`int`): maximum number of tokens in a row.
         padding_side (`"right"` or `"left"`), look_ahead (`bool`), packing (`bool`): settings of the collator.
 
     Raises:
         ValueError: if a value is out of its range.
+        TypeError: if a setting is unknown.
 
     Example:
         >>> Settings(text="I ride bike\n\n  \nbike ride I").texts
@@ -53,47 +41,52 @@ class Settings:
     """
 
     text: str = ""
-    tokenizer: str = "bert"
+    tokenizer: str = "bpe"
     folder: str = ""
-    embedding: str = "random"
-    d_model: int = 128
+    d_model: int = 64
     convention: str = "vaswani"
     base: float = 10_000
-    positions: int = 64
-    scale: str = "none"
-    max_length: int = 32
+    scale: str = "sqrt_d"
+    max_length: int = 24
     padding_side: Literal["right", "left"] = "right"
     look_ahead: bool = True
     packing: bool = False
 
     def __post_init__(self) -> None:
-        choices = {"tokenizer": TOKENIZERS, "embedding": EMBEDDINGS, "padding_side": SIDES, "scale": SCALES}
-        for name, allowed in choices.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(one_of(name, getattr(self, name), allowed))
         for name, (least, most) in RANGES.items():
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
-        # Requests that bypass the page may send other types, and settings must be hashable as keys of a cache.
+            object.__setattr__(self, name, _integer(name, getattr(self, name), least, most))
+        # Requests that bypass the page may send other types.
         for name, kind in (("convention", str), ("look_ahead", bool), ("packing", bool)):
             object.__setattr__(self, name, kind(getattr(self, name)))
         if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not abs(self.base) <= _LARGEST:
             raise ValueError(explain("base must be a number", got=shorten(self.base), fix="base=10000"))
-        # An integer, so that the Python script contains 10000 and not 10000.0.
-        if self.base == int(self.base) and abs(self.base) < 1e15:
+        if self.base == int(self.base) and abs(self.base) < 1e15:  # the script contains 10000 and not 10000.0
             object.__setattr__(self, "base", int(self.base))
         # A browser can send half a surrogate pair, which cannot be tokenized or encoded as UTF-8.
         object.__setattr__(self, "text", str(self.text or "").encode("utf-8", "replace").decode())
         object.__setattr__(self, "folder", str(self.folder or "").strip())
 
     @classmethod
-    def read(cls, controls: Mapping[str, Any]) -> Settings:
-        r"""Return the settings from the values of the controls, by name; other names are ignored.
+    def read(cls, values: object) -> Settings:
+        r"""Return the settings from a JSON object of the page.
 
         Example:
-            >>> Settings.read({"text": "a", "d_model": 8.0, "positions": 4}).d_model
+            >>> Settings.read({"text": "a", "d_model": 8.0}).d_model
             8
         """
-        return cls(**{field.name: controls[field.name] for field in fields(cls) if field.name in controls})
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                explain("settings must be a JSON object", got=shorten(values), fix='{"text": "I ride bike"}')
+            )
+        names = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in names:
+                raise TypeError(one_of("setting", name, names))
+        known: Mapping[str, Any] = values
+        return cls(**known)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -101,44 +94,30 @@ class Settings:
         return tuple(line[:MOST_CHARACTERS] for line in self._lines()[:MOST_TEXTS])
 
     @property
-    def formula(self) -> Formula:
-        """Keyword arguments of the encoding."""
-        return {"convention": self.convention, "base": self.base}
-
-    @property
-    def factor(self) -> Literal["sqrt_d"] | None:
-        """The `scale` argument of `PositionalEmbedding`."""
-        return "sqrt_d" if self.scale == "sqrt_d" else None
-
-    @property
     def left_out(self) -> tuple[str, ...]:
         """Messages about lines and characters that exceed the limits and are not read."""
         lines = self._lines()
-        said = []
+        found = []
         if len(lines) > MOST_TEXTS:
-            said.append(f"the first {MOST_TEXTS} of {len(lines):,} texts are read")
+            found.append(f"the first {MOST_TEXTS} of {len(lines):,} texts are read")
         longest = max(map(len, lines[:MOST_TEXTS]), default=0)
         if longest > MOST_CHARACTERS:
-            said.append(f"the first {MOST_CHARACTERS:,} of {longest:,} characters of a text are read")
-        return tuple(said)
+            found.append(f"the first {MOST_CHARACTERS:,} of {longest:,} characters of a text are read")
+        return tuple(found)
 
     def _lines(self) -> list[str]:
         # splitlines() would also split at form feeds and at separators that belong to a text.
         return [line.rstrip("\r") for line in self.text.split("\n") if line.strip()]
 
 
-def _whole(name: str, value: object, least: int, most: int) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not least <= value <= most
-        or value != int(value)
-    ):
+def _integer(name: str, value: Any, least: int, most: int) -> int:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most or value != int(value):
         raise ValueError(
             explain(
-                f"{name} must be a whole number from {least} to {most} on this page",
+                f"{name} must be an integer from {least} to {most} on this page",
                 got=shorten(value),
-                fix=f"{name}={max(least, min(most, 64))}; in Python there is no such bound",
+                fix=f"{name}={max(least, min(most, 64))}; in Python there is no such limit",
             )
         )
     return int(value)

