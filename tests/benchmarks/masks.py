@@ -1,17 +1,12 @@
-"""How fast masks are made, beside a plain fill of the same memory, transformers' masks and torch's `create_block_mask`.
+"""Masks beside a plain fill of the same memory, transformers' masks and torch's `create_block_mask`.
 
-`python -m tests.benchmarks.masks [--rounds 5]`, or as a part of `tests.benchmarks`. Outputs are compared at the queries
-of real tokens: at padding everyone is free.
+Outputs are compared at the queries of real tokens, because at padding every mask is free.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
-
-os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import torch
@@ -21,13 +16,13 @@ from transformers.masking_utils import create_causal_mask
 
 from hf_posenc import AttentionMask
 
-from .measuring import Target, must_equal, show, take_turns
+from .measuring import Case, must_equal, take_turns
 
-LENGTH, PACKED_LENGTH, LONGEST = 2_048, 8_192, 900
+ROWS, FEW, LENGTH, PACKED_LENGTH, LONGEST = 32, 8, 2_048, 8_192, 900
 
 
 def documents_of_rows(rows: int, length: int) -> list[list[int]]:
-    """Lengths of documents that fill each row to the last token."""
+    """Return lengths of documents that fill each row to the last token."""
     draw = np.random.default_rng(0)
     found = []
     for _ in range(rows):
@@ -37,76 +32,46 @@ def documents_of_rows(rows: int, length: int) -> list[list[int]]:
 
 
 def theirs(attention: str, attention_mask: torch.Tensor | None, position_ids: torch.Tensor) -> Callable[[], Any]:
-    """transformers' mask, as a causal model makes it; documents are told by positions that restart."""
+    """Return transformers' mask of a causal model, in which positions that restart begin a document."""
     config = LlamaConfig()
     config._attn_implementation = attention
     embeds = torch.empty(*position_ids.shape, 1)
     return lambda: create_causal_mask(config, embeds, attention_mask, None, position_ids=position_ids)
 
 
-def dense(rows: int, rounds: int) -> None:
-    """Bool masks of (rows, 1, 2048, 2048) into one buffer, padded and packed."""
-    lengths = np.random.default_rng(1).integers(200, LENGTH + 1, size=rows)
+def dense(rounds: int) -> Iterator[Case]:
+    """Compare bool masks (32, 1, 2048, 2048), padded and packed, then float32 masks (8, 1, 2048, 2048)."""
+    lengths = np.random.default_rng(1).integers(200, LENGTH + 1, size=ROWS)
     lengths[0] = LENGTH
+    straight = torch.arange(LENGTH).repeat(ROWS, 1)
+    documents = documents_of_rows(ROWS, LENGTH)
+    restarting = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in documents])
     padded = AttentionMask.from_lengths(lengths, look_ahead=True)
-    left = AttentionMask.from_lengths(lengths, look_ahead=True, padding_side="left")
-    packed = AttentionMask.from_documents(documents_of_rows(rows, LENGTH), look_ahead=True)
-    straight = torch.arange(LENGTH).repeat(rows, 1)
-    restarting = torch.cat([torch.cat([torch.arange(n) for n in row])[None] for row in documents_of_rows(rows, LENGTH)])
-    of_padded = theirs("sdpa", (padded.documents >= 0).long(), straight)
-    of_packed = theirs("sdpa", None, restarting)
-    buffer = torch.empty(rows, 1, LENGTH, LENGTH, dtype=torch.bool)
-    for mask, other in ((padded, of_padded), (packed, of_packed)):
+    packed = AttentionMask.from_documents(documents, look_ahead=True)
+    few = AttentionMask.from_lengths(lengths[:FEW], look_ahead=True)
+    keep = (padded.documents >= 0).long()
+    boolean = torch.empty(ROWS, 1, LENGTH, LENGTH, dtype=torch.bool)
+    floats = torch.empty(FEW, 1, LENGTH, LENGTH)
+    for name, mask, render, buffer, other in (
+        ("bool, padded", padded, padded.dense, boolean, theirs("sdpa", keep, straight)),
+        ("bool, packed", packed, packed.dense, boolean, theirs("sdpa", None, restarting)),
+        ("float32, padded", few, few.additive, floats, theirs("eager", keep[:FEW], straight[:FEW])),
+    ):
         real = mask.documents >= 0
-        must_equal("the dense mask", mask.dense(out=buffer)[:, 0][real], other().expand(rows, -1, -1, -1)[:, 0][real])
-    show(
-        f"Dense bool masks with look-ahead ({rows}, 1, {LENGTH:,}, {LENGTH:,}); ours into a buffer that is used again",
-        take_turns(
-            {
-                "plain fill": lambda: buffer.fill_(True),
-                "padded right": lambda: padded.dense(out=buffer),
-                "padded left": lambda: left.dense(out=buffer),
-                "packed": lambda: packed.dense(out=buffer),
-                "padded right, fresh memory": padded.dense,
-                "transformers, padded right": of_padded,
-                "transformers, packed": of_packed,
-            },
-            rounds,
-        ),
-        per_second=(1, "masks"),
-        targets=[
-            Target("padded right", "plain fill", "≤", 1.3),
-            Target("padded right", "transformers, padded right", "≤", 0.5),
-            Target("packed", "transformers, packed", "≤", 0.5),
-        ],
-    )
+        right = other().expand(len(real), -1, -1, -1)[:, 0][real]
+        must_equal(name, render(out=buffer)[:, 0][real], right)
+        must_equal(name, render()[:, 0][real], right)
+        runs: dict[str, Callable[[], object]] = {
+            "transformers": other,
+            "hf_posenc": render,
+            "hf_posenc, `out=`": lambda render=render, buffer=buffer: render(out=buffer),
+            "a plain fill of `out`": lambda buffer=buffer: buffer.fill_(1),
+        }
+        yield Case(name, take_turns(runs, rounds))
 
 
-def additive(rows: int, rounds: int) -> None:
-    """Float masks of (rows, 1, 2048, 2048), which eager attention takes."""
-    padded = AttentionMask.from_lengths([LENGTH] + [700] * (rows - 1), look_ahead=True)
-    other = theirs("eager", (padded.documents >= 0).long(), torch.arange(LENGTH).repeat(rows, 1))
-    buffer = torch.empty(rows, 1, LENGTH, LENGTH)
-    real = padded.documents >= 0
-    must_equal("the additive mask", padded.additive(out=buffer)[:, 0][real], other()[:, 0][real])
-    show(
-        f"Additive float32 masks with look-ahead ({rows}, 1, {LENGTH:,}, {LENGTH:,}), padded right",
-        take_turns(
-            {
-                "plain fill": lambda: buffer.fill_(1),
-                "into a buffer": lambda: padded.additive(out=buffer),
-                "fresh memory": padded.additive,
-                "transformers, eager": other,
-            },
-            rounds,
-        ),
-        per_second=(1, "masks"),
-        targets=[Target("into a buffer", "transformers, eager", "≤", 0.5)],
-    )
-
-
-def blocks(rounds: int) -> None:
-    """The block mask of one packed row, from the lengths of its documents on."""
+def blocks(rounds: int) -> Case:
+    """Compare block masks of one packed row, from the lengths of its documents on."""
     lengths = documents_of_rows(1, PACKED_LENGTH)
     documents = AttentionMask.from_documents(lengths).documents[0]
 
@@ -122,22 +87,10 @@ def blocks(rounds: int) -> None:
     one, other = ours(), torchs()
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_indices", "full_q_indices"):
         must_equal(name, getattr(one, name), getattr(other, name))
-    show(
-        f"Block mask of {PACKED_LENGTH:,} packed tokens, {len(lengths[0])} documents",
-        take_turns({"hf_posenc": ours, "create_block_mask": torchs}, rounds),
-        per_second=(1, "masks"),
-        targets=[Target("hf_posenc", "create_block_mask", "≥", 100)],
-    )
+    return Case("block mask", take_turns({"torch's `create_block_mask`": torchs, "hf_posenc": ours}, rounds))
 
 
-def run(rounds: int) -> None:
-    """All of it."""
-    dense(32, rounds)
-    additive(8, rounds)
-    blocks(rounds)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.masks")
-    parser.add_argument("--rounds", type=int, default=5)
-    run(parser.parse_args().rounds)
+def run(rounds: int) -> Iterator[Case]:
+    """Compare dense masks and block masks."""
+    yield from dense(rounds)
+    yield blocks(rounds)
