@@ -179,3 +179,15 @@ def test_10_trains_a_module_of_your_own_together_with_its_table(tmp_path: Path) 
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 1
     assert "the table has a gradient: True" in out
+
+
+@pytest.mark.slow
+def test_11_isolates_documents_in_a_flat_row_and_fills_batches_to_a_budget(tmp_path: Path) -> None:
+    out = run("11_flat_packing.py", tmp_path)
+    assert re.search(r"cu_seq_lens_q +\(5,\) +int32", out)
+    assert float(re.findall(r"in the row and alone: (\S+)", out)[0]) < 1e-5
+    assert float(re.findall(r"logits by at most (\S+)", out)[0]) < 1e-5
+    fill = dict(re.findall(r"^(\w+): \d+ batches, ([\d.]+)%", out, re.MULTILINE))
+    assert 80 < float(fill["TokenBudgetBatchSampler"]) < float(fill["pack"]) <= 100
+    first, last = (float(loss) for loss in re.findall(r"(?:step|last) (\d+\.\d+)", out))
+    assert last < first
