@@ -377,7 +377,7 @@ class Description:
 
 
 class _Logic(NamedTuple):
-    """Logical operations on masks in their output form, bool or additive: conversion from bool, and, or."""
+    """The operations "and" and "or" on masks of one form, bool or additive, and the conversion of a bool mask to it."""
 
     convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
     both: Callable[..., torch.Tensor]

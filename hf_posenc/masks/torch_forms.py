@@ -319,7 +319,10 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 
 
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the same two tensors as `_blocks_of_ranges`, for a dense mask `(B, Q, K)` bool."""
+    """Return two bool tensors for a dense mask: blocks with at least one visible pair, and blocks with all visible.
+
+    The mask is `(B, Q, K)` bool; the tensors are as in `_blocks_of_ranges`.
+    """
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
     across, down = -(-keys // size), -(-queries // size)

@@ -144,7 +144,7 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    """Return the same rows as `encode` for positions `(...)`, with operations that `torch.export` can record."""
+    """Return the encoding of positions `(...)`, as `encode` does, with operations that `torch.export` can record."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     numbers = [round_once(radians.sin(), dtype) for radians in _angles(flat, waves)]
     rows = torch.stack(numbers, dim=2 if waves.is_interleaved else 1).flatten(1)[:, : waves.d_model]
