@@ -379,6 +379,16 @@ def bert_folder() -> Path:
     return _bert_folder()
 
 
+@pytest.fixture(scope="session")
+def trained_positions() -> torch.Tensor:
+    """The position table `(512, 384)` of that trained BERT."""
+    from safetensors import safe_open
+
+    with safe_open(_bert_folder() / "model.safetensors", framework="pt") as weights:
+        (name,) = (name for name in weights.keys() if name.endswith("position_embeddings.weight"))  # noqa: SIM118
+        return weights.get_tensor(name)
+
+
 @pytest.fixture
 def bert(bert_folder: Path) -> PreTrainedTokenizerFast:
     """The real BERT tokenizer, 30,522 ids, lower-cased; a new object for each test."""

@@ -639,8 +639,18 @@ def test_a_wrong_keyword_convention_or_length_raises_before_anything_is_changed(
 # ----------------------------------------------------------------------------------------------------- what was trained
 
 
-def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp_path: Path) -> None:
-    model = transformers.AutoModel.from_pretrained(bert_folder).eval()
+def _with_trained_positions(table: torch.Tensor) -> Any:
+    """A small BERT with the position table of a large one, which was trained."""
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    model = transformers.BertModel(config).eval()
+    model.embeddings.position_embeddings.weight.data.copy_(table)
+    return model
+
+
+def test_a_trained_table_is_not_replaced_unless_asked_for(trained_positions: torch.Tensor) -> None:
+    model = _with_trained_positions(trained_positions)
     before, traces = _whole(model), _traces(model)
     with pytest.raises(
         ValueError, match=r"this replaces 512 trained positions of embeddings\.position_embeddings"
@@ -661,8 +671,8 @@ def test_a_trained_table_is_not_replaced_unless_asked_for(bert_folder: Path, tmp
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_trained_table_in_half_precision_is_recognized(bert_folder: Path, dtype: torch.dtype) -> None:
-    model = transformers.AutoModel.from_pretrained(bert_folder, dtype=dtype)
+def test_a_trained_table_in_half_precision_is_recognized(trained_positions: torch.Tensor, dtype: torch.dtype) -> None:
+    model = _with_trained_positions(trained_positions).to(dtype)
     with pytest.raises(ValueError, match="replaces 512 trained positions"):
         use_paper(model)
 

