@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from .._explain import explain, shorten
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
+from ..ragged import lock_free_cache
 from ..sinusoid import sinusoidal_encoding
 from ..tokenization.loading import number_of_ids, to_files
 from . import save
@@ -507,7 +507,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         settings["device"] = self._config.embedder.device
         return save.state(type(self), self.tokenizer, self._files, settings, table)
 
-    @cached_property
+    @lock_free_cache
     def _files(self) -> tuple[tuple[str, bytes], ...]:
         return tuple(sorted(to_files(self.tokenizer).items()))
 
@@ -564,7 +564,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             self._warnings.once("left padding", message)
         return fit_batch(batch, model)
 
-    @cached_property
+    @lock_free_cache
     def _view(self) -> dict[str, Any]:
         """Arguments of a `Batch` for its view in a notebook."""
         special_ids = frozenset(self.tokenizer.all_special_ids)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import nn
 from .._explain import as_integer, explain, shorten
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
+from ..ragged import lock_free_cache
 from ..sinusoid import (
     KINDS,
     PositionalEncoding,
@@ -87,7 +87,7 @@ class Embedder:
         if self.rows < needed:
             raise ValueError(too_few_rows(needed, self.rows))
 
-    @cached_property
+    @lock_free_cache
     def module(self) -> PositionalEmbedding:
         """The `PositionalEmbedding`. It is made on first use, so that a worker that never embeds allocates no table."""
         settings, given = self._given, self._given.embedding
@@ -138,7 +138,7 @@ class Embedder:
         encoding = own_encoding(self._given.embedding)
         return None if encoding is None else encoding.max_length
 
-    @cached_property
+    @lock_free_cache
     def settings(self) -> dict[str, Any]:
         r"""Values of `EMBEDDING_SETTINGS`: of the `PositionalEmbedding` if one was given, otherwise of the collator.
 

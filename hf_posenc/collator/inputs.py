@@ -9,12 +9,12 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._explain import explain, shorten
+from ..ragged import lock_free_cache
 from .arrays import Values, as_list, is_arrow
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class DatasetRows(Sequence[Any]):
         self._count = count
         self._decode = decode
 
-    @cached_property
+    @lock_free_cache
     def _rows(self) -> list[Any]:
         return self._decode()
 

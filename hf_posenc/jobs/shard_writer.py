@@ -6,13 +6,13 @@ This code runs in worker processes. Apart from the tokenizer it uses only NumPy 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..ragged import lock_free_cache
 from .folder import output_file, shard_name
 from .options import Job
 from .rejected import write_rejected
@@ -86,11 +86,11 @@ class ShardWriter:
                 carried=job.carried.names if job.pack is None else [],
             )
 
-    @cached_property
+    @lock_free_cache
     def _encoder(self) -> TaskEncoder:
         return TaskEncoder(self.job)
 
-    @cached_property
+    @lock_free_cache
     def _schema(self) -> pa.Schema:
         return schema_of(self.job)
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from .._explain import explain, one_of
+from ..ragged import lock_free_cache
 from .data_sets import DataSet, by_name, of_object, saved
 from .files import FORMATS, Format, find_files, format_of, missing
 from .schema import Columns, SourceColumns, carried_columns, named_columns
@@ -68,7 +68,7 @@ class Sources:
         """Names of the sources, for messages."""
         return [file.name for file in self.files]
 
-    @cached_property
+    @lock_free_cache
     def size(self) -> int | None:
         """Total number of bytes to read, or an estimate; `None` if it is unknown."""
         sizes = [file.size(self.columns) for file in self.files]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from .._explain import as_integer, explain, shorten
-from ..ragged import PaddingSide
+from ..ragged import PaddingSide, lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_mask, additive_value, as_integer_tensor, padding_mask
 from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys
@@ -263,7 +262,7 @@ class Description:
         words = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{type(self).__name__}({words}, packed={self.is_packed}, device={self.documents.device})"
 
-    @cached_property
+    @lock_free_cache
     def _layout(self) -> Layout:
         return layout_of(self.documents, self.queries, self.look_ahead, self.window, self.prefix)
 

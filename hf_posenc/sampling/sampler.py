@@ -6,7 +6,6 @@ import hashlib
 import numbers
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch.utils.data import Sampler
 
 from .._explain import as_integer, explain, shorten
 from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
+from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of
 
 
@@ -208,7 +208,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             **self._digests,
         }
 
-    @cached_property
+    @lock_free_cache
     def _digests(self) -> dict[str, Any]:
         """Hashes of lengths and costs, or of a given plan; cached, as some loaders save a state after every batch."""
         plan = self.plan
