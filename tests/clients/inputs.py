@@ -18,7 +18,9 @@ from transformers import (
 from hf_posenc import train_bpe
 
 WORDS = ("I ride bike she said the house by the sea café", "awful dull grey cold", "fine lovely bright warm")
-BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+# Large weights, so that predictions of a model that has learned little differ.
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+BERT = {**SIZES, "initializer_range": 0.2}
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
 BART = {
     "d_model": 32,
