@@ -7,17 +7,14 @@ import, so this module never imports it early: `Processor` gets this base class 
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from wrapt import register_post_import_hook
+
 from .._explain import explain, shorten
 from .settings import Settings
-
-_MIXIN, _AUTO = "transformers.processing_utils", "transformers.models.auto.processing_auto"
 
 
 class Processor(Settings):
@@ -28,7 +25,11 @@ class Processor(Settings):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        _when_imported(_AUTO, lambda module: module.AutoProcessor.register(cls.__name__, cls, exist_ok=True))
+
+        def register(module: ModuleType) -> None:
+            module.AutoProcessor.register(cls.__name__, cls, exist_ok=True)
+
+        register_post_import_hook(register, "transformers.models.auto.processing_auto")
 
     @property
     def pad_token_id(self) -> int | None:
@@ -115,40 +116,9 @@ def _with_plain_contents(conversation: Any) -> Any:
     return conversation
 
 
-def _when_imported(name: str, call: Callable[[ModuleType], None]) -> None:
-    """Call `call(module)` with the module `name`: now if it is loaded, otherwise when it has been imported."""
-    if name in sys.modules:
-        call(sys.modules[name])
-        return
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-    _CALLS.setdefault(name, []).append(call)
-
-
-_CALLS: dict[str, list[Callable[[ModuleType], None]]] = {}
-
-
-class _Finder(MetaPathFinder):
-    """Finder of the modules in `_CALLS`. It finds what Python's own finder does, and runs the calls after loading."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _CALLS else None
-        if spec is None or spec.loader is None:
-            return None
-        load = spec.loader.exec_module
-
-        def load_and_call(module: ModuleType) -> None:
-            load(module)
-            for call in _CALLS[name]:
-                call(module)
-
-        spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
-        return spec
-
-
 def _become_processor(module: ModuleType) -> None:
     if module.ProcessorMixin not in Processor.__bases__:
         Processor.__bases__ += (module.ProcessorMixin,)
 
 
-_when_imported(_MIXIN, _become_processor)
+register_post_import_hook(_become_processor, "transformers.processing_utils")
