@@ -127,6 +127,42 @@ def test_a_model_whose_documents_would_see_each_other_is_refused_by_name(wordpie
     assert "fix: packing=True, which makes a mask that isolates them" in str(refused.value)
 
 
+def _varlen_attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, cu_seq_lens_q: Any = None, **_: Any
+) -> Any:
+    """Attention that reads cumulative lengths and no mask, as flash attention does."""
+    may_attend = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool)
+    if cu_seq_lens_q is not None:
+        document = torch.bucketize(torch.arange(query.shape[2]), cu_seq_lens_q[1:], right=True)
+        may_attend = document[:, None] == document[None, :]
+    if getattr(module, "is_causal", False):
+        may_attend = may_attend.tril()
+    out = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=may_attend)
+    return out.transpose(1, 2).contiguous(), None
+
+
+@pytest.mark.parametrize(("family", "labels"), [("bert", "masked_lm"), ("llama", "causal_lm")])
+def test_documents_are_isolated_by_cumulative_lengths_where_the_attention_reads_them(
+    wordpiece, family: str, labels: str
+) -> None:
+    """In a bidirectional model too, whose documents no `position_ids` isolate."""
+    transformers.AttentionInterface.register("varlen_of_this_test", _varlen_attention)
+    model = build(family, "varlen_of_this_test")
+    spec = ModelSpec.of(model)
+    assert "cu_seq_lens_q" in spec.flat_keys
+    assert not spec.isolates_by_position_ids
+    settings = {"labels": labels, "seed": 1, "mlm_probability": 0.5}
+    batch = C(wordpiece, model=spec, packing="flat", **settings)(TEXTS)
+    singles = [C(wordpiece, model=spec, **settings)([text]) for text in TEXTS]
+    assert (batch["labels"] != -100).sum() == sum(
+        (each["labels"][:, int(labels == "causal_lm") :] != -100).sum() for each in singles
+    )
+    with torch.no_grad():
+        alone = torch.cat([model(input_ids=each["input_ids"]).logits for each in singles], dim=1)
+        plain = {name: value for name, value in batch.items() if name != "token_type_ids"}
+        torch.testing.assert_close(model(**plain).logits, alone, rtol=1e-5, atol=1e-6)
+
+
 def test_a_model_of_ones_own_takes_the_flat_keys_that_its_forward_names(wordpiece) -> None:
     class Blind(nn.Module):
         def forward(self, input_ids: Any, position_ids: Any = None) -> None: ...

@@ -469,6 +469,9 @@ def test_trainer_with_a_tokenizer_refuses_packed_rows_and_their_column_names_the
     with pytest.raises(ValueError, match="attention_mask"):
         trainer.evaluate(packed)
     assert "data_collator=transformers.default_data_collator" in packed[0]["attention_mask"]
+    collate = DataCollatorWithPositionalEncoding(word_level)
+    trainer = Trainer(model=build("gpt2"), args=arguments(tmp_path), train_dataset=packed, processing_class=collate)
+    assert sorted(next(iter(trainer.get_train_dataloader()))) == ["input_ids", "labels", "position_ids"]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
