@@ -79,6 +79,13 @@ def test_a_file_is_read_in_batches_of_a_megabyte() -> None:
     assert [number for rows in found for number in rows.numbers] == list(range(1, 3001))
 
 
+def test_short_lines_are_read_a_few_at_a_time_and_keep_their_numbers() -> None:
+    found = batches(b"a\n\n" * 400_000)
+    assert [number for rows in found for number in rows.numbers] == list(range(1, 800_000, 2))
+    assert max(len(rows.numbers) + rows.blank for rows in found) == 1 << 15
+    assert sum(rows.blank for rows in found) == 400_000
+
+
 # ---------------------------------------------------------------------------------------------------------- JSON lines
 
 VALUES = st.recursive(
