@@ -132,14 +132,17 @@ def test_further_columns_are_those_of_the_rows(wordpiece, feature: Any, values: 
 
 
 LABELS: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "of each token": ([[-100] * len(ids) for ids in IDS], {}),
+    "of each token": ([[-100] * len(ids) for ids in IDS], {"unsupervised": "keep"}),
     "the tokens": (IDS, {}),
     "floats": ([number / 2 for number in range(COUNT)], {}),
     "several floats": ([[0.0, 1.0] for _ in range(COUNT)], {}),
     "sequences": ([[7] * (1 + number % 5) for number in range(COUNT)], {"text_target_column": "target"}),
     "masked": ([None] * COUNT, {"labels": "masked_lm", "seed": 0}),
     "truncated": (IDS, {"max_length": 6}),
-    "in several rows": ([[-100] * len(ids) for ids in IDS], {"max_length": 6, "return_overflowing_tokens": True}),
+    "in several rows": (
+        [[-100] * len(ids) for ids in IDS],
+        {"max_length": 6, "return_overflowing_tokens": True, "unsupervised": "keep"},
+    ),
     "packed": (IDS, {"max_length": 16, "packing": True}),
 }
 
