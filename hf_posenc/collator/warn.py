@@ -36,12 +36,16 @@ class Warnings:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
         self._process = os.getpid()
 
+    def was_given(self, kind: str) -> bool:
+        """Return True if a warning of this `kind` was given before."""
+        return bool(self._given[_KINDS.index(kind)])
+
     def once(self, kind: str, message: str) -> None:
         """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns."""
-        position, worker = _KINDS.index(kind), torch.utils.data.get_worker_info()
-        if self._given[position]:
+        if self.was_given(kind):
             return
-        self._given[position] = 1
+        self._given[_KINDS.index(kind)] = 1
+        worker = torch.utils.data.get_worker_info()
         if worker is None or worker.id == 0 or self._process != os.getpid():
             warnings.warn(message, stacklevel=5)
 
