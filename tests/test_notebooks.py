@@ -21,8 +21,8 @@ KILOBYTE = 1000
 EACH = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 
 
-def test_there_is_a_notebook_for_each_of_five_lessons() -> None:
-    names = ["1_positions", "2_masks", "3_bert_trainer", "4_embeddings", "5_bpe"]
+def test_there_is_a_notebook_for_each_of_six_lessons() -> None:
+    names = ["1_positions", "2_masks", "3_bert_trainer", "4_embeddings", "5_bpe", "6_corners"]
     assert [path.stem for path in notebooks()] == names
 
 
