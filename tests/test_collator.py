@@ -72,6 +72,9 @@ def test_the_look_ahead_mask_is_one_matrix_of_its_own(word_level, length: int) -
     assert mask.stride()[0] == 0
     assert mask.untyped_storage().nbytes() == width * width
     assert torch.equal(mask[1, 0], torch.ones(width, width).tril().bool())
+    array = collate.replace(return_tensors="np")(["a " * length, "a", "a b"])["look_ahead_mask"]
+    assert np.array_equal(array, mask)
+    assert not array.flags.writeable  # a value written to one row would change all rows
 
 
 # ---------------------------------------------------------------------------------------------------- rows and columns

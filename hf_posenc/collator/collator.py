@@ -548,6 +548,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers
             values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
+        elif "look_ahead_mask" in arrays:  # a view: a value written to one row would change all rows
+            arrays["look_ahead_mask"].flags.writeable = False
         return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
