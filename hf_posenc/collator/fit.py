@@ -199,7 +199,7 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
             explain(
                 f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
                 got=_forward(spec),
-                fix="a model with a language modelling head; if the loss is computed outside of the model, "
+                fix="a model with a language modeling head; if the loss is computed outside of the model, "
                 f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
             )
         )
