@@ -517,6 +517,15 @@ def test_a_worker_loads_only_what_makes_rows_of_lines(
     assert not {"torch", "transformers", "datasets", "pandas", "fsspec", "ray"} & imported
 
 
+def test_a_job_in_the_calling_process_leaves_the_cache_of_nanotoken_as_it_is(
+    wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path
+) -> None:
+    nanotoken = pytest.importorskip("nanotoken", reason="needs nanotoken: pip install 'hf-posenc[fast]'")
+    before = nanotoken.get_cache_entries()
+    encode(corpus, wordpiece, tmp_path / "out", workers=0)
+    assert nanotoken.get_cache_entries() == before
+
+
 def test_every_option_is_a_keyword_with_its_type_and_help() -> None:
     signature = inspect.signature(jobs.encode)
     assert signature.parameters["stride"].annotation is int

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import parent_process
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,14 @@ class Counted:
     rejected: list[Rejected] = field(default_factory=list)
 
 
+def _limit_cache() -> None:
+    """Limit nanotoken's cache to 22 MB instead of 160, which is faster, too. It is a setting of the whole process."""
+    with contextlib.suppress(ImportError):
+        import nanotoken
+
+        nanotoken.set_cache_entries(65_536)
+
+
 class TaskEncoder:
     r"""Encoder that parses and tokenizes the documents of a task, with the settings of a job.
 
@@ -53,6 +63,8 @@ class TaskEncoder:
             overflow=job.too_long == "split",
             stride=job.stride,
         )
+        if parent_process() is not None:
+            _limit_cache()
         self._encoder = Encoder(
             job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens, backend=job.backend
         )
