@@ -27,7 +27,7 @@ def spec(*accepts: str, **facts: Any) -> ModelSpec:
 
 BERT = spec("token_type_ids", "position_ids", "labels", positions=("learned",), max_length=512, takes_4d_mask=True)
 ROBERTA = dataclasses.replace(BERT, name="Roberta", first_position=2, padding_position=1)
-GPT2 = dataclasses.replace(BERT, name="Gpt", is_causal=True)
+GPT2 = dataclasses.replace(BERT, name="Gpt", is_causal=True, shifts_labels=True)
 BART = spec(
     "decoder_input_ids",
     "decoder_attention_mask",

@@ -99,7 +99,7 @@ def test_decoder_inputs_are_transformers_own_shift_on_either_side(unigram, side:
 
 
 def test_labels_with_holes_never_put_minus_100_into_a_decoder(word_level) -> None:
-    collate = C(word_level, text_target_column="target", look_ahead=False)
+    collate = C(word_level, text_target_column="target", look_ahead=False, unsupervised="keep")
     rows = [
         {"input_ids": [5], "labels": [-100, 7, -100, 8, 9, -100]},
         {"input_ids": [5], "labels": [-100] * 6},
