@@ -170,7 +170,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of the label columns that are not None in every row.
+    r"""Return the names of columns called `label`, `label_ids` or `labels` with a value in at least one row.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})

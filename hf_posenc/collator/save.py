@@ -85,7 +85,11 @@ def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a collator with a loaded tokenizer; raise if the collator's copy of the tokenizer differs from it."""
+    """Return a collator of class `cls` with the loaded tokenizer, the embedding and the settings.
+
+    Raises:
+        ValueError: if the collator's own copy of a fast tokenizer differs from `tokenizer`, so that ids could differ.
+    """
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)

@@ -30,7 +30,7 @@ class Tokenized:
         from_texts (`bool`): True for texts, False for tokenized rows.
         targets (`Ragged`, *optional*): separate token sequences to predict, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
-        from_0 (`bool`, *optional*): True if given `position_ids` count from 0, but the model's first position is not 0.
+        from_0 (`bool`, *optional*): True if the model's first position has to be added to the given `position_ids`.
     """
 
     rows: TokenRows
@@ -78,7 +78,10 @@ def name_taken(name: str, made: Tokenized) -> str:
 
 
 def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
-    """Return the value of each row's text: `values[sample]`. An Arrow column stays an Arrow column."""
+    """Return one value for each row from one value for each text: `values[sample]`.
+
+    `sample` is the index of the text that each row comes from. An Arrow column stays an Arrow column.
+    """
     if is_arrow(values):
         taken: Values = values.take(sample)  # type: ignore[union-attr]
         return taken
@@ -109,7 +112,10 @@ def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values
 
 
 def _count_from_0(config: Config, rows: TokenRows) -> bool:
-    """Return True if given `position_ids` do not start at the model's first position: they count from 0."""
+    """Return True if the smallest of the given `position_ids` of real tokens is not the model's first position.
+
+    Such position ids are assumed to count from 0. Return False if none are given, or the first position is 0.
+    """
     given, first = rows.columns.get("position_ids"), config.model_first_position
     if given is None or not first:
         return False

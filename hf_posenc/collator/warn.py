@@ -79,7 +79,10 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 
 
 def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
-    """Return a warning if targets are missing and a column has a name like `text_target_column`, otherwise `None`."""
+    """Return a warning if the target column is missing but another column has a similar name, otherwise `None`.
+
+    The name of the target column is `settings.text_target_column`. Batches with labels need no warning.
+    """
     wanted = str(settings.text_target_column)
     if made.targets is not None or wanted in made.columns or label_names(made.columns):
         return None

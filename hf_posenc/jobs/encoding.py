@@ -131,7 +131,14 @@ def encode(
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    """Return the manifest of the folder, and `job` with the settings of its shards; raise for another job's folder."""
+    """Return the manifest of the output folder, and `job` with its shard size and the settings for shard footers.
+
+    If an earlier run of the same job saved a manifest, it is used again; otherwise a new one is saved. `name` and
+    `kind` are the name and the class name of the tokenizer.
+
+    Raises:
+        ValueError: if the folder holds the output of another job, or of this job with other inputs.
+    """
     earlier = Manifest.read(job.folder)
     if earlier is not None and not earlier.started:
         earlier = None

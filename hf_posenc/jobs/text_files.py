@@ -233,13 +233,16 @@ class TextReader:
 
 
 def _line_feeds(block: bytes) -> int:
-    """Count the line feeds in a block, in a fifth of the time of `block.count`, since one process reads for all."""
+    """Return the number of line feeds in a block, in about a fifth of the time of `block.count`.
+
+    One process counts the lines for all workers, so a slow count would slow the whole job.
+    """
     values = np.frombuffer(block, np.uint8)
     return sum(int(np.count_nonzero(values[start : start + _STEP] == 10)) for start in range(0, len(block), _STEP))
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Replace quoted CSV fields by as many letters `x`, so that each remaining line feed ends a record."""
+    """Replace each quoted CSV field with as many letters `x`, so that each remaining line feed ends a record."""
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 

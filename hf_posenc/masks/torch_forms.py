@@ -25,7 +25,7 @@ class Varlen(NamedTuple):
 
 
 class TorchForms(Description):
-    """Methods of `AttentionMask` for torch's attention function, modules and layers, and for attention kernels."""
+    """Methods of `AttentionMask` that return arguments for torch's attention functions and modules, and for kernels."""
 
     def for_sdpa(self) -> dict[str, Any]:
         r"""Return keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
@@ -297,10 +297,12 @@ def _refuse_varlen(rule: str, fix: str) -> None:
 
 
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two bool tensors: blocks with at least one visible (query, key) pair, and blocks with all visible.
+    """Return two bool tensors with a value for each block of `size` queries and `size` keys of a mask.
 
-    Both are `(B, Q / size, K / size)`, rounded up. The number of queries that see a block is a cumulative sum of +1
-    where a range begins and -1 where it stops.
+    The first is True if at least one (query, key) pair of the block is visible, the second if all are. Both are
+    `(B, Q / size, K / size)`, rounded up; an incomplete last block is never fully visible.
+
+    The number of queries that see a block is a cumulative sum of +1 where a range begins and -1 where it stops.
     """
     rows, queries = ranges.begin.shape
     across, down = -(-keys // size), -(-queries // size)
@@ -319,9 +321,9 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 
 
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two bool tensors for a dense mask: blocks with at least one visible pair, and blocks with all visible.
+    """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `(B, Q, K)`.
 
-    The mask is `(B, Q, K)` bool; the tensors are as in `_blocks_of_ranges`.
+    The first is True for blocks with at least one visible pair, the second for blocks with all pairs visible.
     """
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))
@@ -331,11 +333,11 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return a `BlockMask`: `some` are its partly visible blocks, `whole` the fully visible, `sees` the mask_mod."""
+    """Return a `BlockMask` from its partly visible blocks, its fully visible blocks, and `sees`, its `mask_mod`."""
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return for each row of blocks the number of True ones, and the indices of all, True ones first."""
+        """Return the number of True blocks in each row of blocks, and the indices of its blocks, True ones first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

@@ -1,6 +1,7 @@
 """Reversible changes to a model: attributes, weights, and the length of position tables.
 
-`use_sinusoidal_positions` applies them. To lengthen tables, values are copied from a second model of the new length.
+`use_sinusoidal_positions` applies them. The new rows of a lengthened table come from a second model, built with the
+new length.
 """
 
 from __future__ import annotations
