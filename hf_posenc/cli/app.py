@@ -1,6 +1,6 @@
-"""The command line, `hf-posenc`: its commands, and the errors that all of them report.
+"""The program `hf-posenc`, with all of its commands and the report of their errors.
 
-This module defines `check` and `explore`; each other command has its own module.
+The commands `check` and `explore` are defined here, the other commands in modules of their own.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def check(
         typer.Option(help="Compare the fast backend of the tokenizer with tokenizers on each line of this file."),
     ] = None,
 ) -> None:
-    """Report the positions of a model: convention and exactness of each table, and the effect of left padding.
+    """Report how a model encodes positions: convention and exactness of each table, and the effect of left padding.
 
-    With --texts, report how many lines of a file get other token ids from the fast backend of a tokenizer. The exit
-    status is 1 if there are any.
+    With --texts, count the lines of a file that get other token ids from the tokenizer's fast backend than from the
+    library tokenizers. If there are any, the exit status is 1.
     """
     screen = Screen()
     if texts is not None:
@@ -65,7 +65,10 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Count the lines of a file that get other token ids from the fast backend; if there are any, exit with 1."""
+    """Print how many lines of `file` get other token ids from the fast backend than from tokenizers.
+
+    If there are any, exit with status 1.
+    """
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy
 
@@ -100,13 +103,14 @@ app.command(context_settings=PASS_ON)(plot)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    r"""Run `hf-posenc`, and report errors about its arguments, files and texts in three lines.
+    r"""Run a command of `hf-posenc`; errors in arguments, files and texts are printed in three lines.
 
     Args:
         arguments (sequence of `str`, *optional*): by default `sys.argv[1:]`.
 
     Raises:
-        SystemExit: with 0, or with 2 for wrong arguments, files and texts.
+        SystemExit: with the exit status: 0 for success, 1 if `check` or `verify` found a fault, 2 for wrong arguments,
+            files and texts, 130 if `encode` was stopped by Ctrl-C.
 
     Example:
         >>> main(["show"])

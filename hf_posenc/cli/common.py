@@ -22,14 +22,14 @@ PadToken = Annotated[
 
 
 def default_texts() -> list[str]:
-    """Return the docstrings of Python's standard library."""
+    """Return the default corpus: the docstrings of Python's standard library."""
     from ..corpus import standard_library_docstrings
 
     return standard_library_docstrings()
 
 
 def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
-    """Return a BPE tokenizer trained on the texts, cached if possible, and a line that describes it."""
+    """Return a BPE tokenizer trained on `texts`, now or by an earlier call, and a line that describes it."""
     from ..tokenization import cached_bpe
 
     bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)

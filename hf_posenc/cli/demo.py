@@ -64,7 +64,7 @@ def demo(
     vocab_size: Annotated[int, typer.Option(help="Size of the BPE that is trained without --tokenizer.")] = 8_000,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the plot.")] = Path("hf_posenc.png"),
 ) -> None:
-    """Collate and embed a corpus, show a batch of it, and measure the speed.
+    """Collate and embed a corpus, show and plot a batch of it, and measure the speed.
 
     Without FILE the corpus is the docstrings of Python's standard library.
 
@@ -112,7 +112,7 @@ def demo(
 
 
 def _read_lines(files: Sequence[Path]) -> list[str]:
-    """Return the non-blank lines of all files."""
+    """Return the non-blank lines of all files as one list; raise `ValueError` if a file has none or cannot be read."""
     texts = []
     for file in files:
         try:
@@ -138,7 +138,7 @@ def _read_lines(files: Sequence[Path]) -> list[str]:
 
 
 def _short_texts(texts: Sequence[str]) -> list[str]:
-    """Return a few short sentences from different parts of a corpus."""
+    """Return a few short sentences from different parts of a corpus, or its first texts if none are short."""
     short = [
         text for text in texts if 10 <= len(text) <= 32 and text[0].isupper() and " " in text and text.isprintable()
     ]
@@ -149,7 +149,10 @@ def _short_texts(texts: Sequence[str]) -> list[str]:
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
-    """Measure the speed of `collate`, and return it as text: tokens per second, without padding."""
+    """Measure `collate` on the batches of `texts` that begin at the indices `starts`; return the speed as text.
+
+    The speed is in tokens per second, without padding. `name` is the label of the progress bar.
+    """
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0
     with screen.progress(name, starts) as each:
@@ -164,7 +167,7 @@ def _speed(
 
 
 def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Write the plot of a batch and return its path, or a message if matplotlib is missing."""
+    """Write the plot of a batch to `output`; return its path, or a message if matplotlib is missing."""
     from .. import plots
 
     try:

@@ -99,7 +99,7 @@ def verify(
 
 
 def _option(option: Field[Any], hint: Any) -> Any:
-    """Return the typer annotation of a field of `Options`, given the field and its type."""
+    """Return the annotation from which typer makes the command-line option for a field of `Options` of type `hint`."""
     choices = choices_of(hint)
     if option.name == "columns":
         hint = list[str] | None

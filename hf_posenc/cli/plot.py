@@ -97,7 +97,7 @@ def _attention_inputs(
 
 
 def _model_folder(model: str | None) -> tuple[str, str]:
-    """Return a folder or Hub name to load a model from, and its name for titles."""
+    """Return the folder or Hub name of `model`, and its name for titles; for `None`, those of the default model."""
     if model is not None:
         return model, model
     package = _BERT.replace("-", "_")
@@ -141,7 +141,10 @@ def plot(context: typer.Context) -> None:
 
 
 def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., None]:
-    """Return the command that draws plot `name`, with options for the arguments of `inputs` and of the plot."""
+    """Return the command that draws the plot `name`; its options are the arguments of the plot and of `inputs`.
+
+    The function `inputs` makes the batch, embedding table or model to draw; `None` for a plot that needs none of them.
+    """
     from .. import plots
 
     picture = getattr(plots, name)
@@ -187,7 +190,9 @@ def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., 
 
 
 def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
-    r"""Parse the description of each argument from a docstring.
+    r"""Return a dict from argument name to description, read from the docstring of `function`.
+
+    Descriptions that refer to another function ("as in ...") are left out.
 
     Example:
         >>> _argument_help(_value)["text"]
@@ -201,7 +206,7 @@ def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _text(default: Any) -> str | None:
-    """Return the default of an argument as text for an option."""
+    """Return the default value of an argument as the text of an option: `"1,10"` for the tuple `(1, 10)`."""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return None if default is None else str(default)

@@ -69,23 +69,23 @@ class ProgressLine(Callbacks):
         self._screen.complain(f"note: {text}")
 
     def backend(self, name: str) -> None:
-        """Keep the name of the library for the summary."""
+        """Store the name of the tokenization library for the summary."""
         self.library = name
 
     def checked(self, size: int) -> None:
-        """Count `size` more bytes of finished shards that were checked, and show the sum."""
+        """Add `size` to the number of checked bytes of finished shards, and show the sum."""
         self._checked += size
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Start the progress bar, with the work of an earlier run already counted."""
+        """Start the progress bar at `bytes_done` and `shards_done`, the work of an earlier run."""
         self._started = time.monotonic()
         self._total, self._read, self.finished = bytes_total, bytes_done, shards_done
         self._bar.reset(self._task, total=bytes_total, completed=bytes_done)
         self._show(counted(self.finished, "shard"))
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Count a finished shard, and update the progress bar."""
+        """Add the bytes, tokens and rejected documents of a finished shard, and update the progress bar."""
         self.finished += 1
         self.made += 1
         self._read += record["read"]
@@ -111,7 +111,7 @@ class ProgressLine(Callbacks):
 
 
 def short(number: float) -> str:
-    r"""Format a number with about three digits.
+    r"""Format a number with about three digits and the unit k, M or G.
 
     Example:
         >>> short(999), short(12_345), short(1_234_567)
@@ -126,7 +126,9 @@ def short(number: float) -> str:
 def summary(
     totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float, library: str
 ) -> dict[str, str]:
-    r"""Return the totals of a job for printing. Truncated and rejected documents are left out if there are none.
+    r"""Return the totals of a job as names and texts to print.
+
+    The numbers of truncated and rejected documents are left out if they are 0.
 
     Args:
         totals (mapping): the totals of the manifest.

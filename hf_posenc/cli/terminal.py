@@ -68,14 +68,14 @@ class Screen:
         self.say(text, style="bold")
 
     def facts(self, rows: Mapping[str, str]) -> None:
-        """Print each name with its value on a line."""
+        """Print a line for each item of `rows`: its name in bold, and its value."""
         width = max(map(len, rows))
         for name, value in rows.items():
             line = Text(f"{name.ljust(width)}  ", style="bold")
             self.out.print(line.append(_visible(value), style="not bold"), soft_wrap=True)
 
     def complain(self, message: str) -> None:
-        """Print an error on stderr, its first line in red."""
+        """Print an error or a note on stderr, with its first line in red."""
         rule, _, rest = _visible(message, keep="\n").partition("\n")
         self.passing.print(Text(rule, style="bold red"), soft_wrap=True)
         if rest:
@@ -110,7 +110,7 @@ class Screen:
             self._mask(tokens[longest], batch["look_ahead_mask"][longest, 0].tolist())
 
     def _mask(self, tokens: Sequence[str], mask: Sequence[Sequence[bool]]) -> None:
-        """Print one line per query token, with a block at each token that it may attend to."""
+        """Print a look-ahead mask: one line per token, with a block for each token that it may attend to."""
         shown = min(_MAX_QUERIES, (self.out.width - _TOKEN_WIDTH - 3) // 2)
         grid = Table.grid(padding=(0, 1))
         grid.add_column(max_width=_TOKEN_WIDTH, no_wrap=True, overflow="ellipsis")
@@ -126,7 +126,7 @@ class Screen:
 
     @contextmanager
     def progress(self, description: str, items: Sequence[Any]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the items that shows a progress bar while it runs, if stderr is a terminal."""
+        """Yield an iterator over `items`; if stderr is a terminal, a progress bar shows how many are done."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.passing, transient=True, disable=not self.passing.is_terminal) as bar:
             yield iter(bar.track(items, description=description))

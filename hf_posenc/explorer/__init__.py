@@ -1,4 +1,4 @@
-"""The page of `hf-posenc explore`: texts and settings, the linked view of their batch, and short lessons."""
+"""The web page of `hf-posenc explore`: texts and settings, an interactive view of their batch, and short lessons."""
 
 from .content import answer
 from .server import serve

@@ -1,4 +1,4 @@
-"""The content of the page for given settings: the batch, the numbers of the lessons, messages and the Python script."""
+"""The content of the page for given settings: the batch, the data of the lessons, messages and a Python script."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ def has_bert() -> bool:
 
 
 def answer(values: object) -> dict[str, Any]:
-    r"""Return the content of the page as JSON values.
+    r"""Return the content of the page for given settings, as JSON values.
 
     Args:
-        values (mapping): the settings, as for `Settings`.
+        values (mapping): names and values of the settings; see `Settings`.
 
     Returns:
-        `dict`: `batch`, the HTML of the linked view, `encoding`, `lessons`, `python` and `notes`; or `error`, an error
-        message of three lines. It never raises: for a bug, the traceback is printed to stderr.
+        `dict`: `batch`, the batch as HTML; `real`, the numbers of real tokens and of all; `encoding`, `attention` and
+        `merges`, the data of the lessons; `python`, a script; and `notes`, a list of messages. Without texts it has
+        only `encoding` and `notes`. After an error it has only `error`, a message of three lines; nothing is raised.
+        For a bug, the traceback is printed to stderr.
 
     Example:
         >>> sorted(answer({"text": "I ride bike", "d_model": 1}))
@@ -138,7 +140,7 @@ def _bert(folder: Path) -> Any:
 
 
 def warm_up() -> None:
-    """Load the tokenizers in a background thread, before the first request for them."""
+    """Load or train the BPE tokenizer in a background thread, before the first request for it."""
 
     def load() -> None:
         with _LOCK:
@@ -149,7 +151,10 @@ def warm_up() -> None:
 
 @functools.lru_cache(maxsize=2)
 def _table(rows: int, d_model: int) -> nn.Embedding:
-    """Return a frozen table of seeded random numbers; times √d_model, they are about as large as the encoding."""
+    """Return a frozen embedding table of `rows` rows of seeded random numbers.
+
+    Multiplied by √d_model, the numbers are about as large as those of the encoding.
+    """
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, d_model, generator=generator) * d_model**-0.5
     return nn.Embedding(rows, d_model, _weight=weight).requires_grad_(False)
@@ -159,9 +164,10 @@ def _table(rows: int, d_model: int) -> nn.Embedding:
 
 
 def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
-    """Return attention weights with and without positions, and the effect of reversing the tokens of the first text.
+    """Return the tokens of the first text, and their attention weights with and without positions.
 
-    The model is one attention head with seeded random weights, applied to normalized embeddings.
+    Beside the weights is the largest change of the mean output if the tokens are reversed. The model is one attention
+    head with seeded random weights, applied to the normalized embeddings of at most 16 tokens.
     """
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]
@@ -173,7 +179,7 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
     query, key, value = (torch.randn(width, width, generator=generator) * width**-0.5 for _ in range(3))
 
     def attend(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weights `(T, T)` and the mean output `(D,)` of the head for embeddings `(T, D)`."""
+        """Return the attention weights `(T, T)` and the mean output `(D,)` for embeddings `(T, D)`."""
         x = F.layer_norm(x, (width,))
         weights = torch.softmax(2 * (x @ query) @ (x @ key).T / width**0.5, dim=-1)
         return weights, (weights @ (x @ value)).mean(0)
@@ -187,7 +193,7 @@ def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding,
 
 
 def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
-    """Return the stages of each of the first words of a text; `None` if the tokenizer is not a BPE."""
+    """Return the merge steps of the first words of a text, a list per word; `None` if the tokenizer is not a BPE."""
     try:
         words = bpe_stages(tokenizer, text)[:_WORDS]
     except TypeError:
@@ -199,7 +205,7 @@ def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
 
 
 def _python(settings: Settings, pad_token: str | None) -> str:
-    """Return a script that makes the shown batch and writes its view to batch.html."""
+    """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html."""
     sources = {
         "bert": ["import importlib.resources"],
         "bpe": [],
@@ -249,7 +255,9 @@ def _keywords(options: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    r"""Return the text as a Python literal in double quotes; unprintable characters are escaped: some reorder a line.
+    r"""Return `text` as a Python string literal in double quotes, with unprintable characters escaped.
+
+    Some of these characters, such as U+202E, would change the order of the other characters on screen.
 
     Example:
         >>> print(_quoted('say "hi"\t\u202e'))

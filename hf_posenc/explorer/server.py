@@ -1,6 +1,6 @@
-"""Local server of the page, with Python's own HTTP server: one HTML document, and one request for its content.
+"""Local HTTP server of the page: `GET /` returns the HTML document, `POST /answer` the content for given settings.
 
-It binds to 127.0.0.1 and refuses requests for another host, or from the page of another site.
+It uses Python's `http.server`, binds to 127.0.0.1, and refuses requests for another host or from another web site.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _HEADERS = {
 
 
 def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str], object] = print) -> None:
-    r"""Serve the page until Ctrl-C or a termination signal.
+    r"""Serve the page of `hf-posenc explore` until Ctrl-C or a termination signal.
 
     Args:
         port (`int`, *optional*): by default the first free port from 7860.
         browser (`bool`, *optional*, defaults to `True`): open the page in the browser.
-        say (callable, *optional*): called with the address once the page is served; by default `print`.
+        say (callable, *optional*): called with a line that contains the address; by default `print`.
 
     Raises:
-        ValueError: if the port is not free.
+        ValueError: if `port`, or every port tried by default, is not free.
     """
     server = _bound(port)
     address = f"http://{HOST}:{server.server_port}"
@@ -66,7 +66,7 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
 
 
 def document() -> str:
-    """Return the HTML document of the page, with its style, script and first settings."""
+    """Return the HTML document of the page, with its style, script and initial settings."""
     here = files(__package__)
     settings = asdict(Settings(text=_TEXT, tokenizer="bert" if has_bert() else "bpe"))
     start = {"settings": settings, "conventions": list(CONVENTIONS), "has_bert": has_bert()}
@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers `GET /` with the page and `POST /answer` with its content."""
+    """Request handler that answers `GET /` with the page and `POST /answer` with the content for the sent settings."""
 
     server: _Server
     timeout = 30
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, json.dumps(answer(values)), "application/json")
 
     def _is_ours(self) -> bool:
-        """True if the request names this server as its host, and comes from its page or from no page."""
+        """Return True if the request names this server as its host, and comes from its own page or from no web page."""
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in hosts and (origin is None or origin in {f"http://{host}" for host in hosts})
@@ -131,11 +131,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing."""
+        """Print nothing; the base class would log every request."""
 
 
 def _bound(port: int | None) -> _Server:
-    """Return a server on the given port, or on the first free one; raise if there is none."""
+    """Return a server on `port`, or for `None` on the first free port of the default range; raise if none is free."""
     for candidate in _PORTS if port is None else (port,):
         try:
             return _Server((HOST, candidate), _Handler)

@@ -20,7 +20,7 @@ CHOICES = {"tokenizer": ("bert", "bpe", "folder"), "padding_side": ("right", "le
 
 @dataclass(frozen=True)
 class Settings:
-    r"""Settings of the page. All of its content depends on them only.
+    r"""Settings of the page, which determine all of its content.
 
     Args:
         text (`str`): the texts, one per line.
@@ -71,7 +71,7 @@ class Settings:
 
     @classmethod
     def read(cls, values: object) -> Settings:
-        r"""Return the settings from a JSON object of the page.
+        r"""Return the settings from a mapping of names to values, which the page sends as JSON.
 
         Example:
             >>> Settings.read({"text": "a", "d_model": 8.0}).d_model
@@ -90,12 +90,12 @@ class Settings:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The first lines that are not blank, each truncated to `MOST_CHARACTERS`."""
+        """The first `MOST_TEXTS` lines that are not blank, each truncated to `MOST_CHARACTERS` characters."""
         return tuple(line[:MOST_CHARACTERS] for line in self._lines()[:MOST_TEXTS])
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Messages about lines and characters that exceed the limits and are not read."""
+        """Messages about lines and characters beyond the limits, which are ignored."""
         lines = self._lines()
         found = []
         if len(lines) > MOST_TEXTS:

@@ -1,4 +1,4 @@
-"""Convert arguments of plots to NumPy arrays, and raise for values that cannot be plotted.
+"""Checks of plot arguments: conversion to NumPy arrays and integers, and errors for values that cannot be plotted.
 
 This module does not need matplotlib.
 """
@@ -20,7 +20,7 @@ _LARGEST = 2**24  # number of positions; more would fill the memory
 
 
 def as_numpy(value: Any) -> NDArray[Any]:
-    r"""Convert a tensor (of any device and dtype), an array or nested lists to a NumPy array.
+    r"""Convert a tensor, an array or nested lists to a NumPy array; float tensors of any dtype become float32.
 
     Example:
         >>> import torch
@@ -35,6 +35,8 @@ def as_numpy(value: Any) -> NDArray[Any]:
 
 def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDArray[np.float64]:
     r"""Return `value` as a float64 array; raise if it is not numeric, or if a number is NaN or infinite.
+
+    The error message contains `name` and `example`.
 
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
@@ -58,7 +60,9 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise if `count` is more than `most`, the number of items that a plot can label.
+    r"""Raise `ValueError` if `count` is more than `most`, the number of items that a plot can label.
+
+    The error message contains `name`, the plural of the items, and `fix`.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")
@@ -69,6 +73,8 @@ def check_count(name: str, count: int, most: int, fix: str) -> None:
 
 def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
     r"""Return `value` as an `int`; raise if it is not an integer from 1 to `most`.
+
+    The error message contains `name` and `example`.
 
     Example:
         >>> as_count(np.int64(3), "length", 100)
@@ -82,6 +88,8 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
     r"""Return one or several integers as an int64 array `(N,)`; raise if one is less than `least` or not an integer.
+
+    The error message contains `name` and `example`.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")
@@ -99,7 +107,9 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
 
 
 def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[int]:
-    r"""Return a list of indices from 0 to `count` - 1; negative indices count from the end, and other values raise.
+    r"""Return one or several indices as a list of `int` from 0 to `count` - 1; raise if one is out of range.
+
+    Negative indices count from the end.
 
     Args:
         wanted (`int`, or with `others` a list, tuple or range of them): the indices.

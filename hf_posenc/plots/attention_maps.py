@@ -44,7 +44,7 @@ _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 class _Panel(NamedTuple):
-    """Attention weights of one layer and head, with token labels of both axes and, for each token, False at padding."""
+    """Attention weights of one layer and head, labels of queries and keys, and bools that are False at padding."""
 
     title: str
     weights: NDArray[np.float64]  # (Q, K)
@@ -165,7 +165,10 @@ def _panels(
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
-    """Return bools of `shape`, False at padding, from the encoder's or decoder's mask; all True without such a mask."""
+    """Return a bool array of `shape`, False at padding; all True if the batch has no padding mask of this shape.
+
+    With `decoder`, the padding mask of the decoder is used if the batch has decoder inputs.
+    """
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
         names = [name for name in ("attention_mask", "document_ids") if f"{prefix}{name}" in batch]
@@ -188,7 +191,10 @@ def _draw(ax: Axes, panel: _Panel, highest: float, *, labeled: bool) -> Any:
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Draw a grid of panels with one color scale; above 12 panels, no tokens, and one line per layer if it fits."""
+    """Return a figure of all panels in a grid, with one color scale.
+
+    More than 12 panels are drawn without tokens, and each layer is a line of the grid if it has 2 to 12 heads.
+    """
     labeled = len(panels) <= _LABELED
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
@@ -210,7 +216,7 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
 
 
 def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.float64]]:
-    r"""Return the attention weights of all layers and heads as arrays, without matplotlib.
+    r"""Return the attention weights of all layers and heads as a dict of arrays; this needs no matplotlib.
 
     Args:
         model (`nn.Module`), batch: as in `attention`.
@@ -220,7 +226,8 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         `"decoder"` and `"cross"`. The weights of a query sum to 1, or to less in models with attention sinks.
 
     Raises:
-        ValueError: if the model returns no weights, or one is not finite.
+        ValueError: if the model returns no weights, layers differ in shape, or weights are negative, not finite, or sum
+            to more than 1.
         TypeError: if the model cannot read the batch.
 
     Example:
@@ -308,7 +315,7 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` to call a model that is not from Hugging Face with `batch`."""
+    """Return `(args, kwargs)` that pass `batch` to `model`, a torch module that is not from Hugging Face."""
     if isinstance(batch, torch.Tensor):
         return ((batch,) * 3 if isinstance(model, nn.MultiheadAttention) else (batch,)), {}
     if isinstance(batch, tuple | list):
@@ -334,7 +341,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
 
 
 def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return `(args, kwargs)` for torch's attention and encoder modules: embeddings, and masks in the module's form."""
+    """Return `(args, kwargs)` to call torch's attention or encoder modules: the embeddings, and masks in their form."""
     attend = next(part for part in model.modules() if isinstance(part, nn.MultiheadAttention))
     x = batch["inputs_embeds"]
     if not {"attention_mask", "document_ids"} & {*batch}:
@@ -349,7 +356,7 @@ def _encoder_arguments(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Sequ
 
 
 def _moved(value: Any, model: nn.Module) -> Any:
-    """Convert an array or tensor, or all in a mapping, to tensors on the model's device; keep other values."""
+    """Return arrays and tensors, also those in a mapping, as tensors on the model's device; keep other values."""
     if isinstance(value, Mapping):
         return {name: _moved(inner, model) for name, inner in value.items()}
     value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -358,10 +365,10 @@ def _moved(value: Any, model: nn.Module) -> Any:
 
 
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    r"""Call `run` and return the attention weights of every `nn.MultiheadAttention` in `model`, in module order.
+    r"""Call `run`; return kind, name and attention weights of each `nn.MultiheadAttention` in `model`, in module order.
 
-    If a module is called several times, as in autoregressive decoding, its last call is used, which has the longest
-    input.
+    If a module is called several times, as in autoregressive decoding, the weights of its last call are returned, which
+    has the longest input.
     """
     kinds: dict[nn.Module, str] = {}
     for part in model.modules():
@@ -384,7 +391,10 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 
 
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
-    """Add hooks to `module` that store its weights in `found`, and return their handles; its output is unchanged."""
+    """Add hooks that store the kind and weights of an attention module in `found`; return the handles of the hooks.
+
+    Without `kind`, equal queries and keys mean "self", others "cross". The output of the module is unchanged.
+    """
     requested: list[tuple[bool, bool]] = []
 
     def before(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:

@@ -52,10 +52,10 @@ _TWO_COLORS = (PADDING, BLUE)
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
-    r"""Draw a batch: tokens with padding in gray, both masks, position ids, and the embeddings of the first row.
+    r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these entries in the batch. At most 16 rows and 64 columns are drawn; the title
-    states the numbers drawn if some are left out.
+    There is one panel for each of these entries in the batch, with padding in gray. At most 16 rows and 64 columns are
+    drawn; if some are left out, the title states how many are drawn.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -140,8 +140,8 @@ def masks(
 ) -> Axes | Figure:
     r"""Draw the attention masks of one row of a batch, and the padding of every row.
 
-    In a blue cell, the query token of the line may attend to the key token of the column. Keys at padding are gray;
-    allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
+    A blue cell means that the query token of its line may attend to the key token of its column. Keys at padding are
+    gray; allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
     documents of packed rows, are drawn below for every row.
 
     Args:
@@ -247,7 +247,7 @@ class _Contents:
             self.documents = found if (found > 0).any() else None
 
     def look_ahead_mask(self) -> Any:
-        """Return the batch's look-ahead mask as `(T, T)`: that of the first row, because all rows have the same."""
+        """Return the look-ahead mask of the first row, `(T, T)`; all rows have the same mask."""
         mask = self.batch["look_ahead_mask"]
         while mask.ndim > 2:
             mask = mask[0]
@@ -259,7 +259,11 @@ class _Contents:
         return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> dict[str, NDArray[np.bool_]]:
-        """Return the masks `(T, T)` of one row by title, True where attention is allowed; the last combines all."""
+        """Return a dict from title to bool mask `(N, N)` for N tokens of a row, True where attention is allowed.
+
+        The slice `part` selects the tokens. If there are several masks, the last one combines them.
+        `look_ahead` is the argument of `masks`.
+        """
         real = self.real[row, part]
         padding = np.broadcast_to(real, (len(real), len(real)))
         combined = padding.copy()
@@ -310,7 +314,7 @@ def _shape_of(batch: Any) -> tuple[int, int]:
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
-    """Return the batch of the encoder, or with `decoder` the decoder's entries, renamed without `decoder_`."""
+    """Return the entries of the encoder, or with `decoder` those of the decoder, without the prefix `decoder_`."""
     if not isinstance(batch, Mapping):
         return batch
     if not decoder:  # in an encoder-decoder, the look-ahead mask belongs to the decoder
@@ -350,7 +354,10 @@ def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool
 def _draw_numbers(
     ax: Axes, name: str, numbers: NDArray[Any], real: NDArray[np.bool_], first: int = 0, more: str = ""
 ) -> None:
-    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray."""
+    """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray.
+
+    The first column has the number `first`, and `more` is added to the title.
+    """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
     title, bright = f"{name}: {low} to {high}", np.ones_like(real)

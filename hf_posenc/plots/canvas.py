@@ -90,7 +90,7 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
 
 @functools.cache
 def fonts() -> dict[str, frozenset[int]]:
-    """Return a dict from each installed font for labels, preferred first, to the code points that it can show."""
+    """Return the names of installed fonts for labels, preferred first, each with the code points that it can show."""
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -99,7 +99,7 @@ def fonts() -> dict[str, frozenset[int]]:
 
 
 def need_matplotlib() -> None:
-    """Raise ImportError, with the command that installs matplotlib, if matplotlib is missing."""
+    """Raise `ImportError` if matplotlib is not installed; the message contains the command that installs it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -142,14 +142,14 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
 
 
 def ink() -> str:
-    """Return the text color of the current plot: dark, or in axes passed as `ax` the color of the user's style."""
+    """Return the text color of the current plot: by default dark; for axes passed as `ax`, that of the user's style."""
     from matplotlib import rcParams
 
     return str(rcParams["text.color"])
 
 
 def grid_shape(count: int, most: int) -> tuple[int, int]:
-    r"""Return (lines, columns) of a grid for `count` panels with at most `most` columns, filled evenly.
+    r"""Return (lines, columns) of a grid for `count` panels: at most `most` columns, and lines of about equal length.
 
     Example:
         >>> grid_shape(4, 3), grid_shape(12, 5), grid_shape(2, 0)
@@ -181,7 +181,7 @@ def label(
 
 
 def integer_ticks(*each: Any, most: int = 8) -> None:
-    """Set about `most` ticks, only at integers, on each axis (such as `ax.xaxis`); set the limits before."""
+    """Set about `most` ticks, only at integers, on each axis, such as `ax.xaxis`; call it after setting the limits."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in each:

@@ -34,14 +34,16 @@ def encoding(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 2,000, each row is the mean of several positions.
+        length (`int`): number of positions from 0. Above 2,000, or less if `d_model` is above 524, each row is
+            the mean of several positions.
         transpose (`bool`): positions across and columns down instead.
         convention (`str` or `Convention`): layout and spacing, see `sinusoidal_encoding`.
         base (`float`, *optional*): base of the frequencies. By default that of the convention.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the encoding, `(length, d_model)` float64.
+        `matplotlib.axes.Axes`. `ax.images[0].get_array()` is the encoding, `(length, d_model)` float64, or its
+        transpose with `transpose`; there are fewer rows if several positions are averaged.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -77,7 +79,8 @@ def sine_and_cosine(
 
     Args:
         d_model (`int`): width, the number of columns.
-        length (`int`): number of positions from 0. Above 2,000, each row is the mean of several positions.
+        length (`int`): number of positions from 0. Above 2,000, or less if `d_model` is above 524, each row is
+            the mean of several positions.
         convention, base, ax: as in `encoding`.
 
     Returns:
@@ -135,7 +138,8 @@ def distances(
         convention, base, ax: as in `encoding`.
 
     Returns:
-        `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances, `(length, length)` float64.
+        `matplotlib.axes.Axes`. `ax.images[0].get_array()` holds the distances of the drawn positions, float64. Its
+        shape is `(length, length)` if no positions are skipped.
 
     Raises:
         ImportError: if matplotlib is not installed.

@@ -55,7 +55,7 @@ def losses(
 
     Returns:
         `matplotlib.axes.Axes` with one line per curve: x the steps, y the losses. The curves of a log history are
-        "training" and "evaluation", or "evaluation, de" of several evaluation sets.
+        named "training" and "evaluation"; an entry `eval_de_loss`, for a set `de`, is named "evaluation, de".
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -201,7 +201,7 @@ def _curves_of_log(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[NDAr
 
 
 def _checked_sequences(given: Mapping[str, Any]) -> list[NDArray[np.float64]]:
-    """Return inputs, truth and prediction as float64 arrays `(N, points, 2)`; raise if their shapes do not match."""
+    """Return inputs, truth and prediction from `given` as float64 `(N, points, 2)`; raise if shapes do not match."""
     found = {}
     for name, points in given.items():
         values = as_finite(points, name, "torch.randn(8, 4, 2)")

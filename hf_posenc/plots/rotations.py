@@ -202,7 +202,7 @@ def dials(
 
 @picture
 def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, ax: Axes | None = None) -> Axes:
-    r"""Draw the angle at each position for hands of fixed speed: base 4 makes a quarter turn per position.
+    r"""Draw the angles of clock hands over positions, one hand per base: base 4 makes a quarter turn per position.
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.

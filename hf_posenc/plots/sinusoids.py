@@ -45,7 +45,7 @@ class Sinusoids:
         return f"d_model={self.d_model}, {name}" + ("" if self.base is None else f", base {self.base:g}")
 
     def check_waves(self) -> None:
-        """Raise `ValueError` if all columns are zeros, as some conventions have with `d_model=1`."""
+        """Raise `ValueError` if all columns are zeros, as in some conventions with `d_model=1`."""
         if not len(self.rates):
             raise ValueError(explain("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2"))
 
@@ -56,9 +56,10 @@ class Sinusoids:
         return np.asarray(rows.numpy())
 
     def mean_rows(self, length: int) -> tuple[NDArray[np.float64], int]:
-        r"""Return the encoding of `length` positions, averaged to R rows `(R, D)`, and the number of positions per row.
+        r"""Return the encoding of `length` positions, reduced to R rows `(R, D)`, and the number of positions per row.
 
-        Drawing every n-th position instead would show fast columns as slow waves (aliasing).
+        Each row is the mean of consecutive positions. Drawing every n-th position instead would show fast columns as
+        slow waves (aliasing).
 
         Example:
             >>> rows, step = Sinusoids(4, "vaswani", None).mean_rows(100_000)
@@ -79,10 +80,10 @@ class Sinusoids:
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce C lines of N points to P points: return positions and values, `(P, C)` each, and the step.
+    r"""Reduce C lines to at most `MOST_POINTS` points each; return positions and values, `(P, C)` each, and the step.
 
-    With a step above 1, the lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn
-    as a solid band.
+    With step 1, all points are kept. Otherwise the lowest and the highest of every 2 · step points are kept, so that a
+    fast wave is drawn as a solid band.
     """
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)

@@ -1,4 +1,4 @@
-"""Plots of a sentence's token embeddings: in the plane, without and with positions, and their size beside positions."""
+"""Plots of a sentence's token embeddings: their PCA without and with positions, and their norms against positions."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def crowding(
     add_special_tokens: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw two bars per token: the position's share in the sum of both norms, without and with the factor √d.
+    r"""Draw the size of position vectors relative to token vectors: two bars per token, without and with the factor √d.
 
-    The share is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|.
-    At one half both vectors have the same norm.
+    A bar is |p| / (|p| + |e|) for the position's vector p and the token's vector e; with √d, |√d · e| replaces |e|. At
+    one half both vectors have the same norm.
 
     Args:
         tokenizer, embedding, text, convention, base, add_special_tokens: as in `embeddings`.
@@ -210,7 +210,7 @@ def principal_components(points: NDArray[np.float64]) -> tuple[NDArray[np.float6
 def _vectors(
     tokenizer: AnyTokenizer, module: PositionalEmbedding, text: str, *, add_special_tokens: bool
 ) -> tuple[list[str], torch.Tensor]:
-    """Return the tokens of a text, and their embeddings `(1, T, D)` without positions."""
+    """Return the tokens of a text, and their rows `(1, T, D)` of the embedding table, without scale and positions."""
     if not isinstance(text, str):
         raise TypeError(explain("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"'))
     mine = private_copy(tokenizer)
@@ -235,7 +235,7 @@ def _vectors(
 
 
 def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *, in_order: bool) -> None:
-    """Draw points with their words, coinciding points once; with `in_order`, a line joins the points in order."""
+    """Draw points with their words, and coinciding points once; with `in_order`, a line joins the points in order."""
     near = 1e-6 * max(float(np.ptp(points, axis=0).max()), 1e-300)
     groups: dict[tuple[float, ...], list[int]] = {}
     for number, place in enumerate((points / near).round().tolist()):
@@ -249,7 +249,7 @@ def _draw_points(ax: Axes, points: NDArray[np.float64], words: Sequence[str], *,
 
 
 def _label(group: Sequence[int], words: Sequence[str]) -> str:
-    """Return the label of tokens at the same point: their words, or one repeated word with its indices."""
+    """Return the label of the tokens `group` at one point: their words, or one repeated word with its indices."""
     names = list(dict.fromkeys(words[number] for number in group))
     if len(names) > 1:
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -59,13 +59,13 @@ def token_labels(
     span: slice = slice(None),
     name: str = "input_ids",
 ) -> list[list[str]]:
-    r"""Return a list of token labels per row of a batch: the tokens if available, else the ids, else column numbers.
+    r"""Return a list of labels for each row of a batch: the tokens if available, else the ids, else column numbers.
 
     Args:
-        batch (mapping): a `Batch`, which has tokens, or another mapping, of which the ids are shown.
+        batch (mapping): a `Batch`, which has its tokens, or another mapping with ids.
         tokens (`B` lists of `T` `str`, *optional*): the result of `collate.tokens(batch)`.
         shape (two `int`): B and T.
-        rows, span (`slice`, *optional*): the rows, and the tokens in them. By default all.
+        rows, span (`slice`, *optional*): rows and columns to label. By default all.
         name (`str`, *optional*, defaults to `"input_ids"`): the key of the ids.
 
     Raises:
@@ -96,7 +96,7 @@ def token_labels(
 
 
 def span_of(span: tuple[int, int] | None, length: int) -> slice:
-    r"""Return `span`, two integers (first token, and token to stop before), as a slice; by default all tokens.
+    r"""Return `span` (first token, and token to stop before) as a slice of `length` tokens; `None` selects all tokens.
 
     Raises:
         ValueError: if the slice contains no token, or more than 64.
@@ -158,7 +158,7 @@ def label_points(
 
     Args:
         ax (`Axes`): axes in which the points are drawn.
-        points (`np.ndarray` `(N, 2)`): in data coordinates.
+        points (`np.ndarray` `(N, 2)`): the points, in data coordinates.
         words (`N` `str`): the labels.
         clear_of (`np.ndarray` `(M, 2)`, *optional*): other points that no word may cover.
     """
@@ -185,7 +185,10 @@ def label_points(
 def _best_box(
     dot: NDArray[np.float64], size: NDArray[np.float64], taken: NDArray[np.float64], inside: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the nearest box beside a dot that is inside the axes and overlaps no box in `taken`, else the best box."""
+    """Return the nearest free box of a given size beside a dot: within the box `inside`, and over no box in `taken`.
+
+    If no box is free, the one with the least overlap is returned. A box is (left, bottom, right, top).
+    """
     offsets = np.repeat(_OFFSETS, len(_DIRECTIONS))[:, None]
     middles = dot + np.tile(_DIRECTIONS, (len(_OFFSETS), 1)) * (size / 2 + offsets)
     boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)  # (C, 4)
@@ -194,6 +197,6 @@ def _best_box(
 
 
 def _overlap(ones: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the overlapping area of each pair of boxes, given as (left, bottom, right, top)."""
+    """Return the shared area of boxes `ones` and `others`, with broadcasting. A box is (left, bottom, right, top)."""
     sides = np.minimum(ones[..., 2:], others[..., 2:]) - np.maximum(ones[..., :2], others[..., :2])
     return sides.clip(min=0).prod(axis=-1)  # type: ignore[no-any-return]

@@ -60,7 +60,7 @@ def curves(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if a column does not exist, or there are more than seven.
+        ValueError: if a column does not exist, or there are more than seven columns to draw.
 
     Example:
         >>> [line.get_label() for line in curves(20, 100, columns=[4, 5]).lines]
@@ -113,7 +113,7 @@ def oscillation(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `d_model` is not positive, a position is negative, or there are more than twelve.
+        ValueError: if `d_model` is not positive, a position is negative, or there are more than twelve positions.
 
     Example:
         >>> [text.get_text() for text in oscillation(64, [0, 10]).get_yticklabels()]
@@ -160,7 +160,7 @@ def similarity(
 ) -> Axes:
     r"""Draw the dot product of two positions' encodings against their distance, from several starting positions.
 
-    The lines lie on each other: the product is the sum of cos(distance · frequency) over the pairs of columns, which
+    The lines coincide: the product is the sum of cos(distance · frequency) over the pairs of columns, which
     depends on the distance alone. With an odd width the last sine has no cosine, and the lines differ a little.
 
     Args:
@@ -175,8 +175,8 @@ def similarity(
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: if `measure` is neither, `d_model` or `length` is not positive, a start is negative, or there are
-            more than six.
+        ValueError: if `measure` is unknown, `d_model` or `length` is not positive, a start is negative, or there are
+            more than six starts.
 
     Example:
         >>> [line.get_label() for line in similarity(64, 50).lines]

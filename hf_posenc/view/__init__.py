@@ -1,6 +1,6 @@
-"""A batch as HTML with linked views: touch a token, and its mask cells, its position and its vectors are highlighted.
+"""A batch as interactive HTML: touching a token highlights its mask cells, its position and its vectors.
 
-The page shows a window of a batch and says so; its numbers are those of the tensors. It needs no network and no server.
+The page shows at most 8 rows and 32 tokens of a batch, and states which. It needs no network and no server.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ def batch_html(
     r"""Return a batch as HTML, in which touching a token highlights its mask cells, its position and its vectors.
 
     The result is a fragment, for a notebook or to be placed in a page. Where scripts do not run, as on GitHub, plain
-    tables are shown. A batch with neither `input_ids` nor `inputs_embeds` is a table of its keys.
+    tables are shown. For a batch with neither `input_ids` nor `inputs_embeds`, the result is a table of its keys.
 
     Args:
-        batch (mapping): a batch with `input_ids` or `inputs_embeds`; its other keys are shown as far as they are known.
+        batch (mapping): a batch with `input_ids` or `inputs_embeds`; its other keys are listed
+            with shape, dtype and device; masks, position ids, labels and token types are also shown.
         tokens_of (callable, *optional*): returns the tokens of a row of ids; by default ids are shown.
         special_ids (collection of `int`, *optional*): ids of special tokens.
         encoding_of (callable, *optional*): returns the rows of the encoding `(N, D)` for position ids `(N,)`; by
             default sinusoids of width 64.
-        first_row, first_token (`int`, *optional*, default to 0): beginning of the window of 8 rows and 32 tokens.
+        first_row, first_token (`int`, *optional*, default to 0): first row and first token to show; at most 8 rows
+            and 32 tokens are shown.
 
     Returns:
-        `str`.
+        `str`, a fragment of HTML.
 
     Raises:
         ValueError: if the window begins after the last row or token.
@@ -100,7 +102,7 @@ def _source(name: str) -> str:
 
 
 class _Window:
-    """The rows and tokens of a batch that are shown."""
+    """The part of a batch to show: at most 8 rows and 32 tokens, from `first_row` and `first_token` on."""
 
     def __init__(self, batch: Mapping[str, Any], first_row: int, first_token: int) -> None:
         self.batch = batch
@@ -114,7 +116,10 @@ class _Window:
         self.tokens = slice(first_token, min(first_token + _TOKENS, self.shape[1]))
 
     def numbers(self, name: str, tokens: slice | None = None) -> torch.Tensor | None:
-        """Return a `(B, T)` tensor of the batch on the CPU, only the rows and tokens shown; None if there is none."""
+        """Return the shown rows and tokens of the `(B, T)` entry `name`, on the CPU; None if there is no such entry.
+
+        With the slice `tokens`, its columns are returned instead of those shown.
+        """
         value: Any = self.batch.get(name)
         if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
             return None
@@ -163,7 +168,10 @@ class _Window:
         }
 
     def _documents_and_reasons(self) -> tuple[torch.Tensor, NDArray[np.int8]]:
-        """Return the document number of each token, -1 at padding, and for each query and key why it is refused."""
+        """Return the document number of each token, -1 at padding, and a code for each query and key.
+
+        The code is `_ALLOWED`, or the reason why the key is masked, such as `_PADDING`.
+        """
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
         if not rows:
@@ -190,7 +198,7 @@ class _Window:
         return documents, reasons.numpy()
 
     def _full_mask(self) -> torch.Tensor | None:
-        """Return the window of a mask `(B, 1, T, T)`, bool or additive, as bool `(B, T, T)`; None without one."""
+        """Return the shown part of a 4D `attention_mask`, bool or additive, as bool `(B, T, T)`; None if not 4D."""
         mask = self.batch.get("attention_mask")
         if isinstance(mask, Mapping):  # one mask for each kind of layer
             mask = next(iter(mask.values()))
@@ -212,14 +220,14 @@ class _Window:
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:
-    """Return the first columns of vectors `(..., D)` as base64 of little-endian float32."""
+    """Return the first columns of vectors `(..., D)` as base64 of little-endian float32, with their number and D."""
     shown = rows[..., :_COLUMNS].detach().to("cpu", torch.float32).contiguous().numpy()
     values = base64.b64encode(shown.astype("<f4").tobytes()).decode()
     return {"columns": shown.shape[-1], "width": width or rows.shape[-1], "values": values}
 
 
 def facts(value: Any) -> tuple[str, str, str]:
-    """Return shape, dtype and device of a tensor or array as text; of another value its type."""
+    """Return shape, dtype and device of a tensor or array as text; for another value, its type instead of the dtype."""
     if not hasattr(value, "shape"):
         return "", type(value).__name__, ""
     return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
@@ -234,7 +242,7 @@ def _table_of_facts(rows: list[list[str]]) -> str:
 
 
 def _plain_tables(data: dict[str, Any]) -> str:
-    """Return shapes and tokens as tables, which are shown where scripts do not run."""
+    """Return HTML tables of shapes and tokens, which are shown where scripts do not run."""
     gray = "color:#999;background:rgba(128,128,128,.15)"
     rows = "".join(
         "<tr>"
