@@ -1,6 +1,6 @@
 """Text in, position-aware model inputs out: a Hugging Face data collator with masks, position ids and encodings.
 
-The public names stand in `__init__.pyi`. A name is loaded on first use, and torch with the first that needs it.
+The public names are listed in `__init__.pyi`. Each is imported on first use, and torch only with a name that needs it.
 """
 
 from importlib.metadata import version as _version

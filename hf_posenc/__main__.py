@@ -1,4 +1,4 @@
-"""`python -m hf_posenc`: the same as `hf-posenc`."""
+"""Entry point of `python -m hf_posenc`, which runs the same command line as `hf-posenc`."""
 
 from .cli import main
 

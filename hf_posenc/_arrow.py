@@ -1,6 +1,7 @@
-"""Sizes in bytes of the rows of an Arrow table, and division of rows into runs of about equal size.
+"""Size in bytes of each row of an Arrow table, and division of consecutive rows into runs of about equal size.
 
-Sizes are computed from offsets and widths, without decoding values. They do not depend on the layout in memory.
+Sizes are computed from Arrow's offsets and the widths of types, without decoding values. The same values have the
+same size, however the table stores them in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Sizes = NDArray[np.float64]
 
 
 def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    r"""Return the size of each row in bytes: all its values, including nested ones, and one byte for the row.
+    r"""Return the size in bytes of each row of `batch`: the sum over its values, including nested ones, plus one byte.
 
     Args:
         batch (`pyarrow.RecordBatch`): any columns.
@@ -41,7 +42,9 @@ def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
-    r"""Yield runs of consecutive rows, each of about a given total size; a larger row may form a run alone.
+    r"""Divide the rows into runs of consecutive rows, and yield the indices `(start, stop)` of each run.
+
+    The total size of each run is about `most`.
 
     Args:
         sizes (`np.ndarray` `(N,)` of integers): size of each row.
@@ -49,7 +52,7 @@ def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterat
         most_rows (`int`, *optional*): maximum number of rows of a run.
 
     Returns:
-        Iterator over pairs `(start, stop)` of indices; empty for no rows.
+        Iterator over pairs `(start, stop)` of row indices; empty if there are no rows.
 
     Example:
         >>> list(runs(np.array([3, 3, 3, 9, 1]), 6)), list(runs(np.array([3, 3, 3, 9, 1]), 6, 1))
@@ -62,7 +65,7 @@ def runs(sizes: NDArray[Any], most: int, most_rows: int | None = None) -> Iterat
 
 
 def value_sizes(values: Any) -> Sizes:
-    r"""Return the size of each value of an array in bytes; 0 for null texts, lists and structs.
+    r"""Return the size in bytes of each value of an Arrow array; texts, lists and structs that are null have size 0.
 
     Args:
         values (`pyarrow.Array`): array of any type.
@@ -121,7 +124,7 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the total size in bytes of each list in `values`. Its items are `starts` to `ends` of the flat array."""
+    """Return the size in bytes of each list in `values`: list i is items `starts[i]` to `ends[i]` of the flat array."""
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)
@@ -135,7 +138,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return the flat items `first` to `last` of an array of lists; of an array of maps, their (key, value) structs."""
+    """Return items `first` to `last` of the flat array under an array of lists; for maps, as (key, value) structs."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):

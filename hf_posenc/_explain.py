@@ -1,4 +1,4 @@
-"""Format of all error messages of this package (rule, value, fix), and the check of integer arguments.
+"""Functions that format the error messages of this package (rule, value, fix), and a check of integer arguments.
 
 Other arguments are checked where they are used.
 """
@@ -36,7 +36,7 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
-    r"""Return the error message for a value that is not allowed; the fix is the most similar allowed value.
+    r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 
     Args:
         name (`str`): name of the argument.
@@ -59,12 +59,13 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
 
 
 def unknown_keyword(name: str, known: Sequence[str], called_here: Mapping[str, str]) -> str:
-    r"""Return the error message for an unknown keyword; the fix is its name in this package, or the most similar one.
+    r"""Return the error message for an unknown keyword argument; it suggests the keyword to use instead.
 
     Args:
         name (`str`): the unknown keyword.
-        known (sequence of `str`): the existing keywords.
-        called_here (mapping from `str` to `str`): fixes for keywords of other libraries, by keyword.
+        known (sequence of `str`): the existing keywords; the most similar one is suggested.
+        called_here (mapping from `str` to `str`): from a keyword of another library to the fix, such as
+            `{"max_tokens": "token_budget=..."}`.
 
     Returns:
         `str`, ready for a `TypeError`.
@@ -129,7 +130,7 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def in_bytes(size: float) -> str:
-    r"""Format a number of bytes, in bytes, kB, MB, GB or TB.
+    r"""Return a number of bytes as text with a unit: bytes, kB, MB, GB or TB.
 
     Example:
         >>> in_bytes(812), in_bytes(33_712_345), in_bytes(1.2e12)
@@ -142,7 +143,7 @@ def in_bytes(size: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    r"""Format a number with its noun, in the plural unless the number is 1.
+    r"""Return a number and its noun as text; the noun gets an `s` unless the number is 1.
 
     Example:
         >>> counted(1, "document"), counted(2_000, "shard")

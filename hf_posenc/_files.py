@@ -64,7 +64,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the folder to disk, if the file system can, so that a rename in it survives a power failure."""
+    """Sync a folder to disk, so that a rename in it survives a power failure; do nothing if the file system cannot."""
     try:
         _sync(folder, os.O_RDONLY)
     except OSError as error:

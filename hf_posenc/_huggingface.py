@@ -1,6 +1,6 @@
-"""Special cases of Hugging Face models, their configurations and their wrappers, collected in one file.
+"""Functions that read properties of Hugging Face models, configurations and wrappers, with all their special cases.
 
-The functions read attributes and names, and run no model. Only `loaded_model` imports transformers.
+They read attributes and class names, and run no model. Only `loaded_model` imports transformers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LENGTH_KEYS = (
 
 
 def opened(model: Any) -> Any:
-    r"""Return the model inside its wrappers: DDP, FSDP, DeepSpeed, PEFT, `torch.compile`.
+    r"""Return `model` without its wrappers, such as DDP, FSDP, DeepSpeed, PEFT and `torch.compile`.
 
     Args:
         model (`nn.Module`): wrapped any number of times, or not at all.
@@ -48,7 +48,7 @@ def opened(model: Any) -> Any:
 
 
 def _inside(model: Any) -> Any:
-    """Return the model inside the outermost wrapper; `None` if `model` is not wrapped."""
+    """Return the model inside the outermost wrapper of `model`; `None` if `model` is not wrapped."""
     home = f"{type(model).__module__}."
     if "_orig_mod" in getattr(model, "_modules", {}):  # torch.compile
         return model._orig_mod
@@ -60,7 +60,7 @@ def _inside(model: Any) -> Any:
 
 
 def virtual_tokens(model: Any) -> tuple[int, int]:
-    r"""Return the numbers of virtual tokens that PEFT's prompt learning adds to an input row and to a decoder row.
+    r"""Return two numbers: the virtual tokens that PEFT's prompt learning adds to an input row, and to a decoder row.
 
     Args:
         model (`nn.Module`): with or without wrappers.
@@ -83,12 +83,12 @@ def virtual_tokens(model: Any) -> tuple[int, int]:
 
 
 def is_hugging_face(model: Any) -> bool:
-    """Return True if `model` is a `PreTrainedModel`, by names of its base classes, without importing transformers."""
+    """Return True if `model` is a `PreTrainedModel`; only class names are compared, so transformers is not imported."""
     return any(cls.__name__ == "PreTrainedModel" for cls in type(model).__mro__)
 
 
 def not_a_model(rule: str, value: Any, *, trained: bool = True) -> str:
-    r"""Return the error message for a value that is not a model; the fix is code that makes a model from the value.
+    r"""Return the error message for a value given in place of a model; it suggests code that makes a model from it.
 
     Args:
         rule (`str`): the first line of the message.
@@ -134,9 +134,10 @@ def forward_names(model: Any) -> tuple[str, ...]:
 
 
 def declared_names(model: Any) -> tuple[str, ...]:
-    r"""Return the names that the `**kwargs` of a model's `forward` declares with a `TypedDict`, as transformers does.
+    r"""Return the names that a `TypedDict` declares for the `**kwargs` of a model's `forward`, as in transformers.
 
-    If the forward of a model with a head declares none, those of its base model, which it calls with its `**kwargs`.
+    If the `forward` of a model with a head declares none, those of its base model are returned, because it gets the
+    same `**kwargs`.
 
     Example:
         >>> from torch import nn
@@ -163,7 +164,7 @@ def configurations(config: Any) -> Iterator[Any]:
 
 
 def special_ids(config: Any) -> set[int]:
-    """Return all special token ids in a configuration and its nested ones: padding, end of sequence, images, ..."""
+    """Return the ids of special tokens (padding, end of sequence, ...) in a configuration and those nested in it."""
     ids: set[int] = set()
     for each in configurations(config):
         for name, value in vars(each).items():
@@ -173,7 +174,7 @@ def special_ids(config: Any) -> set[int]:
 
 
 def configured_length(config: Any) -> int | None:
-    """Return the maximal number of positions that a configuration states; `None` if it states none."""
+    """Return a model's maximal number of positions from its `config`, such as `n_positions`; `None` if it has none."""
     for each in configurations(config):
         for key in LENGTH_KEYS:
             value = getattr(each, key, None)
@@ -183,7 +184,7 @@ def configured_length(config: Any) -> int | None:
 
 
 def fixed_length(config: Any) -> int | None:
-    """Return the row length of a model that accepts only this length (Nyströmformer with landmarks), else `None`."""
+    """Return the row length if a model accepts only one length (Nyströmformer with landmarks), otherwise `None`."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
 
@@ -193,7 +194,7 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
 
     Args:
         name (`str`): a name on the Hub, or a folder.
-        instead (`str`, *optional*): another fix to suggest in the error message.
+        instead (`str`, *optional*): another fix, appended to the error message.
         **settings: arguments of `AutoModel.from_pretrained`.
 
     Returns:

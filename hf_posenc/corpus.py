@@ -82,7 +82,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return True if a text is valid Unicode: tokenizers cannot encode a lone surrogate."""
+    """Return True if a text has no lone surrogate, which is not valid Unicode and cannot be encoded by a tokenizer."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""Batches with a token budget, for any DataLoader and for Trainer, and data sets of packed rows.
+"""Batches with a token budget for `DataLoader` and Trainer, and data sets of packed rows (several documents in each).
 
-`packing` makes the plans; this package applies them to data sets, processes and training loops.
+`hf_posenc.packing` plans which rows form a batch; this package applies its plans in data sets and training loops.
 """
 
 from .arrow_batches import with_arrow_batches

@@ -1,6 +1,6 @@
 """`with_arrow_batches`: a data set whose batches are columns read from Arrow, for the collator of this package.
 
-`datasets` converts every token to a Python integer, and a `DataLoader` of tokenized rows spends most of its time there.
+Without it, `datasets` converts every token to a Python integer, which takes most of the time of a `DataLoader`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ Places = list[tuple[int, int]]  # for each row: index of its chunk, and of the r
 
 
 def with_arrow_batches(dataset: Any) -> Any:
-    r"""Return the data set with faster batches for `DataCollatorWithPositionalEncoding`, in a `DataLoader` or Trainer.
+    r"""Return a data set with the same rows that loads batches faster for `DataCollatorWithPositionalEncoding`.
 
-    The batches are the same. Call it last: methods that return other rows, such as `select`, `shuffle`, `map` and
-    `train_test_split`, return an ordinary data set. `remove_columns`, which Trainer calls, keeps the faster batches.
+    Use it in a `DataLoader` or Trainer; the batches are the same. Call it last: methods that return other rows, such as
+    `select`, `shuffle`, `map` and `train_test_split`, return an ordinary data set. `remove_columns`, which Trainer
+    calls, keeps the faster batches.
 
     Args:
         dataset (`datasets.Dataset`): tokenized rows, also selected or shuffled ones. Columns of numbers and of lists of
@@ -64,7 +65,7 @@ def with_arrow_batches(dataset: Any) -> Any:
 
 
 def _from_state(state: dict[str, Any]) -> Any:
-    """Return a data set with faster batches, and with the attributes in `state`."""
+    """Return an `ArrowBatchDataset` with the attributes in `state`."""
     made = object.__new__(_dataset_class())
     made.__setstate__(state)
     return made
@@ -72,16 +73,16 @@ def _from_state(state: dict[str, Any]) -> Any:
 
 @cache
 def _dataset_class() -> Any:
-    """Return the class of data sets with faster batches; made on first use, because importing `datasets` is slow."""
+    """Return the class `ArrowBatchDataset`; it is defined on first use, because importing `datasets` is slow."""
     import datasets
 
     class ArrowBatchDataset(datasets.Dataset):  # type: ignore[misc]
-        """`datasets.Dataset` that gives a `DataLoader` the columns of each batch, instead of a list of rows."""
+        """`datasets.Dataset` that returns each batch to a `DataLoader` as columns instead of a list of rows."""
 
         _columns: _Columns | None = None
 
         def __getitems__(self, keys: Sequence[int]) -> Any:
-            """Return the rows with the numbers `keys` as columns; `DataLoader` calls it for every batch."""
+            """Return the batch of rows at the indices `keys` as columns; `DataLoader` calls it for every batch."""
             form = self.format
             if form["type"] is not None:  # a format that was set later
                 return super().__getitems__(keys)
@@ -117,7 +118,10 @@ class _Columns:
         }
 
     def take(self, keys: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
-        """Return columns `names` of rows `keys`: NumPy for numbers, `Ragged` for lists of integers, else Arrow."""
+        """Return a dict with the columns `names` of the rows at the indices `keys`.
+
+        Numbers are NumPy arrays, lists of integers are `Ragged`, and all other columns are Arrow arrays.
+        """
         rows = np.array([self._keys[key] for key in keys], dtype=np.int64)  # raises for a row that does not exist
         if self._row_numbers is not None:
             rows = self._row_numbers.take(keys, ["indices"])["indices"]
@@ -132,9 +136,9 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a function from `Places` to the values of a column; `None` if they can only be decoded as usual.
+    """Return a fast function that reads a column at given (chunk, row) pairs; `None` if the column has none.
 
-    Numbers and lists of integers without missing values have one; other columns and lists of uint64 have none.
+    Columns of numbers and of lists of integers have one, unless values are missing or the lists are of uint64.
     """
     import pyarrow as pa
 

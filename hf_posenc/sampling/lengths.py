@@ -28,7 +28,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
 
     Raises:
         ValueError: if the column is missing, does not hold lists, or has missing rows.
-        TypeError: if the data set has no length, or is a dict of several.
+        TypeError: if the data set has no length, or is a mapping of several data sets.
 
     Example:
         >>> lengths_of([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
@@ -73,7 +73,7 @@ def is_dataset(dataset: Any) -> bool:
 
 
 def is_list(dtype: Any) -> bool:
-    """Return True if an Arrow type is a list: ordinary, large, or of fixed size."""
+    """Return True if `dtype` is an Arrow list type: ordinary, large, or of fixed size."""
     import pyarrow as pa
 
     return any(is_one(dtype) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
@@ -106,15 +106,15 @@ def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None)
     r"""Return the number of values in each list of an Arrow column.
 
     Args:
-        values (`pyarrow.ChunkedArray` or `pyarrow.Array`): of lists.
-        column (`str`): its name, for error messages.
+        values (`pyarrow.ChunkedArray` or `pyarrow.Array`): the lists.
+        column (`str`): name of the column, for error messages.
         numbers (sequence of `int`, *optional*): row numbers for error messages; by default counted from 0.
 
     Returns:
         `np.ndarray` `(N,)` int64.
 
     Raises:
-        ValueError: if a row is missing.
+        ValueError: if a row is None instead of a list.
     """
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
-"""`pack_dataset`: packs the documents of a tokenized data set or stream into rows of several documents each.
+"""`pack_dataset`: a function that packs a tokenized data set or stream, several documents into each row.
 
-`pack_rows` puts documents into rows; this module reads and writes Arrow lists and calls `datasets.map`.
+The packing is done by `rows.pack_rows`; this module reads and writes Arrow lists, and calls `datasets.map`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ def pack_dataset(
 ) -> Any:
     r"""Pack the documents of a tokenized data set into rows of exactly `capacity` tokens.
 
-    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. GPT-2, Llama, Mistral,
-    Qwen and similar models isolate documents by the restarts if they get neither a mask nor a cache. A mask of ones
-    disables that, so the column `attention_mask` holds a text instead: `default_data_collator` leaves it out, and
-    every collator that pads with a tokenizer, which would add the mask of ones, raises an error that names
-    `attention_mask`. `.remove_columns("attention_mask")` removes it for a collator of your own.
+    The rows have `input_ids`, `position_ids` that restart with every document, and `labels`. Without a mask and a
+    cache, GPT-2, Llama, Mistral, Qwen and similar models find the documents by these restarts, and no token attends to
+    another document.
+
+    A mask of ones would disable that. Therefore the column `attention_mask` holds a text: `default_data_collator`
+    leaves it out, and a collator that pads with a tokenizer, and would add a mask of ones, raises an error that names
+    `attention_mask`. For a collator of your own, use `.remove_columns("attention_mask")`.
 
     Pass the rows to `Trainer(..., data_collator=transformers.default_data_collator)`. For other models pack with
     `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
@@ -52,29 +54,30 @@ def pack_dataset(
         dataset (`datasets.Dataset` or `datasets.IterableDataset`): one tokenized document per row; or several, with
             `document_ids` or with `position_ids` that restart. Padding (0 in `attention_mask`) and rows without tokens
             are left out.
-        capacity (`int`): tokens of a row.
+        capacity (`int`): number of tokens in a packed row.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
         too_long (`"error"`, `"truncate"` or `"split"`, *optional*, defaults to `"error"`): treatment of a document
-            longer than `capacity`: raise; truncate, with a warning; or split into several documents.
-        labels (`"causal_lm"`, *optional*): the tokens themselves, or the `labels` of the data set, with -100 at the
-            first token of every document: models shift labels by one, and the first token of a document would be
-            predicted from another document. With `None`, the `labels` of the data set as they are, if there are any.
+            longer than `capacity`: raise an error; truncate it, with a warning; or split it into several documents.
+        labels (`"causal_lm"` or `None`, *optional*, defaults to `"causal_lm"`): `"causal_lm"` uses the `labels` of the
+            data set, or else its tokens, and sets the first label of every document to -100: models shift labels by
+            one, and would predict it from another document. `None` keeps the `labels` of the data set, if it has any.
         document_ids (`bool`, *optional*, defaults to `False`): add a column with the number of each token's document in
             its row, -1 at padding, for models with such an argument.
         pad_token_id (`int`, *optional*, defaults to 0): fills the rest of a row; its label is -100.
         first_position (`int`, *optional*, defaults to 0): position of a document's first token, and of padding.
         window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. For a stream, this
             many documents are read before the first row.
-        seed (`int`, *optional*, defaults to 0): for the order of the rows within a window.
-        num_proc (`int`, *optional*): processes of `datasets.map`.
+        seed (`int`, *optional*, defaults to 0): random seed of the order of the rows within a window.
+        num_proc (`int`, *optional*): number of processes of `datasets.map`.
 
     Returns:
         A data set of the same class, with int32 columns, and texts in `attention_mask`. `token_type_ids` are kept, all
         other columns dropped.
 
     Raises:
-        ValueError: for a document that is too long, a missing column, or one label per row.
-        TypeError: for anything but a data set of `datasets`.
+        ValueError: if a document is too long for `too_long="error"`, if `column` is missing, or if `labels` has one
+            label per row instead of one per token.
+        TypeError: if `dataset` is not a data set of the library `datasets`.
 
     Example:
         >>> import datasets
@@ -116,10 +119,11 @@ def pack_dataset(
 
 @dataclass(frozen=True)
 class _PackWindow:
-    """Callable for `datasets.map` that packs one window of documents, without torch, as forked workers require.
+    """Callable for `datasets.map` that packs one window (batch) of documents.
 
-    The fields are the arguments of `pack_dataset`. `is_checked` is True if the lengths of all documents were checked
-    before, so that documents that are too long are not reported again.
+    It does not use torch, as forked workers require. The fields are the arguments of `pack_dataset`. `is_checked` is
+    True if `pack_dataset` has already checked the lengths of all documents; documents that are too long are then not
+    reported again.
     """
 
     capacity: int
@@ -131,10 +135,10 @@ class _PackWindow:
     first_position: int
     seed: int
     is_checked: bool
-    format_version: int = 4  # of the rows; `datasets` hashes the fields, and not the code of installed packages
+    format_version: int = 4  # increase it when the rows change: the cache of `datasets` depends on fields, not on code
 
     def __call__(self, table: Any, indices: Sequence[int]) -> Any:
-        """Pack the documents of a `pyarrow.Table` and return the packed rows as a new table.
+        """Pack the documents of a `pyarrow.Table`, and return the packed rows as a new table.
 
         `indices` are the row numbers of the table in the data set, for error messages.
         """
@@ -168,9 +172,10 @@ class _PackWindow:
 
 
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
-    """Return the documents of a table as rows without padding; their field `sample` holds the row numbers.
+    """Return the documents of `table`, without padding; the field `sample` is the table row of each document.
 
-    If the table has no labels, the labels are the input ids for `with_labels=True`.
+    With `with_labels=True`, the input ids are the labels if the table has no labels. `indices` are the numbers of the
+    table's rows in the data set, for error messages.
     """
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
@@ -209,7 +214,7 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
 
 
 def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> Any:
-    """Return a `pyarrow.Table` of the rows, each padded at the end to `capacity` with its column's value in `fills`."""
+    """Return the columns `rows` as a `pyarrow.Table`, each row padded at the end to `capacity` with `fills[column]`."""
     import pyarrow as pa
 
     count = len(rows["input_ids"])
@@ -232,7 +237,7 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 
 
 def _column_names(dataset: Any, column: str) -> list[str]:
-    """Return the column names of a data set, from the first row if a stream has none; raise without `column`."""
+    """Return the column names of a data set or of a stream's first row; raise if `column` is not one of them."""
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
         raise TypeError(
             explain(
@@ -264,7 +269,7 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Raise or warn if documents are longer than `capacity`, before packing; reads Arrow's offsets, not the tokens."""
+    """Raise or warn, depending on `too_long`, if documents are longer than `capacity`; the tokens are not read."""
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
@@ -282,9 +287,10 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise for documents longer than `capacity`, or warn that they are truncated; `too_long="split"` does neither.
+    """Raise (`too_long="error"`) or warn (`"truncate"`) if documents are longer than `capacity`.
 
-    The warning contains the number of documents if `counted`. `numbers` are the row numbers for the error message.
+    `too_long="split"` does neither. The warning contains the number of these documents if `counted` is True.
+    `numbers` are the row numbers of the documents, for the error message.
     """
     beyond = int((lengths > capacity).sum())
     if too_long == "error":
@@ -302,7 +308,7 @@ def _report_long(
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of a column of lists as one flat array, row after row."""
+    """Return the values of the column `name`, which holds lists, as one flat array, row after row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""`TokenBudgetBatchSampler`: a resumable batch sampler with a token budget, for loops, Trainer and accelerate."""
+"""`TokenBudgetBatchSampler`: a resumable batch sampler with a token budget, also for Trainer and accelerate."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from .lengths import is_dataset, lengths_of
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    r"""A `batch_sampler` for a `DataLoader` whose batches have a token budget instead of a number of rows.
+    r"""A `batch_sampler` for a `DataLoader` that limits the number of tokens in a batch instead of its number of rows.
 
-    From lengths or a data set it makes a new plan for every epoch, with the same number of batches. From a plan it
-    returns the batches of that plan in every epoch.
+    If `source` is lengths or a data set, the sampler plans new batches for every epoch, always the same number of
+    batches. If `source` is a plan, it returns the batches of that plan in every epoch.
 
-    Under accelerate use the global plan, because accelerate distributes batches to its processes itself; without a
-    `world_size` the sampler plans for the number of processes of accelerate. In a custom loop with `torch.distributed`
-    and without accelerate, set `world_size` and `rank`.
+    Under accelerate leave out `world_size` and `rank`: the sampler plans batches for all processes of accelerate, which
+    distributes them itself. A given plan must also be for all ranks (`rank=None`). In a custom loop with
+    `torch.distributed` and without accelerate, set `world_size` and `rank`.
 
     Args:
         source (`BatchPlan`, lengths `(N,)`, or a data set that `lengths_of` reads): the plan, or the rows to plan for.
         token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Not with a plan.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of a data set.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, if `source` is a data set.
         window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. Not with a plan.
         world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1.
 
     Raises:
-        ValueError: if settings are given together with a plan, a budget is missing, or a plan is impossible; under
-            accelerate if the plan is for one rank, or its batches do not divide evenly among the processes.
+        ValueError: if settings are given together with a plan, `token_budget` is missing, or rows cannot be planned;
+            under accelerate, if the plan is for one rank, or its number of batches is not a multiple of the number of
+            processes.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -125,7 +126,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield batch.tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        r"""Set the epoch, which changes the plan. Trainer and accelerate call it; call it in a custom loop.
+        r"""Set the epoch, which changes the plan. Trainer and accelerate call it; in a custom loop, call it yourself.
 
         Args:
             epoch (`int`): the epoch, from 0.
@@ -135,14 +136,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             self.epoch, self._step, self._given = number, 0, 0
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        r"""Return the position in this epoch, to be saved with a checkpoint.
+        r"""Return the current epoch and step, to be saved with a checkpoint.
 
         Args:
             step (`int`, *optional*): number of finished steps of this epoch. By default the number of batches returned,
                 which is too large if workers or accelerate fetch batches ahead: then pass your own count.
 
         Returns:
-            `dict` of JSON values for `load_state_dict`: `epoch`, `step`, and all that the batches depend on, with
+            `dict` of JSON values for `load_state_dict`: `epoch`, `step`, and all settings that affect the batches, with
             hashes of lengths and `cost`. A sampler made from lengths has the same state on all ranks.
 
         Example:
@@ -162,14 +163,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        r"""Continue from a saved position: the next iteration begins there, without reading the batches before it.
+        r"""Continue from a saved epoch and step: the next iteration begins at that step, without earlier batches.
 
         Args:
             state (`dict`): result of `state_dict`.
 
         Raises:
-            ValueError: if it was saved for other lengths or settings, lacks a key or has an unknown one.
-            TypeError: if it is not a `dict`, or its epoch or step is not an integer.
+            ValueError: if `state` was saved for other lengths or settings, lacks a key, or has an unknown key.
+            TypeError: if `state` is not a `dict`, or its epoch or step is not an integer.
         """
         if not isinstance(state, Mapping):
             raise TypeError(explain("a state is a dict", got=shorten(state), fix="sampler.state_dict()"))
@@ -196,7 +197,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """Settings and array hashes that determine the batches of every epoch; a loaded state must have the same."""
+        """Settings and array hashes that determine the batches; `load_state_dict` requires the same values."""
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")
         return {
@@ -210,7 +211,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @lock_free_cache
     def _digests(self) -> dict[str, Any]:
-        """Hashes of lengths and costs, or of a given plan; cached, as some loaders save a state after every batch."""
+        """Hashes of lengths and costs, or of a given plan; cached for loaders that save a state after every batch."""
         plan = self.plan
         if self._plan_given is not None:
             return {"rank": plan.rank, "batches": _digest(plan.order, plan.batch_offsets)}
@@ -225,11 +226,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def batch_size(self) -> None:
-        """`None`, because batches differ in size; raises if the plan does not suit the processes of accelerate.
+        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches.
 
-        accelerate reads it when it wraps the sampler, and then distributes batches to its processes in turn. It would
-        split the plan of one rank once more, so that most batches are lost, and would repeat some batches of a global
-        plan that does not divide evenly.
+        accelerate reads it when it wraps the sampler, and then distributes batches to its processes in turn. A plan for
+        one rank would be divided once more, and most batches lost. If the number of batches is not a multiple of the
+        number of processes, accelerate would repeat some batches.
         """
         processes = _processes_of_accelerate()
         if processes > 1 and self.rank is not None:
@@ -259,7 +260,7 @@ def _digest(*arrays: NDArray[Any]) -> str:
 
 
 def _holds_numbers(source: Any) -> bool:
-    """Return True if `source` is an array or sequence of numbers, or empty; False for a data set."""
+    """Return True if `source` is an array or sequence of numbers, or is empty; False if it is a data set."""
     if isinstance(source, np.ndarray | torch.Tensor):
         return True
     if is_dataset(source):
@@ -283,7 +284,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
 
 
 def _processes_of_accelerate() -> int:
-    """Return accelerate's number of processes, or 1 if accelerate is not initialized; does not initialize it."""
+    """Return the number of processes of accelerate, or 1 if it is not initialized, without initializing it."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state
     return int(state.get("num_processes", 1))

@@ -1,4 +1,4 @@
-"""`TokenBudgetMixin`: training batches with a token budget in `transformers.Trainer`, and a loss weighted by labels.
+"""`TokenBudgetMixin`: training batches with a token budget in `transformers.Trainer`, with each label of equal weight.
 
 Evaluation and prediction are not changed.
 """
@@ -35,21 +35,23 @@ class TokenBudgetMixin:
     class BudgetTrainer(TokenBudgetMixin, Trainer, token_budget=8_192): ...
     ```
 
-    `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every process gets the same
-    number of batches of similar size, and every row once per epoch. The loss of an optimizer step is the mean over all
-    its labels, of every process and every accumulated batch, for any model whose own loss is the mean over the labels
-    of its batch.
+    `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
+    all processes get the same number of batches, of similar size.
+
+    The loss of an optimizer step is the mean over all labels of its batches, those of every process and all accumulated
+    ones. This requires a model whose own loss is the mean over the labels of a batch.
 
     Args:
         token_budget (`int`): maximal cost of a batch: its rows times their padded length.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set.
-        window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. The seed is by default the
-            one of `TrainingArguments`. With `multiple_of` or `shapes` the collator pads to them.
+        window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. `seed` is by default
+            that of `TrainingArguments`. With `multiple_of` or `shapes`, the collator pads to these lengths.
 
     Raises:
-        TypeError: for a class that names `Trainer` before the mixin, a setting that does not exist, or a data set that
-            cannot be planned ahead.
-        ValueError: for rows that cannot be planned, and for arguments that choose another sampling.
+        TypeError: if the class lists `Trainer` before the mixin, a setting does not exist, or the data set has no
+            length.
+        ValueError: if batches cannot be planned for the rows, `token_budget` is missing, or the training arguments
+            choose another sampling, such as `group_by_length`.
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -98,7 +100,7 @@ class TokenBudgetMixin:
             )
 
     def get_train_dataloader(self) -> Any:
-        """Return the training loader with token-budget batches, prepared by accelerate."""
+        """Return the training `DataLoader` with batches that keep to the token budget, prepared by accelerate."""
         if self.train_dataset is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         _check_arguments(self.args, self.accelerator)
@@ -134,7 +136,7 @@ class TokenBudgetMixin:
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the batches of one optimizer step, and count their labels over all processes."""
+        """Return the batches of one optimizer step, as Trainer does, and count their labels over all processes."""
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         count = torch.zeros((), dtype=torch.int64, device=self.args.device)
         for batch in batches:
@@ -145,7 +147,10 @@ class TokenBudgetMixin:
         return batches, items
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """Run one batch forward and backward, without `num_items_in_batch`, so that the loss is the batch's mean."""
+        """Run forward and backward for one batch, and return its loss.
+
+        `num_items_in_batch` is not passed on, so that the loss of the model is the mean over the batch.
+        """
         if self.compute_loss_func is not None:  # gets the number of labels, and weights the loss itself
             return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
         self._in_step = True
@@ -155,7 +160,7 @@ class TokenBudgetMixin:
             self._in_step = False
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
-        """Return the loss of a batch; in training, weighted by its share of the labels of the optimizer step."""
+        """Return the loss of a batch; in training, weighted by the batch's share of the labels of an optimizer step."""
         total, parts = self._labels_of_step, 1
         if self._in_step and total is not None:
             # Gradients are averaged over processes, and Trainer divides by the number of accumulated batches.
@@ -169,7 +174,7 @@ class TokenBudgetMixin:
         return _weighted(result[0], share * parts), *result[1:]
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
-        """Return the number of labels of a batch that are not -100, as a tensor; without labels, the number of rows."""
+        """Return the number of labels in a batch that the loss uses, as a tensor; without labels, the row count."""
         labels = batch.get("shift_labels", batch.get("labels"))
         if not isinstance(labels, torch.Tensor):
             return torch.tensor(len(next(iter(batch.values()))))
@@ -178,7 +183,7 @@ class TokenBudgetMixin:
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
 
     def _padding(self, collator: Any, sampler: TokenBudgetBatchSampler) -> Any:
-        """Return the collator, or a copy that pads to the lengths of the plan."""
+        """Return a collator that pads to the lengths of the sampler's plan; `collator` itself if the plan has none."""
         plan = sampler.plan
         if plan.shapes is not None:
             return PadToShapes(collator, plan.shapes, self.batch_settings.get("column", "input_ids"))
@@ -188,7 +193,7 @@ class TokenBudgetMixin:
         return _changed(collator, {"pad_to_multiple_of": plan.multiple_of})
 
     def _follow_epochs(self, sampler: TokenBudgetBatchSampler) -> None:
-        """Add a callback that sets the sampler's epoch; Trainer does not in a resumed run on several processes."""
+        """Add a callback that sets the sampler's epoch; Trainer does not set it if several processes resume a run."""
         from transformers import TrainerCallback
 
         class FollowEpochs(TrainerCallback):  # type: ignore[misc]
@@ -207,9 +212,9 @@ def _weighted(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _shifts_labels(trainer: Any) -> bool:
-    """Return True if the model shifts labels by one in its loss, as causal models do.
+    """Return True if the loss of the trainer's model shifts labels by one, as causal language models do.
 
-    Trainer detects most causal models by their loss function; GPT-2 is recognized by its class name.
+    Trainer detects most causal models by their loss function; others, such as GPT-2, are recognized by class name.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -227,7 +232,7 @@ def _worker_seed(args: Any) -> Any:
 
 
 def _check_arguments(args: Any, accelerator: Any) -> None:
-    """Raise for arguments that choose another sampling, which would silently have no effect."""
+    """Raise `ValueError` for arguments that would have no effect with a token budget, such as `group_by_length`."""
     strategy = getattr(args, "train_sampling_strategy", "random")
     if strategy != "random" or getattr(args, "group_by_length", False):
         raise ValueError(
@@ -248,25 +253,26 @@ def _check_arguments(args: Any, accelerator: Any) -> None:
             )
 
 
-# ------------------------------------------------------------------------------------------- padding as the plan does
+# ---------------------------------------------------------------------------------- padding to the lengths of a plan
 
 
 Collator = Callable[[Any], Any]
 
 
 class PadToShapes:
-    r"""A collator that pads every batch to the next of a few lengths, so that `torch.compile` compiles few shapes.
+    r"""A collator that pads every batch to one of a few lengths, so that `torch.compile` compiles few shapes.
 
-    Works with every collator that has a field `pad_to_multiple_of`, such as those of this package and transformers. To
-    pad to n tokens, a collator with `max_length` pads to that; any other pads to a multiple of n.
+    The length is the smallest of `shapes` that is enough for the longest row. It works with every collator that has a
+    field `pad_to_multiple_of`, such as those of this package and transformers. To pad to n tokens, a collator with a
+    field `max_length` gets `max_length=n`, and any other gets `pad_to_multiple_of=n`.
 
     Args:
         collator (callable): a dataclass with the field `pad_to_multiple_of`.
-        shapes (sequence of `int`): rising; `BatchPlan.shapes`.
+        shapes (sequence of `int`): row lengths in ascending order, such as `BatchPlan.shapes`.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens.
 
     Raises:
-        TypeError: if the collator is not a dataclass with this field.
+        TypeError: if the collator is not a dataclass with the field `pad_to_multiple_of`.
         ValueError: when called with rows that are not tokenized, or longer than every shape.
 
     Example:
@@ -327,7 +333,7 @@ def _check_padding(collator: Collator, setting: str) -> None:
 
 
 def _changed(collator: Any, settings: dict[str, Any]) -> Collator:
-    """Return a copy of a collator with other settings, made by its own method `replace` if it has one."""
+    """Return a copy of `collator` with the fields in `settings` changed, by its own method `replace` if it has one."""
     change = getattr(collator, "replace", None)
     if callable(change):
         changed: Collator = change(**settings)

@@ -1,8 +1,8 @@
 """Backends that compute token ids: `tokenizers`, or a faster library that returns the same ids.
 
 The backend `"fast"` is nanotoken for WordPiece and gigatoken for BPE. Its ids are compared with those of `tokenizers`
-twice: when a tokenizer is loaded, on difficult texts (after a difference, the fast backend is not used for it), and
-during use, on one text in several thousand (a difference raises `DifferentIds`).
+when a tokenizer is loaded, on difficult texts; if they differ, the fast backend is not used for this tokenizer. During
+use, one text in several thousand is compared; if its ids differ, `DifferentIds` is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DifferentIds(RuntimeError):
 
 
 class FastBackend:
-    r"""Encoder of texts with nanotoken or gigatoken; it adds no special tokens, and does not truncate or pad.
+    r"""Encoder from texts to token ids with nanotoken or gigatoken, without special tokens, truncation or padding.
 
     Safe to use from several threads and in forked processes.
 
@@ -89,7 +89,7 @@ class FastBackend:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text; check some with `tokenizers`, and raise `DifferentIds` if they differ."""
+        """Return the token ids of each text; compare some with `tokenizers`, raise `DifferentIds` if they differ."""
         ids = self._ids(texts)
         # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
         first = int(ids.values.sum()) % self._interval
@@ -107,11 +107,14 @@ class FastBackend:
         return ids
 
     def differences(self, texts: Sequence[str]) -> list[str]:
-        """Encode all texts, and return those whose ids differ from the ids of `tokenizers`."""
+        """Encode all texts, and return the texts whose ids differ from those of `tokenizers`."""
         return self._different(texts, self._ids(texts), range(len(texts)))
 
     def _ids(self, texts: Sequence[Any]) -> Ragged:
-        """Return the ids from the library, loaded anew in a forked child or after `most_tokens` tokens."""
+        """Return the token ids of `texts` from the fast library.
+
+        Its tokenizer is loaded again first in a forked child, and whenever it has returned `most_tokens` tokens.
+        """
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
         ids = self._encode(texts)
@@ -148,9 +151,9 @@ def choose_backend(
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast one if there is
-            one for this tokenizer, else `tokenizers`.
-        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers; the fast one has neither.
+        backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast backend if
+            there is one for this tokenizer, else `tokenizers`.
+        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers; only `tokenizers` has them.
         word_ids (`bool`, *optional*): True if the index of each token's word is needed; only `tokenizers` returns it.
 
     Raises:
@@ -184,7 +187,7 @@ def choose_backend(
 
 @functools.lru_cache(maxsize=4)
 def _fast(text: str) -> FastBackend | Unsupported | ImportError:
-    """Return the fast backend of the `tokenizer.json` in `text`, or the error that says why there is none; cached."""
+    """Return the fast backend for the `tokenizer.json` in `text`; if there is none, the error with the reason."""
     try:
         return FastBackend(text)
     except (Unsupported, ImportError) as error:
@@ -192,7 +195,7 @@ def _fast(text: str) -> FastBackend | Unsupported | ImportError:
 
 
 def _library(content: dict[str, Any]) -> str:
-    """Return the tokenizer's model type, `"WordPiece"` or `"BPE"`; raise `Unsupported` if it has no fast library."""
+    """Return the model type of a parsed `tokenizer.json`; raise `Unsupported` if no fast library supports it."""
     model = content["model"]
     kind = str(model.get("type"))
     if kind not in _LIBRARIES:
@@ -210,7 +213,7 @@ def _library(content: dict[str, Any]) -> str:
 
 
 def _types(part: Any) -> Iterator[str]:
-    """Yield the type names of a component in a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
+    """Yield the type of a component of a `tokenizer.json`, such as a normalizer, and of all parts inside it."""
     if isinstance(part, dict):
         yield str(part.get("type"))
         for value in part.values():
@@ -227,7 +230,7 @@ def _load_nanotoken(text: str, _: TokenizersBackend) -> Callable[[Sequence[str]]
 
     def encode(texts: Sequence[str]) -> Ragged:
         rows = tokenizer.encode_batch(list(texts), add_special_tokens=False, parallel=False)
-        return Ragged(rows.ids.astype(np.int64), rows.lengths)  # as from tokenizers; later steps are faster
+        return Ragged(rows.ids.astype(np.int64), rows.lengths)  # int64, as from `tokenizers`
 
     return encode
 
@@ -282,7 +285,7 @@ _HOSTILE = (
 
 
 def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts to compare at loading: difficult ones, added tokens in context, samples of the vocabulary."""
+    """Yield the texts on which backends are compared at loading: difficult ones, added tokens, vocabulary samples."""
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")

@@ -34,7 +34,7 @@ def train_bpe(
     model_max_length: int | None = None,
     progress: bool | None = None,
 ) -> PreTrainedTokenizerFast:
-    r"""Train a byte-pair encoding (BPE). The same texts give the same tokenizer.
+    r"""Train a byte-pair encoding (BPE) on `texts`, and return its tokenizer. The same texts give the same tokenizer.
 
     With `byte_level` (as in GPT-2 and RoBERTa) the alphabet is the 256 bytes: every text of every script can be encoded
     without unknown tokens, and `decode` returns the same text. Without it the alphabet is the characters of the texts,
@@ -52,13 +52,13 @@ def train_bpe(
         byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, see above.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
         model_max_length (`int`, *optional*): maximal number of tokens in a row, the limit that a collator uses.
-        progress (`bool`, *optional*): a progress bar on stderr; by default if that is a terminal.
+        progress (`bool`, *optional*): show a progress bar on stderr; by default, if stderr is a terminal.
 
     Returns:
         `transformers.PreTrainedTokenizerFast`. `save_pretrained` writes it, `AutoTokenizer.from_pretrained` reads it.
 
     Raises:
-        TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message has the row.
+        TypeError: if `texts` is one `str`, or contains a value that is not `str`; the message names the row.
         ValueError: if `vocab_size` is too small for the special tokens and the alphabet, there is no text, or a
             text has a lone surrogate.
 
@@ -175,7 +175,10 @@ def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
-    """Return the post-processor that adds cls (or else bos) before a text and sep (or else eos) after it, or `None`."""
+    """Return the post-processor that adds special tokens to a text; `None` if `roles` has none of these tokens.
+
+    It adds cls (or else bos) before the text, and sep (or else eos) after it.
+    """
     from tokenizers import processors
 
     opening = roles.get("cls_token") or roles.get("bos_token")
@@ -200,7 +203,7 @@ _CACHE_FORMAT = 1  # increase it when a change makes train_bpe return another to
 
 @dataclass(frozen=True)
 class CachedBPE:
-    r"""A trained tokenizer, and the folder it is cached in.
+    r"""A trained tokenizer with its cache folder and its training time.
 
     Args:
         tokenizer (`PreTrainedTokenizerFast`): the result of `train_bpe`.
@@ -251,7 +254,7 @@ def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
 
 
 def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
-    """Write a tokenizer to its cache folder, atomically by renaming; return False if that fails."""
+    """Write a tokenizer to its cache folder atomically; return False if the folder does not hold it afterwards."""
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = Path(temporary, "tokenizer")

@@ -1,6 +1,6 @@
-"""Private copies of tokenizers from names, folders or objects, and conversion of tokenizers to files in memory.
+"""Loading and copying of tokenizers, and conversion of a tokenizer to files in memory and back.
 
-A given tokenizer is never modified. Remote code is never run.
+`private_copy` never modifies the given tokenizer. Remote code is never run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# Tokenizers without a limit have 1e30.
+# In transformers, `model_max_length` is 1e30 for a tokenizer without a limit.
 _NO_LIMIT = 10**9
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
@@ -44,7 +44,7 @@ _ORIGINS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file", "s
 
 
 def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> PreTrainedTokenizerBase:
-    r"""Load or copy a tokenizer, without its settings of padding and truncation; changes to the copy stay private.
+    r"""Load or copy a tokenizer, without its padding and truncation settings; changing the result changes nothing else.
 
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
@@ -119,7 +119,7 @@ def stated_limit(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
-    r"""Return the files of `save_pretrained` as a dict from name to bytes; equal tokenizers give equal files.
+    r"""Return the files that `save_pretrained` writes, as a dict from name to bytes; equal tokenizers give equal files.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -164,7 +164,8 @@ def to_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, bytes]:
 def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) -> PreTrainedTokenizerBase:
     r"""Load a tokenizer of class `kind` from the result of `to_files`.
 
-    Most classes rebuild their Rust tokenizer from the vocabulary; this function uses the one in `tokenizer.json`.
+    `from_pretrained` of most classes rebuilds the Rust tokenizer from the vocabulary; this function uses the one in
+    `tokenizer.json`.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -193,9 +194,9 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
 
 
 def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
-    r"""Load a tokenizer of the class that is named in its files.
+    r"""Load a tokenizer with the class that its `tokenizer_config.json` names.
 
-    For some families, `AutoTokenizer` would use the class that belongs to the `config.json` in the same folder, and
+    For some model families, `AutoTokenizer` would choose the class by the model's `config.json` in the same folder, and
     that class may split texts differently.
 
     Args:
@@ -229,7 +230,7 @@ def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
 
 
 class _Folder:
-    """Temporary folder, deleted with the last tokenizer that reads from it; a deep copy is the same object."""
+    """Temporary folder, deleted when no tokenizer refers to it any more; `deepcopy` returns the same object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="hf_posenc-"))
@@ -240,7 +241,10 @@ class _Folder:
 
 
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Return `loaded` with the Rust tokenizer of `content`, a `tokenizer.json`; unchanged if either has none."""
+    """Return `loaded` with the Rust tokenizer of `content`, a `tokenizer.json`.
+
+    A slow tokenizer, or one without `content`, is returned unchanged.
+    """
     if loaded.is_fast and content is not None:
         remove_state(loaded.backend_tokenizer)
         if loaded.backend_tokenizer.to_str(pretty=True) != content.decode():

@@ -1,6 +1,7 @@
-"""Prefixes of very long texts that are sufficient when only the first tokens are needed.
+"""Shortening of very long texts when only their first tokens are needed.
 
-A prefix is sufficient if it has more tokens than the limit in words that the rest of the text cannot change.
+A prefix of a text is sufficient if it has more tokens than needed, without counting its last words: the text after the
+prefix may change their tokens.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ _UNBOUNDED = re.compile(r"[*+$]|\{\d*,\}|\\[kgzZX\d]|\(\?[^:=!<]")
 
 
 def characters_read_whole(limit: int) -> int:
-    """Return the number of characters up to which `sufficient_prefix` always returns the whole text."""
+    """Return the length in characters up to which `sufficient_prefix` returns every text whole, for `limit` tokens."""
     return _GROWTH * _CHARACTERS_A_TOKEN * limit
 
 
 def sufficient_prefix(text: str, limit: int, rust: RustTokenizer, side: str) -> str:
-    r"""Return a prefix of `text` whose first `limit` tokens are those of the whole text, or the text itself.
+    r"""Return a prefix of `text` with the same first `limit` tokens, or `text` itself if no such prefix is known.
 
-    Words are tokenized one by one, and word boundaries depend on the nearest characters only, so all words of a prefix
-    except the last ones are final. The whole text is needed by a tokenizer without a pre-tokenizer (for which it is one
-    word), by truncation on the left, and by a normalizer whose regular expression may match any number of characters.
+    Words are tokenized one by one, and word boundaries depend only on characters nearby. Therefore a prefix has the
+    same tokens as the whole text, except in its last words. The whole text is needed if the tokenizer has no
+    pre-tokenizer (the text is then one word), if it truncates on the left, or if its normalizer has a regular
+    expression that may match any number of characters.
 
     Args:
         text (`str`): any text.
@@ -81,12 +83,15 @@ def _patterns(rust: RustTokenizer) -> Iterator[dict[str, str]]:
 
 
 def _may_match_far(pattern: str) -> bool:
-    """Return True if a match may be arbitrarily long, except for a single run of one character class (`[a-z]+`)."""
+    """Return True if a match of `pattern` may be arbitrarily long; False for a run of one class such as `[a-z]+`."""
     return _RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
 
 
 def _final_tokens(prefix: str, longest: int, rust: RustTokenizer) -> int:
-    """Count the tokens in words of a prefix that stay the same however the text continues after it."""
+    """Return the number of tokens of `prefix` that stay the same however the text continues after it.
+
+    Tokens in the last words, or within `longest` characters of the end, are not counted.
+    """
     encoding = rust.encode(prefix, add_special_tokens=False)
     words = [
         (word, stop)

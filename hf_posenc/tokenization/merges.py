@@ -1,6 +1,6 @@
 """`bpe_merges` and `bpe_stages`: the merges of byte-pair encoding, one step at a time.
 
-For reading, not for speed: every step counts all pairs again. `bpe.py` trains, and finds the same merges.
+The code is written to be read, and is slow: every step counts all pairs again. `train_bpe` finds the same merges fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SHOWN, _MOST_SYMBOLS = 8, 24  # words or pairs per line, symbols per word
 
 @dataclass(frozen=True)
 class MergeStep:
-    r"""One step of byte-pair encoding: count neighboring pairs, merge the most frequent one everywhere.
+    r"""One step of byte-pair encoding, which merges the most frequent pair of neighboring symbols in all words.
 
     Args:
         number (`int`): 1 for the first step.
@@ -34,7 +34,8 @@ class MergeStep:
         count (`int`): its number of occurrences in the texts.
         token (`str`): the new token, the two halves of the pair joined.
         pairs (`tuple` of `(pair, count)`): the most frequent pairs of this step, most frequent first.
-        before (`tuple` of `(symbols, count)`): every distinct word before the merge, as symbols (first its characters).
+        before (`tuple` of `(symbols, count)`): every distinct word before the merge, as symbols; before
+            the first step these are its characters.
         words (`tuple` of `(symbols, count)`): the same words after the merge.
 
     Example:
@@ -72,14 +73,14 @@ def bpe_merges(
 ) -> Iterator[MergeStep]:
     r"""Yield the steps of byte-pair encoding: split into characters, count pairs, merge the most frequent one, repeat.
 
-    Among equally frequent pairs, the pair of older tokens is merged first; characters are ordered by code point. The
-    tokenizers library and `train_bpe` find the same merges.
+    Among equally frequent pairs, the one with the older tokens is merged first. Characters are older than merged
+    tokens, and are ordered by code point. The tokenizers library and `train_bpe` find the same merges.
 
     Args:
         texts (iterable of `str`): the corpus; a few lines are enough.
         num_merges (`int`): maximal number of steps; fewer if no pair is frequent enough.
-        byte_level (`bool`, *optional*, defaults to `True`): as in `train_bpe`. With it, a space before a word is
-            shown as `Ġ`, without as `▁`.
+        byte_level (`bool`, *optional*, defaults to `True`): bytes or characters, as in `train_bpe`. A space before a
+            word is shown as `Ġ` for bytes, and as `▁` for characters.
         min_frequency (`int`, *optional*, defaults to 2): smallest number of occurrences of a pair to merge.
 
     Returns:
@@ -179,7 +180,7 @@ def _stages(symbols: Symbols, rank: Mapping[Pair, int]) -> Iterator[Symbols]:
 
 
 def _merged(symbols: Symbols, pair: Pair) -> Symbols:
-    """Return the word with every occurrence of the pair joined, from the left: in `a a a` the first two."""
+    """Return the word `symbols` with every occurrence of `pair` joined, from left to right: `a a a` becomes `aa a`."""
     out: list[str] = []
     for symbol in symbols:
         # A token that was just joined is longer than each half, so that it is not joined again.
@@ -206,7 +207,7 @@ def pre_tokenizer(byte_level: bool) -> Any:
 
 
 def checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    r"""Yield the texts one by one; raise at the first that is not a valid `str`, with its row in the message.
+    r"""Yield the texts one by one; if a text is not a valid `str`, raise an error that names its row.
 
     Example:
         >>> list(checked_texts(("I", "ride")))

@@ -26,7 +26,7 @@ _IMPORTED_IN = os.getpid()
 
 
 class TokenizersBackend:
-    r"""Encoder of texts with its own `tokenizers.Tokenizer`; it adds no special tokens, and does not truncate or pad.
+    r"""Encoder from texts to token ids with the `tokenizers` library, without special tokens, truncation or padding.
 
     Args:
         json (`str`): the content of a `tokenizer.json`.
@@ -53,11 +53,11 @@ class TokenizersBackend:
         self._is_split_into_words = is_split_into_words
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text, int64."""
+        """Return the token ids of each text, as a `Ragged` of int64."""
         return ragged_ids([each.ids for each in self._encodings(texts, "encode_batch_fast")])
 
     def encode_with_words(self, texts: Sequence[Any]) -> tuple[Ragged, Ragged]:
-        """Return the token ids of each text, and for each token the index of its word, -1 if it has none."""
+        """Return the token ids of each text, and for each token the index of its word (-1 if it has no word)."""
         encodings = self._encodings(texts, "encode_batch")  # the fast call returns no words
         words = [[-1 if word is None else word for word in each.word_ids] for each in encodings]
         return ragged_ids([each.ids for each in encodings]), ragged_ids(words)
@@ -77,8 +77,8 @@ class Template:
     Args:
         pieces (`tuple` of pairs of `int`): each an id and a token type. The id is a special token's, `FIRST` for
             the text, or `SECOND` for the second text of a pair.
-        types_windows (`bool`, *optional*): True if further windows of a long text have the token types of `pieces` too;
-            otherwise `tokenizers` gives them 0 and 1.
+        types_windows (`bool`, *optional*): True if the second and later windows of a long text also get the token types
+            in `pieces`; otherwise their token type is 0 in the first text and 1 in the second, as in `tokenizers`.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -121,12 +121,12 @@ class Template:
 
     @lock_free_cache
     def single_row(self) -> NDArray[np.int64]:
-        """Ids (or texts), token types and lengths of the pieces in a row of texts with one token: `(3, 1, P)`."""
+        """Array `(3, 1, P)` with the id (or text), token type and length of each piece, if each text has one token."""
         return np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
 
 
 def has_template(rust: Tokenizer) -> bool:
-    """Return True if `Template` can describe the tokenizer's post-processor: each text is used once, in order."""
+    """Return True if `Template` can describe the post-processor: it must use each text once, and in order."""
     processor = post_processor(rust)
     kinds = [step["type"] for step in _steps(processor)]
     if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
@@ -156,7 +156,7 @@ def _steps(processor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def rust_from(text: str) -> Tokenizer:
-    r"""Load a `tokenizers.Tokenizer` from the content of a `tokenizer.json`, with exactly the scores in it.
+    r"""Load a `tokenizers.Tokenizer` from the content of a `tokenizer.json`, with exactly the Unigram scores in it.
 
     Example:
         >>> from tokenizers import Tokenizer, models
@@ -172,7 +172,7 @@ def rust_from(text: str) -> Tokenizer:
 
 
 def copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set a Unigram model's scores to exactly those in the JSON `text`: Rust's parser rounds one in ten differently."""
+    """Set the scores of a Unigram model to exactly those in the JSON `text`; Rust's parser rounds some of them."""
     from tokenizers import models
 
     if isinstance(rust.model, models.Unigram):
@@ -182,13 +182,13 @@ def copy_scores(text: str, rust: Tokenizer) -> None:
 
 
 def remove_state(rust: Tokenizer) -> None:
-    """Remove the settings of padding and truncation, which a file or a call may have set."""
+    """Remove the padding and truncation settings of `rust`, which its file or an earlier call may have set."""
     rust.no_padding()
     rust.no_truncation()
 
 
 def is_from_rust(error: BaseException) -> bool:
-    """Return True if Rust may have raised `error`: an `Exception`, or a panic, which is only a `BaseException`."""
+    """Return True if Rust may have raised `error`: any `Exception`, or a panic, which is only a `BaseException`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

@@ -1,7 +1,7 @@
 """`SerializedTokenizer`: a tokenizer in a form that can be pickled to another process and loaded there.
 
-Most tokenizers then need no transformers in the other process, which starts three times as fast; the rest are sent as
-the files that transformers loads.
+Most tokenizers are loaded without importing transformers, so that the other process starts three times as fast. The
+rest are pickled as files that transformers loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def calls_only_rust(tokenizer: PreTrainedTokenizerBase | RustOnlyTokenizer) -> b
 
 @dataclass(frozen=True)
 class RustOnlyTokenizer:
-    r"""A fast tokenizer without transformers: its `tokenizer.json`, and the few attributes that an `Encoder` reads.
+    r"""A fast tokenizer that needs no transformers: a `tokenizer.json`, and the attributes that `rows.Encoder` reads.
 
     Args:
         json (`str`): the content of a `tokenizer.json`, without padding and truncation.
@@ -71,7 +71,7 @@ class SerializedTokenizer:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> SerializedTokenizer:
-        """Serialize a tokenizer that `loading.private_copy` returned."""
+        """Return the serialized form of `tokenizer`, which must be a result of `private_copy`."""
         files = to_files(tokenizer)
         digest = hashlib.sha256()
         for name, content in (("class", type(tokenizer).__name__.encode()), *sorted(files.items())):
@@ -87,5 +87,5 @@ class SerializedTokenizer:
         return cls(rust_only, digest.hexdigest())
 
     def load(self) -> PreTrainedTokenizerBase | RustOnlyTokenizer:
-        """Return the tokenizer in a form that `Encoder` accepts."""
+        """Load the tokenizer: a `RustOnlyTokenizer` or a transformers tokenizer; `rows.Encoder` accepts both."""
         return self.content if isinstance(self.content, RustOnlyTokenizer) else from_files(*self.content)
