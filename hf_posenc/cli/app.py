@@ -65,7 +65,7 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Print how many lines of `file` get other token ids from the fast backend than from tokenizers.
+    """Print how many lines of `file` get other token ids from the fast backend than from the library tokenizers.
 
     If there are any, exit with status 1.
     """
@@ -103,7 +103,7 @@ app.command(context_settings=PASS_ON)(plot)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    r"""Run a command of `hf-posenc`; errors in arguments, files and texts are printed in three lines.
+    r"""Run a command of `hf-posenc`; errors in arguments, files and texts are printed without a traceback.
 
     Args:
         arguments (sequence of `str`, *optional*): by default `sys.argv[1:]`.

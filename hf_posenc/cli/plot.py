@@ -143,7 +143,7 @@ def plot(context: typer.Context) -> None:
 def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., None]:
     """Return the command that draws the plot `name`; its options are the arguments of the plot and of `inputs`.
 
-    The function `inputs` makes the batch, embedding table or model to draw; `None` for a plot that needs none of them.
+    The function `inputs` makes the batch, embedding table or model to draw; it is `None` for plots that need none.
     """
     from .. import plots
 

@@ -85,7 +85,7 @@ class ProgressLine(Callbacks):
         self._show(counted(self.finished, "shard"))
 
     def shard(self, record: dict[str, Any]) -> None:
-        """Add the bytes, tokens and rejected documents of a finished shard, and update the progress bar."""
+        """Add the bytes, tokens and rejected documents of a finished shard to the totals; update the bar."""
         self.finished += 1
         self.made += 1
         self._read += record["read"]
@@ -126,7 +126,7 @@ def short(number: float) -> str:
 def summary(
     totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float, library: str
 ) -> dict[str, str]:
-    r"""Return the totals of a job as names and texts to print.
+    r"""Return the totals of a job as a dict of names and texts to print.
 
     The numbers of truncated and rejected documents are left out if they are 0.
 

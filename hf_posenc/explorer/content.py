@@ -164,10 +164,10 @@ def _table(rows: int, d_model: int) -> nn.Embedding:
 
 
 def _attention(collate: DataCollatorWithPositionalEncoding, table: nn.Embedding, settings: Settings) -> dict[str, Any]:
-    """Return the tokens of the first text, and their attention weights with and without positions.
+    """Return the tokens of the first text, and the results of one attention head without and with positions.
 
-    Beside the weights is the largest change of the mean output if the tokens are reversed. The model is one attention
-    head with seeded random weights, applied to the normalized embeddings of at most 16 tokens.
+    The results are the attention weights, and the largest change of the mean output if the tokens are reversed. The
+    head has seeded random weights and reads the normalized embeddings of at most 16 tokens.
     """
     alone = collate.replace(packing=False, padding_side="right", look_ahead=False, embedding=None, scale=None)
     ids: torch.Tensor = alone([settings.texts[0]])["input_ids"][0, :16]

@@ -95,7 +95,7 @@ class Settings:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Messages about lines and characters beyond the limits, which are ignored."""
+        """Messages about ignored lines and characters of `text`, which exceed the limits."""
         lines = self._lines()
         found = []
         if len(lines) > MOST_TEXTS:

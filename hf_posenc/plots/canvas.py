@@ -215,8 +215,8 @@ def heat_map(
     Args:
         ax (`Axes`): the axes to draw into.
         values (`np.ndarray` `(R, C)`): finite numbers.
-        limits (two `float`, *optional*): values of the first and the last color; if the first is negative, 0 is drawn
-            white in the middle. By default 0 and the largest number.
+        limits (two `float`, *optional*): values of the first and the last color. If the first is negative, the color
+            in the middle is white, for 0. By default 0 and the largest number.
         extent (four `float`, *optional*): left, right, bottom and top in axis units, for thinned data. By default the
             row and column numbers.
         name (`str`, *optional*): label of the color bar. By default there is no bar.

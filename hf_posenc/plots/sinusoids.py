@@ -80,7 +80,7 @@ class Sinusoids:
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce C lines to at most `MOST_POINTS` points each; return positions and values, `(P, C)` each, and the step.
+    r"""Reduce the C lines `values` to P points, at most 2,000: return positions and values, `(P, C)` each, and a step.
 
     With step 1, all points are kept. Otherwise the lowest and the highest of every 2 · step points are kept, so that a
     fast wave is drawn as a solid band.

@@ -1,4 +1,4 @@
-"""Plots of a sentence's token embeddings: their PCA without and with positions, and their norms against positions."""
+"""Plots of a sentence's token embeddings: PCA without and with positions, and norms relative to the positions."""
 
 from __future__ import annotations
 

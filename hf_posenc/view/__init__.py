@@ -83,7 +83,7 @@ def batch_html(
 
 
 def page_of(fragment: str, title: str) -> str:
-    """Return a complete HTML document, light or dark as the browser prefers, from a fragment and a title."""
+    """Return a complete HTML document with a title and a fragment of HTML, light or dark as the browser prefers."""
     style = (
         "body{margin:0 auto;max-width:1200px;padding:12px;background:Canvas;color:CanvasText}"
         "h1{font:600 1.3rem system-ui,sans-serif;overflow-wrap:anywhere}"
@@ -128,7 +128,7 @@ class _Window:
     def data(
         self, tokens_of: TokensOf | None, special_ids: frozenset[int], encoding_of: EncodingOf | None
     ) -> dict[str, Any]:
-        """Return everything that the page shows, as JSON values."""
+        """Return all data that the page shows, as a dict of JSON values."""
         ids, labels, types = (self.numbers(name) for name in ("input_ids", "labels", "token_type_ids"))
         documents, reasons = self._documents_and_reasons()
         positions = self.numbers("position_ids")
@@ -170,7 +170,7 @@ class _Window:
     def _documents_and_reasons(self) -> tuple[torch.Tensor, NDArray[np.int8]]:
         """Return the document number of each token, -1 at padding, and a code for each query and key.
 
-        The code is `_ALLOWED`, or the reason why the key is masked, such as `_PADDING`.
+        The code is `_ALLOWED` (0), or the reason why the query may not attend to the key, such as `_PADDING`.
         """
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
