@@ -14,15 +14,16 @@ from .view import EncodingOf, TokensOf, batch_html, facts, page_of
 class Batch(dict[str, Any]):
     r"""A `dict` from names to tensors that can be moved, pinned, and read by attribute.
 
-    The first key is `input_ids`, or `inputs_embeds` for a model with embeddings as input. Dimension 0 of every tensor
-    is the batch. It works like any dict in `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`.
-    `batch.labels` is `batch["labels"]`, as in transformers' `BatchEncoding`; names of methods keep their meaning.
+    The first key is `input_ids`, or `inputs_embeds` for a model with embeddings as input. Dimension 0 of the tensors is
+    the batch, except for `cu_seq_lens_q` and `cu_seq_lens_k` with `packing="flat"`. It works like any dict in
+    `model(**batch)`, `Trainer`, `accelerate` and the workers of a `DataLoader`. `batch.labels` is `batch["labels"]`, as
+    in transformers' `BatchEncoding`; a key with the name of a method, such as `keys`, must be read as `batch["keys"]`.
 
     Args:
         data (mapping from `str` to `torch.Tensor` or `np.ndarray`, *optional*): the tensors.
-        tokens_of, special_ids, encoding_of (*optional*): for the view in a notebook: a function that returns the tokens
-            of a row of ids; the ids of special tokens; a function that returns the rows of the encoding `(N, D)` for
-            position ids `(N,)`. Not pickled.
+        tokens_of, special_ids, encoding_of (*optional*): used for the view in a notebook, and not pickled. `tokens_of`
+            is a function from a list of ids to their tokens, `special_ids` are the ids of special tokens, and
+            `encoding_of` is a function from position ids `(N,)` to their encodings `(N, D)`.
 
     Example:
         >>> ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
@@ -69,14 +70,15 @@ class Batch(dict[str, Any]):
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
         r"""Return a new batch with every tensor on `device`.
 
-        An expanded tensor, such as `look_ahead_mask`, is moved without its repetitions and then expanded again.
+        An expanded tensor, such as `look_ahead_mask`, is stored once for all rows. Only the stored part is moved, and
+        the result is expanded again.
 
         Args:
             device (`torch.device`, `str` or `int`): the device.
             non_blocking (`bool`, *optional*, defaults to `False`): as in `torch.Tensor.to`.
 
         Returns:
-            `Batch` with the same keys; this one is not changed.
+            `Batch` with the same keys; the original batch is not changed.
 
         Raises:
             TypeError: if the batch contains NumPy arrays.
@@ -92,7 +94,7 @@ class Batch(dict[str, Any]):
         r"""Return a new batch in page-locked memory, which copies faster to a GPU. Called by `DataLoader`.
 
         Returns:
-            `Batch` with the same keys; this one is not changed.
+            `Batch` with the same keys; the original batch is not changed.
 
         Raises:
             TypeError: if the batch contains NumPy arrays.
@@ -139,17 +141,17 @@ class Batch(dict[str, Any]):
         return "\n".join(["Batch(", *lines, ")"])
 
     def to_html(self, *, title: str | None = None, first_row: int = 0, first_token: int = 0) -> str:
-        r"""Return the batch as HTML: tokens, masks, encoding and embeddings, in which the chosen token is highlighted.
+        r"""Return HTML that displays the tokens, masks, position encodings and embeddings of the batch.
 
-        A notebook shows this view of a batch. The HTML needs no network.
+        A notebook displays a batch in this way. Selecting a token highlights its values. The HTML needs no network.
 
         Args:
-            title (`str`, *optional*): makes it a complete page with this title; by default a fragment for a page.
-            first_row, first_token (`int`, *optional*, default to 0): where the part that is shown begins: at most 8
-                rows, 32 tokens and 64 columns of embeddings.
+            title (`str`, *optional*): return a complete page with this title; by default a fragment to put in a page.
+            first_row, first_token (`int`, *optional*, default to 0): index of the first row and of the first token to
+                display. At most 8 rows, 32 tokens and 64 columns of embeddings are displayed.
 
         Returns:
-            `str`.
+            `str`: the HTML.
 
         Raises:
             ValueError: if `first_row` or `first_token` is not in the batch.
@@ -167,7 +169,7 @@ class Batch(dict[str, Any]):
 
 
 def real_tokens(batch: Mapping[str, Any]) -> Any:
-    r"""Return True at tokens and False at padding, from `attention_mask` or `document_ids`.
+    r"""Return a mask of a batch, True at tokens and False at padding, from its `attention_mask` or `document_ids`.
 
     Args:
         batch (mapping): with `attention_mask` `(B, T)`, an additive `attention_mask` `(B, 1, T, T)`, or `document_ids`.
@@ -199,7 +201,7 @@ def written_tokens(
         rows (`slice`, *optional*): the rows to convert; by default all.
 
     Returns:
-        One list of `T` `str` per row, or `None`.
+        One list of `T` `str` per row, or `None`; also `None` if the ids are missing or are not `(B, T)`.
 
     Example:
         >>> batch = Batch({"input_ids": torch.tensor([[5, 6]])}, tokens_of=lambda row: [f"token {id}" for id in row])
@@ -214,7 +216,7 @@ def written_tokens(
 
 
 def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Apply `change` to a tensor without its expanded dimensions (stride 0), and expand the result again."""
+    """Apply `change` to a tensor; if it is expanded (stride 0), only to the stored part, then expand the result."""
     once = tensor
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:

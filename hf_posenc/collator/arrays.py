@@ -1,6 +1,7 @@
-"""Conversion of columns, with one value per row, to lists, arrays of numbers and labels.
+"""Conversion of a column (one value per row) to a list, to a numeric array, or to labels.
 
-A column is converted if its values are numbers, whatever its name. A mixture of numbers and other values raises.
+A column is converted to an array if its values are numbers, whatever its name. A column that mixes numbers and other
+values raises an error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _EXACT = np.float64(2.0**53)  # above it, float64 cannot represent every integer
 
 
 def is_arrow(column: object) -> bool:
-    """Return True for a pyarrow column; imports nothing."""
+    """Return True for a pyarrow object, such as a column or a table, without importing pyarrow."""
     return type(column).__module__.startswith("pyarrow")
 
 
@@ -53,10 +54,11 @@ def as_list(values: Any) -> Values:
 
 
 def as_array(name: str, values: Values) -> NDArray[Any] | None:
-    r"""Return the column `name` as one array `(B,)` or `(B, ...)`; raise if only some of its rows are numbers.
+    r"""Return the values of column `name` as one numeric array `(B,)` or `(B, ...)`; `None` if it has no numbers.
 
     Integers are int64, bools are bool, and floats keep their dtype (float64 for Python floats, float32 for bfloat16).
-    A column without numbers (texts, empty lists, or None in every row) returns `None`: the batch leaves it out.
+    The result is `None` if all values are texts, empty lists or None. Raise if only some rows are numbers, or if shapes
+    differ.
 
     Example:
         >>> as_array("age", [3, 5]), as_array("name", ["Ada", "Alan"])
@@ -101,8 +103,8 @@ def is_missing(value: object) -> bool:
 def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
     r"""Return the value of column `name` in row `row` as an int64, bool or float array; `None` if it is not numeric.
 
-    The value is a number, an array, a tensor or nested lists. The array may share memory with it. A value that no
-    array can represent, such as an integer beyond int64 or a list that mixes numbers and texts, raises.
+    `value` is a number, an array, a tensor or nested lists; the result may share memory with it. Raise if no array can
+    represent `value`, for example an integer beyond int64 or a list that mixes numbers and texts.
 
     Example:
         >>> numbers([1, 2], 0, "box"), numbers("a", 0, "name")
@@ -148,7 +150,9 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
 
 
 def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
-    r"""Return floats as float32, the dtype of torch's losses and layers; raise if a finite number becomes infinite.
+    r"""Convert the numbers of column `name` to float32; raise if a finite number becomes infinite.
+
+    float32 is the usual dtype of torch's losses and layers.
 
     Example:
         >>> to_float32("score", np.array([0.5, 2]))
@@ -170,7 +174,9 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names of columns called `label`, `label_ids` or `labels` with a value in at least one row.
+    r"""Return which of `label`, `label_ids` and `labels` are columns with a value in at least one row.
+
+    A row without a value is None.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
@@ -180,11 +186,11 @@ def label_names(columns: Mapping[str, Values]) -> list[str]:
 
 
 def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "labels") -> NDArray[Any] | Ragged:
-    r"""Return the labels of a batch, from one value per row.
+    r"""Convert the values of a label column to an array, or to a `Ragged` for one label per token.
 
     Args:
-        values (sequence): one number per row; or one list of integers per row, a label for each token; or one list of
-            floats per row, several labels of the text.
+        values (sequence): for each row a number; or a list of integers, one for each token; or a list of floats,
+            several labels for the whole text.
         lengths (`np.ndarray` `(B,)`): number of tokens of each row.
         name (`str`, *optional*, defaults to `"labels"`): the column, for error messages.
 
@@ -240,10 +246,10 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
 
 
 def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if most tokens have a label, and each label is the id of its own token.
+    r"""Return True if labels are copies of the ids: most tokens have a label, and each label is the id of its token.
 
-    Labels for masked tokens never match: few tokens have one, and most of those are mask tokens. `real` `(N,)` is False
-    at padding.
+    Return False for masked language modeling, where few tokens have a label, and most of these were replaced by the
+    mask token. `real` `(N,)` is False at padding.
 
     Example:
         >>> ids = Ragged.from_rows([[5, 6, 7]])

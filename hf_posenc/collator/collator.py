@@ -56,12 +56,12 @@ class DataCollatorWithPositionalEncoding(Processor):
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name, a folder, or a fast or
             slow tokenizer. The collator uses a private copy.
-        embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. A width makes a
-            frozen table of random numbers (from `seed`) on torch's default device; a given table is used with its
-            current weights. For
-            positions other than sinusoids, pass `PositionalEmbedding(table, encoding="learned")`. The vectors include
-            positions, so use them with a module that adds none. Nearly all Hugging Face models add their own
-            positions, which would then be added twice; with `model=` this raises.
+        embedding (`int`, `nn.Embedding` or `PositionalEmbedding`, *optional*): adds `inputs_embeds`. An `int`, the
+            width, makes a frozen table of random numbers (from `seed`) on torch's default device; a given table is used
+            with its current weights. For positions other than sinusoids, pass for example
+            `PositionalEmbedding(table, encoding="learned")`. The vectors include positions, so use them with a module
+            that adds none. Nearly all Hugging Face models add their own positions, so positions would be added twice;
+            with `model=` this raises.
         model (`nn.Module` or `ModelSpec`, *optional*): the model that the batches are for. A batch then contains only
             arguments of the model's forward, and never both ids and embeddings. Position ids follow the model's
             numbering, and rows are truncated to its limit. Settings that the model would silently ignore (a mask,
@@ -87,8 +87,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
-        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added without `model`, and
-            with a model whose forward has this argument. With targets it is the mask of the decoder.
+        look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added with a model
+            whose forward has this argument, and without `model` unless `packing="flat"`. With targets it is the mask of
+            the decoder.
         packing (`bool` or `"flat"`, *optional*): put several documents into each row of `max_length` tokens.
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
@@ -102,7 +103,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             `"error"`, but `"keep"` for `labels="masked_lm"`, where a short row may have no masked token, and for
             documents of one token in causal packing.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
-        seed (`int`, *optional*): gives a document the same masks in every evaluation, with `labels="masked_lm"`.
+        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. Also
+            the seed of the table of an `embedding` that is a width.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
             They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
@@ -200,7 +202,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __call__(self, given: Any = None, **settings: Any) -> Any:
         """Return `columns(given)` if `given` is columns or the caller is `dataset.map`, otherwise `batch(given)`.
 
-        `collate(text=...)` calls the tokenizer, as processors of transformers do; TRL calls them in this way.
+        `collate(text=...)` calls the tokenizer, as processors of transformers do. TRL uses this form.
         """
         if given is None and "text" in settings:
             return self._process(**settings)
@@ -251,7 +253,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             return self._fitted(embedder.embed(batch))
 
     def columns(self, given: Any) -> Any:
-        r"""Return tokenized columns, in the order of the rows; padded only with `padding="max_length"`.
+        r"""Tokenize columns or rows, and return columns. They are padded only with `padding="max_length"`.
 
         Args:
             given: columns (a mapping, a `pyarrow.Table`, a `pandas.DataFrame`) or rows.
@@ -285,7 +287,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
 
         Args:
-            given (`Batch`, or any input of `batch`): a batch of tensors is used as it is.
+            given (`Batch`, or any input of `batch`): a batch of tensors, which is only embedded, or rows or columns.
             out (`torch.Tensor` `(..., D)`, *optional*): contiguous memory for at least B·T vectors, with the dtype and
                 device of the table. `inputs_embeds` is a view of the start of `out`; the next call with the same `out`
                 overwrites it. Not allowed if gradients are recorded. Reusing memory is several times faster than
@@ -400,7 +402,9 @@ class DataCollatorWithPositionalEncoding(Processor):
             return type(self)(**settings)
 
     def save_pretrained(self, save_directory: Any) -> list[str]:
-        r"""Write `hf_posenc.json`, `processor_config.json` and the tokenizer's files. Weights are never saved.
+        r"""Save the collator in a folder: `hf_posenc.json`, `processor_config.json` and the tokenizer's files.
+
+        Weights are never saved.
 
         Args:
             save_directory (`str` or `Path`): the folder, created if missing.
@@ -422,9 +426,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         revision: str | None = None,
         create_pr: bool = False,
     ) -> Any:
-        r"""Upload the files of `save_pretrained`, and a card with the settings and the lines that load the collator.
+        r"""Upload the files of `save_pretrained` to the Hub, with a `README.md` that shows how to load the collator.
 
-        A `README.md` that the repository already has is kept.
+        The `README.md` also lists the settings. If the repository already has one, it is kept.
 
         Args:
             repo_id (`str`): the repository, such as `"me/my-collator"`, created if missing.
@@ -451,7 +455,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     def from_pretrained(
         cls, name: Any, *, embedding: Any = None, model: Any = None, **hub: Any
     ) -> DataCollatorWithPositionalEncoding:
-        r"""Load a collator saved by `save_pretrained`.
+        r"""Load a collator saved by `save_pretrained` or `push_to_hub`.
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
@@ -553,7 +557,10 @@ class DataCollatorWithPositionalEncoding(Processor):
         return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Return the batch with only the keys that the model accepts; warn if left padding changes its outputs."""
+        """Remove keys that the model does not accept, in place, and return the batch.
+
+        Warn if left padding changes the outputs of the model.
+        """
         model = self.model
         if model is None:
             return batch
@@ -568,12 +575,12 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @lock_free_cache
     def _view(self) -> dict[str, Any]:
-        """Arguments of a `Batch` for its view in a notebook."""
+        """Keyword arguments for `Batch` that its view in a notebook needs."""
         special_ids = frozenset(self.tokenizer.all_special_ids)
         return {"tokens_of": self._tokens_of, "special_ids": special_ids, "encoding_of": self._encoding_of}
 
     def _encoding_of(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the rows of the encoding for position ids `(N,)`: the embedding's, or of width 64 without one."""
+        """Return the encodings `(N, D)` of position ids `(N,)`; without `embedding`, sinusoids of width 64."""
         settings = self._config.settings
         if settings.embedding is None:
             return sinusoidal_encoding(positions, 64, convention=settings.convention, base=settings.base)
@@ -586,7 +593,7 @@ class DataCollatorWithPositionalEncoding(Processor):
 
 
 def _rows_of_ids(given: Any) -> list[list[int]]:
-    """Return ids as one list per row, from a batch with `input_ids`, a tensor, an array or lists; raise otherwise."""
+    """Return the ids of a batch, tensor, array or list as one list per row; raise if `given` has no rows of ids."""
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise ValueError(

@@ -69,7 +69,10 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return the embeddings of all rows, without padding. Uses one thread, as torch's threads do not survive a fork."""
+    """Return the embeddings of all rows, without padding.
+
+    Only one thread computes them, because torch's threads do not survive a fork.
+    """
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
     positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)
@@ -106,7 +109,7 @@ def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 
 class _Rows(list[Any]):
-    """List of rows of different lengths. Reading a tensor's attribute, such as `shape`, raises with the fix."""
+    """List of arrays of different lengths. Reading an attribute such as `shape` raises; the error suggests `batch`."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -119,7 +122,7 @@ class _Rows(list[Any]):
 
 
 def to_table(columns: Mapping[str, Column]) -> pa.Table:
-    r"""Return columns as an Arrow table. `Ragged` columns become list arrays without a copy of each row.
+    r"""Return columns as an Arrow table. A `Ragged` becomes a list column, converted as a whole and not row by row.
 
     Example:
         >>> to_table({"input_ids": Ragged.from_rows([[1, 2], [3]])}).schema.field("input_ids").type
@@ -148,7 +151,10 @@ def _fixed_lists(array: NDArray[Any], pa: Any) -> Any:
 
 
 def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
-    """Return the `datasets.Features` of the columns made from `rows`, without the given columns named in `dropped`."""
+    """Return the `datasets.Features` of the columns that the collator returns for `rows`.
+
+    `dropped` are names of columns of `rows` to leave out. Columns that the collator makes itself are never left out.
+    """
     import datasets
 
     made = tokenize(config, read(first_rows(rows), config.settings))

@@ -99,7 +99,7 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments for an equal collator, except tokenizer and embedding. Limits that were not given are `None`."""
+        """Arguments for an equal collator, without tokenizer and embedding. Limits that were not given are `None`."""
         of_limits = {
             name: limit if getattr(self.settings, name) is not None else None
             for name, limit in self._effective_limits().items()
@@ -108,12 +108,15 @@ class Config:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """All settings with the values in use, such as the smallest limits. They become attributes of the collator."""
+        """All settings with the values in use. They become attributes of the collator.
+
+        For example, `max_length` is the smallest limit of the argument, the tokenizer, the model and the embedding.
+        """
         objects = {"tokenizer": self.tokenizer, "embedding": self.settings.embedding}
         return {**self.saved, **objects, **self._effective_limits()}
 
     def limited_by(self, name: str) -> str | None:
-        """Return the model's name if the limit `name` (such as `max_length`) is the model's, otherwise `None`."""
+        """Return the model's name if the limit `name` (such as `max_length`) is the model's limit, otherwise `None`."""
         limit, model = self._effective_limits()[name], self.model
         return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 
@@ -121,7 +124,10 @@ class Config:
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return the limits on rows and on targets: the smallest of settings, tokenizer, model and embedding."""
+        """Return the `Limits` of rows and of targets.
+
+        The limit on rows is the smallest of the limits of settings, tokenizer, model and embedding.
+        """
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
         smallest = _smallest(

@@ -1,7 +1,7 @@
-"""The `embedding=` of a collator: a width, a table, or the digest of a table that was not saved.
+"""The argument `embedding=` of a collator: a width, an embedding table, or the digest of a table that was not saved.
 
-`hf_posenc.embedding` computes the vectors. This module makes the table, and compares, pickles and saves it as numbers
-and settings, never as code.
+This module makes the table of a width, and converts tables to plain values (never code) to compare, pickle or save.
+`hf_posenc.embedding` computes the embeddings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 
 @dataclass(frozen=True)
 class MissingTable:
-    """Shape and digest of a table that was not pickled or saved with its collator."""
+    """Shape and digest of an embedding table that was not pickled or saved with its collator."""
 
     num_embeddings: int
     d_model: int
@@ -47,7 +47,7 @@ class MissingTable:
     max_length: int | None = None  # number of positions of that encoding
 
     def message(self) -> str:
-        """Return the error message that the table is missing, with the code that supplies it."""
+        """Return the message that the table is missing, with the code that passes it to the collator again."""
         again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
         return explain(
             "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
@@ -57,7 +57,7 @@ class MissingTable:
 
 
 class Embedder:
-    """The `embedding=` of a collator, checked at construction. A width becomes a table on first use."""
+    """The checked argument `embedding=` of a collator. A width becomes an embedding table on first use."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings
@@ -89,7 +89,7 @@ class Embedder:
 
     @lock_free_cache
     def module(self) -> PositionalEmbedding:
-        """The `PositionalEmbedding`. It is made on first use, so that a worker that never embeds allocates no table."""
+        """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table."""
         settings, given = self._given, self._given.embedding
         if isinstance(given, PositionalEmbedding):
             return given
@@ -115,7 +115,7 @@ class Embedder:
 
     @property
     def is_training(self) -> bool:
-        """True if the table is in training mode and any weight requires a gradient."""
+        """True if the embedding is in training mode and any of its weights requires a gradient."""
         return self.ready().training and any(weight.requires_grad for weight in self.module.parameters())
 
     def embed(self, batch: Batch, out: torch.Tensor | None = None) -> Batch:
@@ -140,7 +140,9 @@ class Embedder:
 
     @lock_free_cache
     def settings(self) -> dict[str, Any]:
-        r"""Values of `EMBEDDING_SETTINGS`: of the `PositionalEmbedding` if one was given, otherwise of the collator.
+        r"""Values in use of `convention`, `base`, `scale`, `dropout` and `zero_padding`.
+
+        A `PositionalEmbedding` given as `embedding=` has its own values; otherwise they are the collator's arguments.
 
         Raises:
             ValueError: if the collator sets a value that differs from that of the `PositionalEmbedding`.
@@ -168,7 +170,7 @@ class Embedder:
     def state(self, *, weights: bool) -> Any:
         """Return plain values to pickle and compare: shape and digest of the table, or with `weights` all its weights.
 
-        A width or `None` is returned unchanged. `from_state` reads the result.
+        A width or `None` is returned unchanged. `from_state` converts the result back.
         """
         given = self._given.embedding
         if given is None or isinstance(given, int):
@@ -232,7 +234,7 @@ def _room(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def from_state(state: Any) -> Any:
-    """Return the `embedding=` argument from a result of `Embedder.state`. Tables are frozen and on the CPU."""
+    """Convert a result of `Embedder.state` to an argument `embedding=`. Tables are frozen and on the CPU."""
     if state is None or isinstance(state, int):
         return state
     form, *values = state
@@ -248,7 +250,10 @@ def from_state(state: Any) -> Any:
 
 
 def check_exchange(old: Any, new: Any) -> None:
-    """Raise if `new` is a plain table or a width and `old` is an `embedding=` whose positions are not sinusoids."""
+    """Raise if the embedding `old` of a collator cannot be replaced by `new`.
+
+    A plain table or a width means sinusoids, so it cannot replace an embedding with other positions.
+    """
     encoding = own_encoding(old)
     kind = old.encoding if isinstance(old, MissingTable) else None if encoding is None else kind_of(encoding)
     if kind is not None and isinstance(new, int | nn.Embedding):
@@ -273,7 +278,7 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.Embedding:
-    """Return a frozen float32 table of normally distributed random numbers, the same on every machine."""
+    """Return a frozen float32 table of normally distributed numbers. Equal seeds give equal tables on every machine."""
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
     return _frozen(torch.from_numpy(values).to(device or "cpu"))
 
@@ -282,9 +287,9 @@ def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.E
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the encoding of a `PositionalEmbedding`; `None` for plain sinusoids and for any other object.
+    r"""Return the encoding of a `PositionalEmbedding`, or `None` if the settings of a collator can describe it.
 
-    The settings of a collator describe sinusoids without `max_length`, but no other encoding.
+    The settings can describe only sinusoids without `max_length`. For any other object `None` is returned.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -300,7 +305,7 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def kind_of(encoding: PositionalEncoding) -> str:
-    r"""Return source code of an encoding for `encoding=`: its quoted name, or `Name(...)` for a custom class.
+    r"""Return the argument `encoding=` as source code: the quoted name of the encoding, or `Name(...)` if it is custom.
 
     Example:
         >>> kind_of(positional_encoding("fourier", 4))
@@ -311,7 +316,7 @@ def kind_of(encoding: PositionalEncoding) -> str:
 
 
 def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
-    r"""Return a hash of the weights and settings of a table, and of its encoding if given (see `own_encoding`).
+    r"""Return a hash of the weights and settings of an embedding table and, if given, of its positional encoding.
 
     Example:
         >>> table, learned = nn.Embedding.from_pretrained(torch.eye(2)), positional_encoding("learned", 2)

@@ -1,4 +1,4 @@
-"""Checks that a model can use the settings of a collator, and removal of batch keys that it does not accept.
+"""Checks that a model can use the settings of a collator, and removal of batch keys that the model does not accept.
 
 The functions read the `ModelSpec`, never the model.
 """
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the first id of `decoder_input_ids`; `None` if the model makes them itself or does not accept them."""
+    """Return the id that begins each row of `decoder_input_ids`, the model's or else a special token of the tokenizer.
+
+    Return `None` if the collator need not make `decoder_input_ids`: the model makes them or does not accept them.
+    """
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
         if shifts or "decoder_input_ids" not in spec.accepts:
@@ -46,7 +49,10 @@ def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
 
 
 def was_examined(spec: ModelSpec) -> bool:
-    """Return True if the spec has more than argument names; otherwise it is unknown whether the model is causal."""
+    """Return True if the spec describes the model, and not only the argument names of its forward.
+
+    If False, it is unknown whether the model is causal.
+    """
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
 
@@ -118,7 +124,10 @@ def _check_embedding(spec: ModelSpec) -> None:
 
 
 def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
-    """Raise for settings that need `embedding=`, such as `scale`. A model without positions may have a `convention`."""
+    """Raise for the first setting that has no effect without `embedding=`, such as `scale`.
+
+    A `convention` is allowed if the model has no positions.
+    """
     usual: dict[str, Any] = {"base": (None, USUAL_BASE), "scale": (None,), "dropout": (0,), "zero_padding": (True,)}
     if spec.positions:
         usual["convention"] = ("vaswani", CONVENTIONS["vaswani"])
@@ -237,11 +246,12 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
 
 
 def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
-    r"""Remove, in place, the keys of a batch that the model's forward does not accept, and ids if there are embeddings.
+    r"""Remove keys that the model's forward does not accept from a batch, in place, and return the batch.
 
-    Packed rows get a mask that isolates documents, unless the model accepts `document_ids`, and flat rows get
-    `use_cache=False`, because positions do not isolate documents with a cache. `decoder_input_ids` are added if the
-    model makes them from `labels`.
+    `input_ids` are also removed if there are `inputs_embeds`. Packed rows get an `attention_mask` that isolates
+    documents, unless the model accepts `document_ids`. A batch of `packing="flat"` gets `use_cache=False`, because a
+    model with a cache does not isolate documents by positions. `decoder_input_ids` are added if the model makes them
+    from `labels`. Raise if no input for the model is left, or if the model would add positions to `inputs_embeds`.
 
     Example:
         >>> spec = ModelSpec(accepts=("input_ids", "attention_mask"))
@@ -285,7 +295,10 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return the mask that isolates documents, additive (B, 1, T, T), or a dict with one mask per kind of layer."""
+    """Return an additive attention mask (B, 1, T, T) that isolates documents.
+
+    For a model with several kinds of layers, return a dict with one mask for each kind.
+    """
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):
         return mask

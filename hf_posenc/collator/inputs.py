@@ -1,4 +1,4 @@
-"""Reading of the collator's input: rows, columns, tables or data frames are converted to a `Given`.
+"""Conversion of the collator's input (rows, columns, tables or data frames) to a `Given`.
 
 The input is read and checked, never tokenized or modified.
 """
@@ -44,7 +44,7 @@ class Given:
 
 
 class DatasetRows(Sequence[Any]):
-    r"""Sequence of row dicts whose columns this collator reads directly, without decoding the rows.
+    r"""Sequence of row dicts from `with_arrow_batches`. The collator reads `columns` directly, without decoding rows.
 
     Args:
         columns (`dict` from `str` to sequence): the columns, as in `Given`.
@@ -118,7 +118,10 @@ def empty_batch(given: object) -> str:
 
 
 def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -> tuple[list[Any], list[Any] | None]:
-    """Return checked texts, and the second texts of pairs (else `None`), from the column `seconds` or from tuples."""
+    """Return the checked texts, and the checked second texts of pairs or `None`.
+
+    Second texts come from the column `seconds`, or from `rows` if these are tuples of two texts.
+    """
     column, words = settings.text_column, settings.is_split_into_words
     if seconds is not None:
         return _checked(rows, column, words), _checked(seconds, str(settings.text_pair_column), words)
@@ -274,18 +277,18 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 
 def is_lazy_batch(given: object) -> bool:
-    """Return True for a `LazyBatch`, in which `datasets.map` decodes a column when it is read. Imports nothing."""
+    """Return True for a `LazyBatch`, the mapping that `datasets.map` passes. Does not import datasets."""
     loaded = sys.modules.get("datasets.formatting.formatting")
     return loaded is not None and isinstance(given, loaded.LazyBatch)
 
 
 def is_table(given: object) -> bool:
-    """Return True for a `pyarrow.Table` or record batch; imports nothing."""
+    """Return True for a `pyarrow.Table` or record batch, without importing pyarrow."""
     return is_arrow(given) and hasattr(given, "column_names")
 
 
 def is_mapped() -> bool:
-    """Return True if `datasets.map` calls the collator. Reads the call stack, because a batch may be a plain `dict`."""
+    """Return True if `datasets.map` called the collator, judged by the call stack: the batch may be a plain `dict`."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -293,7 +296,7 @@ def is_mapped() -> bool:
 
 
 def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` merges the result of the collator into the columns of this batch."""
+    """Return True if `datasets.map` passed the batch `given`, and will add the returned columns to its columns."""
     return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 
 

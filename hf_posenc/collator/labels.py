@@ -1,6 +1,6 @@
 """Labels for language modeling, made from the ids, and targets: labels that are separate token sequences.
 
-transformers masks the tokens; this module seeds its random numbers. Uses torch only for random numbers without a seed.
+transformers masks the tokens, with random numbers from this module if there is a seed, and from torch otherwise.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class MaskedLabels:
-    r"""Maker of labels for masked language modeling, with `DataCollatorForLanguageModeling` of transformers.
+    r"""Callable that masks tokens and makes labels for masked language modeling.
 
-    With a seed the masks of a document depend only on the seed and the document's ids. They are the same in every
-    evaluation, process, batch size and padding side. Without a seed the random numbers come from torch's generator,
-    which a `DataLoader` seeds for each worker and `set_seed` for a whole run.
+    It calls `DataCollatorForLanguageModeling` of transformers. With a seed the masks of a document depend only on the
+    seed and the document's ids. They are the same in every evaluation, process, batch size and padding side. Without a
+    seed the random numbers come from torch's generator, which a `DataLoader` seeds for each worker and `set_seed` for a
+    whole run.
     """
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -70,7 +71,8 @@ class MaskedLabels:
     def __call__(self, rows: TokenRows) -> tuple[Ragged, Ragged]:
         """Return the ids with some masked, and labels: the original id at tokens to predict, -100 at all others.
 
-        Special tokens are never masked: the tokenizer's, or those marked 1 in a column `special_tokens_mask`.
+        Special tokens are never masked. They are the tokens with 1 in the column `special_tokens_mask` if there is one,
+        otherwise those with a special id of the tokenizer.
         """
         words, is_token = rows.columns.get("word_ids"), rows.is_token
         if self._whole_words and words is None:
@@ -104,9 +106,10 @@ class MaskedLabels:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return masked ids and labels of a flat array of ids. Random numbers depend on the seed and the ids only.
+        """Return the masked ids and the labels of a flat array `ids`.
 
-        Without a seed they come from torch's generator. `special` is True at tokens that are never masked.
+        With a seed the masks depend on the seed and `ids` only, without one on torch's generator. `special` is True at
+        tokens that are never masked. With `words`, the index of each token's word, whole words are masked.
         """
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
@@ -127,7 +130,7 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return character offsets with a gap before each new word, because transformers detects words by gaps."""
+    """Return artificial character offsets with a gap before each new word, by which transformers detects words."""
     new_word = np.diff(words, prepend=words[:1]) != 0
     ends = np.cumsum(1 + new_word) + 1
     return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
@@ -137,7 +140,7 @@ def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def causal_labels(rows: TokenRows) -> tuple[Ragged, Ragged]:
-    """Return the ids, and as labels the same ids with -100 at padding. Models shift the labels by one."""
+    """Return the ids, and labels for causal language models: the same ids, -100 at padding. Models shift the labels."""
     ids, is_token = rows.ids, rows.is_token
     return ids, ids if is_token is None else Ragged(np.where(is_token, ids.values, IGNORED), ids.lengths)
 
@@ -148,10 +151,11 @@ LabelMaker = Callable[[TokenRows], tuple[Ragged, Ragged]]
 
 @dataclass(frozen=True)
 class LabelKind:
-    """Kind of labels for `labels=`. `maker` returns a `LabelMaker` from the settings and the tokenizer.
+    """Kind of labels that a collator can make from ids, an option of its argument `labels=`.
 
-    With `predicts_next` each label is predicted from the token before it, as in causal models. Then the label of each
-    document's first token is ignored, and bidirectional models are refused.
+    `maker(settings, tokenizer)` returns a `LabelMaker`. `predicts_next` is True if each label is predicted from the
+    token before it, as in causal models: the label of each packed document's first token is then -100, and
+    bidirectional models are refused.
     """
 
     maker: Callable[[Settings, PreTrainedTokenizerBase], LabelMaker]
@@ -171,7 +175,8 @@ LABEL_KINDS = {
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
     r"""Return targets truncated to the limit, and the number of targets that lost tokens.
 
-    -100 at the ends of a long target is removed first. `model` is the name, for errors, of the model with this limit.
+    From a target that is too long, -100 is first removed at both ends. If truncation is off, a target that is still too
+    long raises an error; `model` is the name of the model with this limit, for the message.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)
@@ -203,8 +208,9 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
     r"""Return the inputs of a decoder for training: a start token, then the labels shifted right.
 
-    Labels `(B, T)` are -100 at padding and at tokens that are not predicted. `decoder_attention_mask` is 1 at the start
-    token and at shifted labels. A row without labels has only its start token, so that no row is empty.
+    `labels` `(B, T)` are -100 at padding and at tokens that are not predicted. `start` is the id of the start token,
+    `padding` the id of padding, and `side` the padding side. `decoder_attention_mask` is 1 at the start token and at
+    shifted labels. A row without labels has only its start token, so that no row is empty.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

@@ -39,7 +39,10 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
 def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
-    """Return the arrays `(B, ...)` of a padded batch, `input_ids` first, and the number of rows that were left out."""
+    """Return the arrays of a padded, packed or flat batch by name, and the number of rows left out of the batch.
+
+    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out.
+    """
     rows, labels = _make_labels(config, made)
     if made.from_0:
         given = rows.columns["position_ids"]
@@ -62,11 +65,11 @@ def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
 
 
 def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
-    """Return the indices of the rows with a label other than -100; `None` if all rows are kept.
+    """Return the indices of the rows to keep, those with a label other than -100; `None` if all rows are kept.
 
     Raises:
-        ValueError: if a row has none, unless the setting `unsupervised` keeps such rows or leaves them out; if all rows
-            would be left out.
+        ValueError: if all labels of a row are -100, unless the setting `unsupervised` keeps or drops such rows; if all
+            rows would be dropped.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
@@ -100,7 +103,7 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
 
 
 def _taken(made: Tokenized, kept: NDArray[np.int64]) -> Tokenized:
-    """Return the tokenized rows with the given indices, and their columns and targets."""
+    """Return a copy of `made` that contains only the rows with the indices `kept`, with their columns and targets."""
     columns = {name: repeated(values, kept) for name, values in made.columns.items()}
     targets = None if made.targets is None else made.targets.take(kept)
     return replace(made, rows=made.rows.take(kept), columns=columns, targets=targets)
@@ -150,7 +153,7 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return numeric columns as arrays, if the model accepts them and `out` does not contain them yet."""
+    """Return as arrays the given numeric columns that the model accepts and the batch `out` does not yet contain."""
     accepts, more = config.accepts, {}
     for name in made.columns:
         if name in NOT_COPIED:
@@ -219,9 +222,10 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
 
 
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
-    """Return the columns of a packed batch, one row per document, and the number of documents left out.
+    """Return the columns to pack, with one row per document, and the number of documents left out.
 
-    In causal language modeling the label of each document's first token is -100.
+    Documents may be left out if all their labels are -100. In causal language modeling the label of each document's
+    first token is set to -100.
     """
     if isinstance(labels, np.ndarray):
         raise ValueError(
@@ -255,7 +259,7 @@ def _packed(config: Config, documents: dict[str, Ragged]) -> Arrays:
 
 
 def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
-    """Return a batch of one row with all documents, in their order, like `DataCollatorWithFlattening`.
+    """Return a batch with all documents in a single row, one after another, like `DataCollatorWithFlattening`.
 
     Columns are `(1, N)` int64, and `seq_idx` `(1, N)` int32 counts the documents. `cu_seq_lens_q` and `cu_seq_lens_k`
     are the offsets of the documents, int32, and `max_length_q` and `max_length_k` the length of the longest, `int`.
@@ -286,7 +290,10 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
 
 
 def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows, with masked ids for `labels="masked_lm"`, and labels made from the ids or read from a column."""
+    """Return the rows, and their labels made from the ids or read from a column. Labels are `None` if there are none.
+
+    With `labels="masked_lm"` some ids of the returned rows are masked.
+    """
     rows = made.rows
     labels: Labels = None
     names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
@@ -341,9 +348,9 @@ def _width(config: Config, ids: Ragged) -> int:
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return padded position ids `(B, T)` from the number of tokens of each row; faster than a cumulative sum.
+    """Return padded position ids `(B, T)`, counted from the row lengths; faster than a cumulative sum of the mask.
 
-    Correct only if `mask` hides padding alone, and no token inside a row.
+    Correct only if `mask` is 0 at padding and 1 at all tokens of the rows.
     """
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding
@@ -355,7 +362,7 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
 
 
 def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(B, 1, T, T)`, a view of one T×T matrix: True where column j <= row i."""
+    """Return the look-ahead mask `(rows, 1, T, T)`, True where key j <= query i: a view of one T×T matrix."""
     run = np.zeros(2 * length, dtype=np.bool_)
     run[:length] = True
     matrix = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1)).copy()

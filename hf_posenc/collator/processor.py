@@ -1,7 +1,7 @@
 """The collator as a processor of transformers: for `Trainer(processing_class=collate)` and `AutoProcessor`.
 
 transformers and TRL test `isinstance(collate, ProcessorMixin)`. The module of `ProcessorMixin` takes two seconds to
-import, so this module never imports it early: `Processor` gets this base class when transformers loads that module.
+import, so it is not imported here: `Processor` gets the base class `ProcessorMixin` when transformers loads its module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .settings import Settings
 class Processor(Settings):
     """Methods and attributes that transformers, TRL and other trainers expect from a processor or a tokenizer.
 
-    `AutoProcessor.from_pretrained` finds every subclass by its name, the last one defined if names are equal.
+    Every subclass is registered by its name with `AutoProcessor`. Of two subclasses with one name the later is used.
     """
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -33,7 +33,7 @@ class Processor(Settings):
 
     @property
     def pad_token_id(self) -> int | None:
-        """Id of the padding token; `Seq2SeqTrainer` pads generated ids with it."""
+        """Id of the padding token, or `None`; `Seq2SeqTrainer` pads generated ids with it."""
         return None if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
 
     @property
@@ -62,11 +62,11 @@ class Processor(Settings):
         )
 
     def batch_decode(self, sequences: Any, **settings: Any) -> list[str]:
-        """Return the texts of rows of ids, as `tokenizer.batch_decode` does; `decode` also leaves out -100."""
+        """Return one text per row of ids, from `tokenizer.batch_decode`. For ids with -100 call `decode`."""
         return list(self.tokenizer.batch_decode(sequences, **settings))
 
     def apply_chat_template(self, conversation: Any, **settings: Any) -> Any:
-        r"""Return the text or the ids of a conversation; the ids are those of `tokenizer.apply_chat_template`.
+        r"""Format a conversation with the chat template, and return its text or its ids.
 
         Args:
             conversation (list of messages, or list of conversations): each message has a `role` and a `content`, a
@@ -74,8 +74,8 @@ class Processor(Settings):
             **settings: arguments of `ProcessorMixin.apply_chat_template`, such as `tokenize` and `return_dict`.
 
         Returns:
-            `str`, or ids as a list with one entry for each conversation, also for a single one; a `BatchFeature` with
-            such lists if `return_dict`.
+            `str`, or a list with the ids of each conversation, even if there is only one. With `return_dict` a
+            `BatchFeature` of lists. The ids are those of `tokenizer.apply_chat_template`.
 
         Raises:
             ValueError: if the tokenizer has no chat template.
@@ -83,14 +83,15 @@ class Processor(Settings):
         from transformers.processing_utils import ProcessorMixin
 
         given = settings.pop("processor_kwargs", None) or {}
-        settings["processor_kwargs"] = {"add_special_tokens": False, **given}  # the template writes them
+        settings["processor_kwargs"] = {"add_special_tokens": False, **given}  # the template adds them
         plain: Any = _with_plain_contents(conversation)
         return ProcessorMixin.apply_chat_template(self, plain, **settings)
 
     def _process(self, text: Any, **settings: Any) -> Any:
-        """Return the tokenizer's `BatchEncoding`, with one row for a `str`, as processors of transformers do.
+        """Call the tokenizer and return its `BatchEncoding`. A single `str` gives a batch of one row.
 
-        Other trainers pass the settings of the tokenizer in `text_kwargs` and `common_kwargs`.
+        `settings` are arguments of the tokenizer; some trainers pass them nested in `text_kwargs` or `common_kwargs`.
+        Raise for images, videos and audio.
         """
         for name in ("images", "videos", "audio"):
             if settings.pop(name, None) is not None:
@@ -102,9 +103,9 @@ class Processor(Settings):
 
 
 def _with_plain_contents(conversation: Any) -> Any:
-    """Return messages with each content that is a list of texts joined to one `str`.
+    """Return the conversation with the content of each message as one `str`: a list of texts is joined.
 
-    TRL writes the messages for a processor in this form, and templates of text models take only strings.
+    TRL passes lists of texts to a processor, but chat templates of text models accept only strings.
     """
     if isinstance(conversation, dict):
         parts = conversation.get("content")

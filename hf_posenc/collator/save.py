@@ -72,7 +72,10 @@ class PickledBackend:
 
 
 def pickled_backend(name: str) -> PickledBackend:
-    """Return the name to pickle, and make `datasets` omit it in fingerprints, as all backends return the same ids."""
+    """Return the name of the backend as an object to pickle, which `datasets` omits in fingerprints.
+
+    All backends return the same ids, so the fingerprint must not depend on the backend.
+    """
     register = getattr(sys.modules.get("datasets.utils._dill"), "pklregister", None)
     if register is not None:
         register(PickledBackend)(lambda pickler, _: pickler.save(None))
@@ -80,7 +83,10 @@ def pickled_backend(name: str) -> PickledBackend:
 
 
 def on_device(device: str | None) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which a collator makes the table of a width on `device`; `None` leaves torch's default."""
+    """Return a context manager that sets torch's default device to `device`; `None` changes nothing.
+
+    A collator made in this context with a width as `embedding` makes its table on `device`.
+    """
     return contextlib.nullcontext() if device is None else torch.device(device)
 
 
@@ -105,7 +111,10 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
 
 
 def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -> list[str]:
-    """Write `hf_posenc.json` and the tokenizer's files; see `DataCollatorWithPositionalEncoding.save_pretrained`."""
+    """Write a collator's files to `folder` and return their paths.
+
+    See `DataCollatorWithPositionalEncoding.save_pretrained`. `state` is the result of the function `state`.
+    """
     folder = Path(folder)
     if folder.is_file():
         raise ValueError(explain("save_pretrained writes into a folder, and this is a file", got=str(folder)))
@@ -128,7 +137,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
 
 
 def push(collate: Any, repo_id: str, *, token: Any, private: bool | None, revision: str | None, **commit: Any) -> Any:
-    """Upload a collator and its card; see `DataCollatorWithPositionalEncoding.push_to_hub`."""
+    """Upload a collator and its `README.md` to the Hub; see `DataCollatorWithPositionalEncoding.push_to_hub`."""
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
@@ -219,7 +228,10 @@ _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of a tokenizer's file, without padding and truncation settings, because calls change them."""
+    """Return the SHA-256 of a tokenizer's file.
+
+    Padding and truncation settings in the file are ignored, because calls of a tokenizer change them.
+    """
     if name == TOKENIZER:
         with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file is hashed as it is
             content = json.dumps({**json.loads(content), "padding": None, "truncation": None}, sort_keys=True).encode()
@@ -295,7 +307,7 @@ def _check_version(version: object, where: str) -> None:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as JSON values: objects become dicts or strings."""
+    """Return settings as values that JSON can store: objects become dicts or strings."""
     plain = dict(settings)
     if isinstance(plain["convention"], Convention):
         plain["convention"] = plain["convention"].to_dict()
@@ -321,7 +333,10 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
 
 
 def _missing_table(table: Any) -> Any:
-    """Return the saved value of `embedding=`; a `MissingTable` stands for a table, because tables are not saved."""
+    """Return the argument `embedding=` from its value in the file: a width, `None`, or a `MissingTable` for a table.
+
+    The weights of a table are not saved.
+    """
     if table is None or (isinstance(table, int) and not isinstance(table, bool)):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:
@@ -331,7 +346,7 @@ def _missing_table(table: Any) -> Any:
 
 
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values` unchanged; raise for the first one without the type of its field in the dataclass `kind`."""
+    """Return `values` unchanged; raise if a value does not have the type of its field in the dataclass `kind`."""
     if not isinstance(values, dict):
         raise TypeError(explain(f"expected the fields of a {kind.__name__}"))
     for name, hint in get_type_hints(kind).items():

@@ -1,4 +1,4 @@
-"""The settings of a collator: names, allowed values, and refused combinations.
+"""The settings of a collator: their names, allowed values, and combinations that raise an error.
 
 They are checked once, at construction. `Config` checks them against the tokenizer, the model and the embedding.
 """
@@ -180,7 +180,7 @@ def _flat_is_not_padded(got: str, fix: str) -> str:
 
 
 def padding_of(padding: object) -> Padding:
-    r"""Return `padding` as one of the three names of transformers.
+    r"""Convert the argument `padding`, a bool or a name, to the name of a padding strategy of transformers.
 
     Example:
         >>> padding_of(True), padding_of("max_length"), padding_of(False)
@@ -191,7 +191,7 @@ def padding_of(padding: object) -> Padding:
 
 
 def truncation_of(truncation: object) -> Truncation:
-    r"""Return `truncation` as one of the four names of transformers.
+    r"""Convert the argument `truncation`, a bool, `None` or a name, to a truncation strategy of transformers.
 
     Example:
         >>> truncation_of(True), truncation_of(None), truncation_of("only_first")
@@ -241,7 +241,10 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Decorate a class: an unknown keyword raises an error that suggests the right one. The signature is unchanged."""
+    """Make the constructor of a class raise for an unknown keyword, with the right keyword in the message.
+
+    The signature of the constructor is unchanged.
+    """
     init: Callable[..., None] = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 

@@ -1,4 +1,4 @@
-"""Conversion of input to rows of tokens within the limits: tokenize texts, or check and truncate given ids.
+"""Conversion of input to rows of tokens: texts are tokenized, given ids are checked, and both are truncated.
 
 NumPy only, so that a forked worker can run it.
 """
@@ -43,7 +43,10 @@ class Tokenized:
 
 
 def tokenize(config: Config, given: Given) -> Tokenized:
-    """Tokenize texts, or check given ids, and truncate to the limits; raise for bad ids and for empty or long rows."""
+    """Tokenize texts, or check given ids, and truncate them to the limits.
+
+    Raise for invalid ids, for rows without tokens (unless `empty="keep"`), and for rows that stay too long.
+    """
     from_0 = False
     if given.texts is not None:
         rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
@@ -63,13 +66,16 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 
 
 def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
-    """Return the position of every token `(N,)`: the given `position_ids`, or counted from `start` in each document."""
+    """Return the position of every token `(N,)`: the given `position_ids` if there are any.
+
+    Otherwise positions are counted in each document, and the first token has position `start`.
+    """
     given = rows.columns.get("position_ids")
     return rows.document_counters(start) if given is None else given.values
 
 
 def name_taken(name: str, made: Tokenized) -> str:
-    """Return the error message for a given column `name`, if tokenization adds a column with the same name."""
+    """Return the error message for a given column with the same `name` as a column that tokenization makes."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
         got=list(made.columns),
@@ -90,7 +96,10 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
-    """Return the given ids and other columns per token as checked rows, and the columns with one value per row."""
+    """Return two values: checked `TokenRows` from the columns with one value per token, and all other columns.
+
+    `input_ids` is one of the columns with one value per token.
+    """
     columns = dict(given.columns)
     if is_no_mask(columns.get("attention_mask", ())):
         del columns["attention_mask"]
@@ -112,9 +121,10 @@ def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values
 
 
 def _count_from_0(config: Config, rows: TokenRows) -> bool:
-    """Return True if the smallest of the given `position_ids` of real tokens is not the model's first position.
+    """Return True if given `position_ids` are assumed to count from 0, but the model's positions do not.
 
-    Such position ids are assumed to count from 0. Return False if none are given, or the first position is 0.
+    This is assumed if the smallest given position of a token is not the first position of the model. Return False if
+    no positions are given, or the first position of the model is 0.
     """
     given, first = rows.columns.get("position_ids"), config.model_first_position
     if given is None or not first:
@@ -124,9 +134,9 @@ def _count_from_0(config: Config, rows: TokenRows) -> bool:
 
 
 def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> tuple[TokenRows, dict[str, Values]]:
-    """Return rows of given ids truncated to the limit, and the remaining columns.
+    """Return the rows of given ids truncated to the limit, and the columns that are not a part of the rows.
 
-    If a row is too long, padding at the ends is removed first, and labels per token are moved from `columns` to the
+    If a row is too long, padding at the ends of rows is removed first. Labels per token are moved from `columns` to the
     rows, so that they are truncated too.
     """
     limit = config.limits.max_length
@@ -141,7 +151,10 @@ def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> t
 
 
 def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
-    """Return the targets from texts or from a label column, the other columns, and the number of truncated targets."""
+    """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens.
+
+    Targets come from target texts, or else from a label column; they are `None` if there is neither.
+    """
     model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
         encoded = config.target_encoder.encode(given.targets)
@@ -177,7 +190,10 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise if the mask `real` is False at all tokens of a row: 0 and 1 are probably swapped."""
+    """Raise if the mask `real` is False at every id of a row that is not the padding id.
+
+    In such an `attention_mask`, 0 and 1 are probably swapped.
+    """
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))
     wrong = np.flatnonzero((hidden > 0) & (seen == 0))

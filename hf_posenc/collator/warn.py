@@ -1,4 +1,4 @@
-"""Warnings of a collator, once per kind: truncated texts, omitted columns, and label columns with other names."""
+"""Warnings of a collator, each given once: truncated texts, columns left out, label columns with an unusual name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBERS_ROWS = re.compile(r"(.*_)?(id|idx|index)|__index_level_\d+__", re.IGNOR
 
 
 class Warnings:
-    """Record of the kinds of warnings already given. Forked workers share its memory."""
+    """Record of the kinds of warnings that were already given. It is shared with forked workers."""
 
     def __init__(self) -> None:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
@@ -51,7 +51,10 @@ class Warnings:
 
 
 def truncation_warning(config: Config, what: str, truncated: int, count: int, name: str) -> str:
-    """Return the warning for texts or targets truncated to a limit of the tokenizer or the model."""
+    """Return the warning that `truncated` of `count` texts or targets were truncated.
+
+    `what` is `"texts"` or `"targets"`, and `name` is the setting: `"max_length"` or `"max_target_length"`.
+    """
     limits = config.limits if name == "max_length" else config.target_limits
     limit, model = limits.max_length, config.limited_by(name)
     larger = None if config.model is None or name != "max_length" else config.model.max_length
@@ -69,7 +72,7 @@ def truncation_warning(config: Config, what: str, truncated: int, count: int, na
 
 
 def left_out_warning(config: Config, left_out: int, count: int) -> str:
-    """Return the warning that rows without labels were left out of a batch, with `unsupervised="drop"`."""
+    """Return the warning that `left_out` of `count` rows were left out of a batch: all their labels are -100."""
     what = "documents" if config.settings.packing else f"{count} rows"
     return explain(
         f"{left_out} of {what} were left out: their labels are all -100",
@@ -99,7 +102,10 @@ def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
 
 
 def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
-    """Warn about columns that are not in the batch, and about a column that may hold labels under another name."""
+    """Warn about given columns that are not in the batch, and about a numeric column that may be the missing labels.
+
+    `arrays` is the batch, and `given` is the record of earlier warnings.
+    """
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
@@ -142,7 +148,7 @@ def _likeness(name: str) -> float:
 
 
 def _holds_numbers(made: Tokenized, name: str) -> bool:
-    """Return True if column `name` holds numbers or lists of numbers, judged by its first value that is not None."""
+    """Return True if column `name` contains numbers or lists of numbers, judged by its first value that is not None."""
     value = next((value for value in as_list(made.columns[name]) if not is_missing(value)), None)
     try:
         array = None if value is None else numbers(value, 0, name)

@@ -1,6 +1,7 @@
 """Conversion of texts to rows of token ids, for the collator, corpora and packed data sets.
 
-An `Encoder` has a tokenizer and `Limits`, and returns `TokenRows`. `pack_rows` puts several documents into one row.
+An `Encoder` tokenizes texts and truncates them to its `Limits`; the result is `TokenRows`. `pack_rows` puts several
+documents into one row.
 NumPy only.
 """
 

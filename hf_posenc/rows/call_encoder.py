@@ -52,7 +52,7 @@ class CallEncoder:
         self._lock = threading.Lock()  # a call sets attributes of the tokenizer
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None) -> TokenRows:
-        """Return the token rows of a batch of texts or pairs; calls the tokenizer for each text."""
+        """Tokenize a batch of texts or pairs with one call of the tokenizer per text, and return `TokenRows`."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
         sample: list[int] = []
@@ -95,7 +95,7 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Return all rows of a text that is too long for one row, from a fast tokenizer."""
+        """Split a text or pair that is too long for one row with a fast tokenizer; return a dict for each row."""
         limits = self.limits
         several = self._call(
             text,
@@ -109,7 +109,10 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Return all rows of a long text from a slow tokenizer: windows of `window` tokens, plus special tokens."""
+        """Split a long text with a slow tokenizer; return a dict for each row of `window` tokens plus special tokens.
+
+        Raise for a pair. `index` is the number of the text, for the error message.
+        """
         if pair is not None:
             raise ValueError(
                 explain(
@@ -137,7 +140,10 @@ class CallEncoder:
 
 
 def check_surrogates(index: int, given: object) -> None:
-    """Raise if row `index`, a text or a nested pair or list of texts, contains a lone surrogate."""
+    """Raise if the text `given`, or any text in a nested list or tuple `given`, contains a lone surrogate.
+
+    `index` is the row number for the error message.
+    """
     for text in given if isinstance(given, (tuple, list)) else [given]:
         if isinstance(text, (tuple, list)):
             check_surrogates(index, text)

@@ -1,7 +1,7 @@
 """`Encoder`: converts texts to rows of token ids, the same ids as `tokenizer(...)`.
 
-For a fast tokenizer a backend of `tokenization` returns the ids, and a `Template` makes the rows. For all others see
-`call_encoder`.
+For a fast tokenizer a backend of `tokenization` returns the ids, and `make_rows` truncates them and adds special
+tokens. For other tokenizers see `call_encoder`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    r"""Encoder of texts to `TokenRows` with a tokenizer and limits. Safe in threads and in forked workers.
+    r"""Encoder that tokenizes texts and truncates them to limits. Safe in threads and in forked workers.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase` or `RustOnlyTokenizer`): a private copy, see `loading.private_copy`.
@@ -103,7 +103,7 @@ class Encoder:
             )
 
     def encode(self, texts: Sequence[Text], pairs: Sequence[Text] | None = None) -> TokenRows:
-        r"""Return the token rows of a batch of texts or pairs.
+        r"""Tokenize and truncate a batch of texts or pairs, and return `TokenRows`.
 
         Args:
             texts (sequence of `str`, or of lists of words with `is_split_into_words`): the texts.
@@ -113,8 +113,8 @@ class Encoder:
             `TokenRows` with the ids of `tokenizer(texts, pairs, ...)`.
 
         Raises:
-            ValueError: if a text contains a lone surrogate, rows have no room for the special tokens, or a pair cannot
-                be truncated as `limits` demand.
+            ValueError: if a text contains a lone surrogate, if `max_length` is too small for the special tokens, or if
+                a pair cannot be truncated to `max_length`.
             DifferentIds: if the fast backend returned other ids than `tokenizers`.
         """
         self.limits.check_special_tokens(self._special[pairs is not None])
@@ -126,7 +126,10 @@ class Encoder:
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
-        """Return the columns `input_ids` and perhaps `word_ids`. With `shorten`, ends of long texts may be skipped."""
+        """Return the ids of texts without special tokens, as column `input_ids`; with `self.word_ids` also `word_ids`.
+
+        With `shorten`, the end of a very long text may be left out, because truncation would remove its tokens.
+        """
         try:
             if shorten:
                 texts = self._prefixes(backend, texts)
@@ -147,7 +150,7 @@ class Encoder:
             ) from error
 
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return the texts; a very long text that will be truncated is replaced with a sufficiently long prefix."""
+        """Return the texts; a very long text is replaced by a prefix with all tokens that truncation would keep."""
         limits = self.limits
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts

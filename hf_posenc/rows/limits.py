@@ -39,7 +39,7 @@ class Limits:
         return self.max_length is not None and self.truncation != "do_not_truncate"
 
     def check_special_tokens(self, special: int) -> None:
-        r"""Raise if a row has no room for its special tokens, the stride and one more token.
+        r"""Raise if `max_length` is too small for the special tokens of a row, the stride and one more token.
 
         Args:
             special (`int`): number of special tokens in a row.

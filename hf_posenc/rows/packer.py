@@ -15,8 +15,8 @@ from ..ragged import Ragged
 
 IGNORED = -100  # the label that the losses of torch and transformers ignore
 
-# Value of `attention_mask` in rows of `pack_dataset`. transformers' default_data_collator leaves texts out. A collator
-# that calls `tokenizer.pad`, which adds a mask of ones to rows without a mask, raises an error that names this column.
+# Text that `pack_dataset` stores as `attention_mask`. transformers' default_data_collator leaves texts out of a batch.
+# Other collators call `tokenizer.pad`, which adds a mask of ones to rows without a mask, but raises for this text.
 NO_MASK = (
     "none: with a mask, packed documents would attend to each other; "
     "use data_collator=transformers.default_data_collator"
@@ -26,7 +26,7 @@ NO_MASK = (
 def pack_rows(
     documents: Mapping[str, Ragged], capacity: int, *, seed: int | None = None, first_position: int = 0
 ) -> dict[str, Ragged]:
-    r"""Pack documents into rows of at most `capacity` tokens.
+    r"""Pack tokenized documents into rows: one or more documents per row, with at most `capacity` tokens in total.
 
     Args:
         documents (mapping from `str` to `Ragged`): `input_ids`, and further columns of the same lengths. Documents
@@ -63,7 +63,7 @@ def pack_rows(
 
 
 def is_no_mask(values: Any) -> bool:
-    r"""Return True if a column `attention_mask` holds `NO_MASK` instead of masks.
+    r"""Return True if `values`, a column `attention_mask`, contains the text `NO_MASK` instead of masks.
 
     Example:
         >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])

@@ -1,4 +1,4 @@
-"""Rows of tokens from token ids: truncation or overflowing rows, special tokens and token types.
+"""Truncation or splitting of token ids to rows, and addition of special tokens and token types.
 
 Computed in NumPy for the whole batch. The results equal those of post-processing and truncation in `tokenizers`.
 """
@@ -26,15 +26,15 @@ def make_rows(
     r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
     Args:
-        texts (one or two mappings from `str` to `Ragged`): columns of the texts, and of the second texts of pairs:
-            `input_ids`, and others with one value per token, which are set to -1 at special tokens.
+        texts (one or two mappings from `str` to `Ragged`): columns of the texts and, for pairs, columns of the second
+            texts. They are `input_ids` and other columns with one value per token, which get -1 at special tokens.
         template (`Template`): order of texts and special tokens in a row.
         limits (`Limits`): limit on the tokens of a row.
         side (`"left"` or `"right"`): truncation side.
         types (`bool`): add the column `token_type_ids`.
 
     Returns:
-        `TokenRows` in the order of `tokenizers`.
+        `TokenRows`, with the rows in the same order as in `tokenizers`.
 
     Raises:
         ValueError: if a row cannot be truncated to the limit.
@@ -70,9 +70,9 @@ def make_rows(
 
 
 class _Parts(NamedTuple):
-    """Part of each text that a row contains; arrays have one value per row.
+    """Part of a text that each row contains, as arrays with one value per row.
 
-    Lists contain one array for the texts, and a second one for the second texts of pairs.
+    A field that is a list has one array for the texts and, for pairs, a second array for the second texts.
     """
 
     starts: list[Lengths]  # index of the first token of the part, in its text; empty if every part is a whole text
@@ -82,7 +82,10 @@ class _Parts(NamedTuple):
     truncated: int  # number of texts that lost tokens
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
-        """Return the values of `column` in the parts of texts (`text=0`) or second texts (`text=1`), row by row."""
+        """Return the values of `column` for the tokens that the rows contain, concatenated row by row.
+
+        `text` is 0 for a column of the texts, and 1 for a column of the second texts of pairs.
+        """
         if not self.starts:
             return column.values
         starts = self.starts[text] + column.offsets[self.sample]
@@ -90,7 +93,10 @@ class _Parts(NamedTuple):
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Return the part of each text that each row contains, so that rows with special tokens do not exceed the limit."""
+    """Return which part of its text each row contains, so that no row exceeds the limit.
+
+    `lengths` are the lengths of the texts and, for pairs, of the second texts. Each row also has `special` tokens.
+    """
     sample = np.arange(len(lengths[0]))
     whole = _Parts([], lengths, [], sample, 0)
     if limits.max_length is None or not limits.truncates:
@@ -118,11 +124,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for every row the index of its text, and the index of the window over the text (for pairs, both texts).
+    """Return for every row the index of its text, and which window of the text (for pairs, of both texts) it contains.
 
-    `counts` are the numbers of windows of the texts, and of the second texts. For pairs the order of rows is that of
-    `tokenizers`: first the first windows of both texts; then each further window of the first text with every window of
-    the second; then the first window of the first text with each further window of the second.
+    `counts` are the numbers of windows of the texts and, for pairs, of the second texts. For pairs the rows have the
+    order of `tokenizers`: first the first windows of both texts; then each further window of the first text with every
+    window of the second; then the first window of the first text with each further window of the second.
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
@@ -135,7 +141,7 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 
 
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return the number of tokens to keep of each text; raise if a row cannot be truncated to the limit."""
+    """Return how many tokens of each text one row can contain; raise if a row cannot be truncated to the limit."""
     assert limits.max_length is not None
     limit = limits.max_length - special
     first, second = lengths[0], lengths[-1]

@@ -71,7 +71,7 @@ class TokenRows:
         return Ragged(documents, positions.lengths)
 
     def document_counters(self, start: int) -> NDArray[np.int64]:
-        """Return the position of each token within its document, counted from `start`: `(N,)` int64."""
+        """Return the position `(N,)` int64 of each token within its document; the first token has position `start`."""
         if self.documents is None:
             return self.ids.counters(start).values
         order, lengths, _ = order_by_document(self.documents.values, self.documents.lengths)
@@ -138,7 +138,7 @@ class TokenRows:
         )
 
     def split_documents(self) -> TokenRows:
-        """Return one row per document, without padding, and without columns `document_ids` and `attention_mask`."""
+        """Return one row for each document. Padding and the columns `document_ids` and `attention_mask` are removed."""
         documents, real = self.documents, self.is_token
         columns = {name: c for name, c in self.without_padding().columns.items() if name != "document_ids"}
         if documents is None:
