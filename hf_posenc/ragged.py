@@ -82,15 +82,15 @@ class Ragged:
     def from_rows(
         cls, rows: Sequence[Any] | NDArray[Any] | Ragged, *, name: str = "input_ids", bools: bool = False
     ) -> Ragged:
-        r"""Concatenate rows of integers: lists, NumPy arrays or tensors, also mixed.
+        r"""Make a `Ragged` from rows of integers: lists, NumPy arrays or tensors, also mixed.
 
         Args:
             rows (sequence of 1-D array-likes of integers): the rows; a row may be empty.
-            name (`str`, *optional*, defaults to `"input_ids"`): the column, for error messages.
+            name (`str`, *optional*, defaults to `"input_ids"`): name of the column, for error messages.
             bools (`bool`, *optional*, defaults to `False`): accept rows of bools too, as 0 and 1.
 
         Returns:
-            `Ragged` with int64 values that share no memory with the rows.
+            `Ragged` with int64 values that share no memory with the rows; a given `Ragged` is returned itself.
 
         Raises:
             TypeError: if a row is not a flat sequence of integers.
@@ -161,7 +161,7 @@ class Ragged:
 
     @classmethod
     def joined(cls, several: Sequence[Ragged]) -> Ragged:
-        r"""Return one `Ragged` with the rows of all the given ones, in order.
+        r"""Concatenate several `Ragged`s to one with all their rows, in order.
 
         Example:
             >>> Ragged.joined([Ragged.from_rows([[7, 8], [9]]), Ragged.from_rows([[5]])]).lengths
@@ -170,7 +170,7 @@ class Ragged:
         return cls(np.concatenate([one.values for one in several]), np.concatenate([one.lengths for one in several]))
 
     def between(self, start: int, stop: int) -> Ragged:
-        r"""Return the rows from `start` up to, not including, `stop`; the values are a view.
+        r"""Return the rows from `start` to `stop - 1`, like a slice; the values are a view, not a copy.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).between(1, 3).values
@@ -180,7 +180,7 @@ class Ragged:
         return Ragged(self.values[offsets[start] : offsets[stop]], self.lengths[start:stop])
 
     def filter(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""Return the rows at which `keep` `(B,)` is True.
+        r"""Return only the rows at which `keep` is True; `keep` `(B,)` has one bool per row.
 
         Example:
             >>> Ragged.from_rows([[7, 8], [9], [5, 4]]).filter(np.array([True, False, True])).values
@@ -189,7 +189,7 @@ class Ragged:
         return Ragged(self.values[np.repeat(keep, self.lengths)], self.lengths[keep])
 
     def where(self, keep: NDArray[np.bool_]) -> Ragged:
-        r"""Return all rows with only the values at which `keep` is True; `keep` `(N,)` has one bool per value.
+        r"""Return all rows, each with only its values at which `keep` is True; `keep` `(N,)` has one bool per value.
 
         Example:
             >>> rows = Ragged.from_rows([[7, 8, 9], [5]]).where(np.array([True, False, True, True]))
@@ -206,7 +206,7 @@ class Ragged:
         side: PaddingSide = "right",
         inside: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        r"""Return a padded array `(B, T)`.
+        r"""Return the rows as one array `(B, T)`, padded with `fill`.
 
         Args:
             fill (`int`): the value at padding.
@@ -243,7 +243,7 @@ class Ragged:
         return out
 
     def inside(self, width: int | None = None, *, side: PaddingSide = "right") -> NDArray[np.bool_]:
-        r"""Return the mask of the array that `pad` returns: True at values, False at padding.
+        r"""Return the bool mask of `pad`'s result for the same `width` and `side`: True at values, False at padding.
 
         Returns:
             `np.ndarray` `(B, T)` bool, a new array.
@@ -282,7 +282,9 @@ class Ragged:
 
 
 def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    r"""Return the start of each run, if runs of these lengths are concatenated, and the total length: `(N + 1,)` int64.
+    r"""Return the offset of each run in a concatenation of runs of the given lengths, and the total length at the end.
+
+    The result is `(N + 1,)` int64.
 
     Example:
         >>> offsets_of(np.array([3, 1]))
@@ -294,7 +296,7 @@ def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    r"""Return the concatenated indices of several runs: start, start + 1, … for each start and length.
+    r"""Return the indices of several runs in one array: for each run, `length` integers start, start + 1, …
 
     Example:
         >>> run_indices(np.array([7, 0]), np.array([2, 3]))
@@ -305,7 +307,7 @@ def run_indices(starts: NDArray[np.int64] | int, lengths: NDArray[np.int64]) -> 
 
 
 def check_padding_side(side: PaddingSide) -> None:
-    """Raise if `padding_side` is neither `"left"` nor `"right"`."""
+    """Raise `ValueError` if `side` is neither `"left"` nor `"right"`."""
     if side not in ("left", "right"):
         raise ValueError(one_of("padding_side", side, ("left", "right")))
 

@@ -1,8 +1,8 @@
-r"""Attention masks: which tokens may attend to which, in the form that each library takes.
+r"""Attention masks: which tokens may attend to which, in the form that each library expects.
 
 Only `padding_mask_from_ids` takes token ids; everything else takes masks, lengths or document numbers.
 
-True means "may be attended to" everywhere in this package. The meaning elsewhere, and the method that renders it:
+True means "may be attended to" everywhere in this package. Other libraries differ; methods of `AttentionMask` convert:
 
 | where                                                  | True, or 1, means         | rendered by                     |
 |--------------------------------------------------------|---------------------------|---------------------------------|
@@ -22,7 +22,7 @@ Queries at padding: real tokens never see padding, so the output of a query at p
 query only needs at least one key, because a softmax over no keys is NaN. If a row has no real token, all its tokens
 count as real. In other rows, a query at padding sees the real tokens of all documents, within look-ahead and window, or
 itself if it would see none. All forms agree on every real token. At padding they may differ, because some forms
-(`is_causal`, `key_padding_mask`) cannot express more.
+(`is_causal`, `key_padding_mask`) cannot express this rule.
 """
 
 from .functions import additive_mask, look_ahead_mask, padding_mask, padding_mask_from_ids
@@ -35,10 +35,10 @@ __all__ = ["AttentionMask", "Varlen", "additive_mask", "look_ahead_mask", "paddi
 class AttentionMask(TorchForms, HuggingFaceForms):
     r"""The mask of a batch: padding, documents that share a row, look-ahead, windows and prefixes.
 
-    A token may attend to the real tokens of its own document. `look_ahead` limits it to the tokens up to itself and the
-    prefix of its document, and `window` to tokens at a smaller distance. In `cross`, the tokens of one batch attend to
-    the tokens of another. All forms agree on every real token, and none of them leads to NaN; see
-    `hf_posenc.masks` for the meaning of True in each form, and for queries at padding.
+    A token may attend to the real tokens of its own document. With `look_ahead`, only to the tokens up to itself and
+    to the prefix of its document; with `window`, only to tokens at a smaller distance. A mask made by `cross` is for
+    cross-attention: the tokens of one batch attend to the tokens of another. All forms agree on every real token, and
+    none of them leads to NaN. The docs of `hf_posenc.masks` explain True in each form, and queries at padding.
 
     Make one with `from_batch`, `from_lengths` or `from_documents`, or combine two with `cross`. It stores a few numbers
     per token, and nothing of size T×T.
@@ -49,12 +49,13 @@ class AttentionMask(TorchForms, HuggingFaceForms):
         look_ahead (`bool`, *optional*, defaults to `False`): hide later tokens (causal attention).
         window (`int`, *optional*): hide tokens at this distance or more, before or after: a window of 2 shows a token
             and its direct neighbors. It also hides prefixes.
-        prefix (`torch.Tensor` `(B, T)` bool, *optional*): tokens that are visible to all of their document, also to
-            earlier tokens.
+        prefix (`torch.Tensor` `(B, T)` bool, *optional*): True at tokens that are visible to all tokens of their
+            document, also to earlier ones. Requires `look_ahead=True`.
         queries (`torch.Tensor` `(B, Q)`, integer, *optional*): the documents of the queries in cross-attention.
 
     Raises:
-        ValueError: if `documents` does not have two dimensions, or `window` is not positive.
+        ValueError: if `documents` does not have two dimensions, if `window` is not positive, or if `prefix` has another
+            shape or comes without `look_ahead=True`.
         TypeError: if `documents` are not integers, or `window` is not one.
 
     Example:

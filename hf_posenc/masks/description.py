@@ -1,6 +1,7 @@
-"""Base class of `AttentionMask`: a few numbers per token, constructors, and the mask as bool and additive matrices.
+"""Base class of `AttentionMask`: its fields, its constructors, and the mask as a bool or additive matrix.
 
-Only `dense` and `additive` make a matrix per row. Its subclasses add the methods for torch and Hugging Face models.
+The class stores a few numbers per token. Only `dense` and `additive` make a matrix for each row. Subclasses add the
+methods for torch and Hugging Face models.
 """
 
 from __future__ import annotations
@@ -75,19 +76,20 @@ class Description:
     def from_batch(
         cls, batch: Mapping[str, Any], *, look_ahead: bool = False, window: int | None = None, prefix: Any = None
     ) -> Self:
-        r"""Make the mask of a batch.
+        r"""Make the mask of a batch from its `attention_mask`, `document_ids` or `position_ids`.
 
         Args:
             batch (mapping): with `attention_mask` `(B, T)`, 1 or True at real tokens. With `document_ids` `(B, T)`,
                 tokens with equal numbers in a row are one document (negative: padding). Otherwise, with `position_ids`
-                `(B, T)`, a document begins wherever they fall back to the first one, as in packed rows. With either,
-                `attention_mask` is optional.
+                `(B, T)`, a document begins wherever positions fall back to the first position of the row, as in packed
+                rows. With `document_ids` or `position_ids`, `attention_mask` is optional.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of a
-                document that are visible to all of it, for all documents or for each row; or a mask of such tokens.
+            prefix (`int`, integers `(B,)` or bool `(B, T)`, *optional*): number of tokens at the beginning of each
+                document that are visible to the whole document: one number, or one for each row; or a bool mask, True
+                at these tokens. Requires `look_ahead=True`.
 
         Returns:
-            `AttentionMask` on the device of the batch (the CPU for arrays and lists); it shares no memory with it.
+            `AttentionMask` on the device of the batch (the CPU for arrays and lists), in new memory.
 
         Raises:
             ValueError: if the batch has none of the three keys, or shapes do not fit.
@@ -119,20 +121,23 @@ class Description:
         padding_side: PaddingSide = "right",
         device: torch.device | str | None = None,
     ) -> Self:
-        r"""Make the mask of rows of the given lengths, one document per row.
+        r"""Make the mask of a batch from the number of real tokens in each row; each row is one document.
 
         Args:
             lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
             max_length (`int`, *optional*): T; by default the largest length.
             look_ahead, window (*optional*): as in `AttentionMask`.
-            prefix (`int` or integers `(B,)`, *optional*): number of tokens at the beginning that are always visible.
+            prefix (`int` or integers `(B,)`, *optional*): number of tokens at the beginning of the text that are
+                visible to the whole row: one number, or one for each row. Requires `look_ahead=True`.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the device of `lengths`.
 
         Returns:
             `AttentionMask`.
 
-        Raises: as `padding_mask`.
+        Raises:
+            ValueError: if a length is negative or larger than `max_length`, or if a setting is invalid.
+            TypeError: if the lengths are not integers.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -154,14 +159,15 @@ class Description:
         padding_side: PaddingSide = "right",
         device: torch.device | str | None = None,
     ) -> Self:
-        r"""Make the mask of packed rows: several documents in one row, which do not see each other.
+        r"""Make the mask of packed rows from the lengths of their documents, which do not attend to each other.
 
         Args:
             documents (sequence of sequences of `int`): the lengths of the documents in each row, in order.
             max_length (`int`, *optional*): T; by default the number of tokens in the longest row.
             look_ahead, window (*optional*): as in `AttentionMask`.
             prefix (`int`, or sequence of sequences of `int`, *optional*): number of tokens at the beginning of a
-                document that are visible to all of it: one number for all documents, or one for each document.
+                document that are visible to the whole document: one number for all documents, or one for each.
+                Requires `look_ahead=True`.
             padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
             device (*optional*): device of the mask; by default the CPU.
 
@@ -186,22 +192,23 @@ class Description:
 
     @classmethod
     def cross(cls, queries: Self, keys: Self) -> Self:
-        r"""Make the mask of cross-attention, in which the tokens of one batch attend to those of another.
+        r"""Make the mask of cross-attention: the tokens of the batch `queries` attend to the tokens of `keys`.
 
-        A query may see every real token of the document with its own number: for `from_lengths` the whole row, for
-        `from_documents` the n-th document of a row sees the n-th document of the other row. Look-ahead, window and
-        prefix of either batch belong to its self-attention and are left out.
+        A query may attend to every real token of the document with the same number in its row. For masks made by
+        `from_lengths`, this document is the whole row. For masks made by `from_documents`, the n-th document of a row
+        attends to the n-th document of the same row in `keys`.
+        Look-ahead, window and prefix of both masks are ignored, because they apply to self-attention only.
 
         Args:
             queries (`AttentionMask`): mask of the attending batch `(B, Q)`, the decoder's.
             keys (`AttentionMask`): mask of the attended batch `(B, K)`, the encoder's.
 
         Returns:
-            `AttentionMask` whose forms are `(B, 1, Q, K)`, on the device of `keys`.
+            `AttentionMask` on the device of `keys`; its matrices are `(B, 1, Q, K)`.
 
         Raises:
-            ValueError: if the numbers of rows differ, or a document of queries has no keys.
-            TypeError: if one of them is not an `AttentionMask` of self-attention.
+            ValueError: if the numbers of rows differ, or a document in `queries` has no tokens in `keys`.
+            TypeError: if `queries` or `keys` is not an `AttentionMask` of self-attention.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -227,7 +234,7 @@ class Description:
     def to(self, device: torch.device | str | None, *, non_blocking: bool = False) -> Self:
         r"""Return the same mask on another device; `None` keeps the device.
 
-        Properties computed from the documents are copied too, so that later calls do not wait for an accelerator.
+        Properties computed from the documents are kept, so that later calls do not wait for an accelerator.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -250,7 +257,7 @@ class Description:
 
     @property
     def is_cross(self) -> bool:
-        """True for cross-attention, in which the tokens of one batch attend to those of another."""
+        """True for a mask of cross-attention: tokens of one batch attend to tokens of another."""
         return self.queries is not None
 
     def __repr__(self) -> str:
@@ -281,16 +288,16 @@ class Description:
         r"""Return the mask as a bool matrix for each row of the batch.
 
         Args:
-            out (`torch.Tensor` bool, *optional*): tensor to write to, for a loop that makes a mask for each batch: `(B,
-                1, Q, K)`, or a flat one with at least as many elements, of which the first are used. Allocating new
-                memory takes longer than computing the mask.
+            out (`torch.Tensor` bool, *optional*): contiguous tensor to write to, `(B, 1, Q, K)` or flat. A flat tensor
+                may be larger; its first elements are used. Reuse it in a loop over batches: allocating new memory takes
+                longer than computing the mask.
 
         Returns:
             `torch.Tensor` `(B, 1, Q, K)` bool on the mask's device, in new memory or in `out`; True = query i (third
-            dimension) may attend to key j (last). No row of it is all False. Q = K = T, except for `cross`.
+            dimension) may attend to key j (last). Each query has at least one key. Q = K = T, except for `cross`.
 
         Raises:
-            ValueError: if `out` has another shape, dtype, or device.
+            ValueError: if `out` has another shape, dtype, or device, or is not contiguous.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -311,7 +318,7 @@ class Description:
         r"""Return the mask to add to attention scores: 0 at visible keys, a large negative number at hidden ones.
 
         Args:
-            dtype (`torch.dtype`, *optional*, defaults to float32): of the scores.
+            dtype (`torch.dtype`, *optional*, defaults to float32): dtype of the scores.
             value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number, finite in `dtype`.
             out (`torch.Tensor` of `dtype`, *optional*): tensor to write to, as in `dense`.
 
@@ -332,7 +339,7 @@ class Description:
         return self._fill(_memory(out, self._shape, dtype, self.documents.device), numbers)
 
     def _fill(self, out: torch.Tensor, logic: _Logic) -> torch.Tensor:
-        """Write the mask to `out` `(B, 1, Q, K)`, as bool or numbers by `logic`, in as few passes as possible."""
+        """Write the mask to `out` `(B, 1, Q, K)` and return it; `logic` selects bool or additive values."""
         layout, matrix = self._layout, out[:, 0]  # (B, Q, K)
         keys = visible_keys(self.documents)
         seen = band(layout, matrix.shape[-1], out.device)
@@ -359,9 +366,10 @@ class Description:
     def _same_document(
         self, keys: torch.Tensor, at_padding: torch.Tensor, out: torch.Tensor, logic: _Logic
     ) -> torch.Tensor:
-        """Set `out[b, i, j]` to True if j is one of `keys` in the document of i, or of `at_padding` if i is padding.
+        """Set `out[b, i, j]` to True if `keys[b, j]` is True and key j is in the document of query i.
 
-        Whole lines are copied from a table with one line per document, which is many times faster than comparing.
+        If query i is padding, `out[b, i]` is `at_padding[b]`. Each line of `out` is copied from a table with one line
+        per document, which is many times faster than comparing all pairs.
         """
         numbers = self._numbers
         lines = torch.arange(numbers.total, device=keys.device)[:, None] == numbers.keys[:, None, :]  # (B, D, K)
@@ -376,7 +384,7 @@ class Description:
 
 
 class _Logic(NamedTuple):
-    """The operations "and" and "or" on masks of one form, bool or additive, and the conversion of a bool mask to it."""
+    """Operations on masks of one form, bool or additive: conversion of a bool mask, "and" (`both`), "or" (`either`)."""
 
     convert: Callable[[torch.Tensor], torch.Tensor]  # a small bool tensor to this form
     both: Callable[..., torch.Tensor]
@@ -387,7 +395,10 @@ _BOOL = _Logic(lambda sees: sees, torch.bitwise_and, torch.bitwise_or)
 
 
 def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return memory for a result of `shape`: a new tensor, `out`, or the first elements of a flat `out`."""
+    """Return a tensor of `shape` to write to: `out`, or a new one if `out` is `None`; raise if `out` does not fit.
+
+    If `out` is flat, the result is a view of its first elements.
+    """
     if out is None:
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):

@@ -1,6 +1,6 @@
-"""Document numbers, which `AttentionMask` stores for each token, from a batch or from lengths; and masks of prefixes.
+"""Document number of each token, as `AttentionMask` stores it: from a batch or from lengths. Also masks of prefixes.
 
-This module only reads and checks its inputs; the masks are computed in `description` and the forms.
+This module reads and checks inputs; `description`, `torch_forms` and `hugging_face` compute the masks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _PREFIX_OF_DOCUMENTS = "from_documents([[5, 9], [11]], prefix=[[2, 3], [4]], loo
 def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     """Return the document number of each token of a batch, `(B, T)` int64, -1 at padding, in new memory.
 
-    Documents are read from `document_ids`, else from `position_ids`; otherwise each row is one document.
+    The numbers come from `document_ids` or, without them, from `position_ids` that restart. If the batch has neither,
+    each row is one document.
     """
     if not isinstance(batch, Mapping):
         raise TypeError(
@@ -61,7 +62,7 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _real_tokens(mask: object) -> torch.Tensor:
-    """Return an `attention_mask` of any type and dtype as bool `(B, T)`."""
+    """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True where it is not 0."""
     tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
     if tensor.ndim != 2:
         raise ValueError(
@@ -75,7 +76,7 @@ def _real_tokens(mask: object) -> torch.Tensor:
 
 
 def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
-    """Return `ids` in the shape of `real`; a single row is repeated."""
+    """Return `ids` in the shape of `real`, a single row repeated; raise with `name` if the shape does not fit."""
     if ids.shape not in (real.shape, (1, real.shape[1])):
         raise ValueError(
             explain(
@@ -88,9 +89,10 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
 
 
 def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    r"""Return the document number of each token, from positions that restart with each document; -1 where not `real`.
+    r"""Return the document number of each token from positions that restart with each document.
 
-    See `documents_by_positions`. The result is `(B, T)` int64, on the device of `real` `(B, T)` bool.
+    `real` `(B, T)` bool is True at real tokens. The result is `(B, T)` int64 on its device, -1 at padding. The rule for
+    a restart is that of `documents_by_positions`.
 
     Example:
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))
@@ -108,7 +110,10 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return the document number of each token, `(B, T)` int64, from 0 in each row, for documents of given lengths."""
+    """Return the document number of each token of packed rows, `(B, T)` int64, from the lengths of their documents.
+
+    Numbers begin at 0 in each row; padding is -1.
+    """
     check_padding_side(padding_side)
     rows = [
         lengths_as_array(row, f"the document lengths of row {index}", example=_FROM_DOCUMENTS)
@@ -133,17 +138,17 @@ def documents_of_lengths(
 def prefix_tokens(
     documents: torch.Tensor, prefix: Any, lengths: Sequence[Sequence[int]] | None = None
 ) -> torch.Tensor | None:
-    r"""Return a mask of the tokens that belong to a prefix.
+    r"""Return a mask that is True at the tokens of prefixes: the first tokens of each document, visible to all of it.
 
     Args:
         documents (`torch.Tensor` `(B, T)`, integer): as in `AttentionMask`.
         prefix (`int`, integers `(B,)`, bool `(B, T)`, sequence of sequences of `int`, or `None`): number of tokens
-            in a prefix, as one number, one for each row, or one for each document as in `lengths`; or the mask itself.
-            A number larger than a document means all of it.
+            in a prefix: one for all documents, one for each row, or one for each document, nested as `lengths`; or the
+            mask itself. A number larger than a document means the whole document.
         lengths (sequence of sequences of `int`, *optional*): for each row the lengths of its documents.
 
     Returns:
-        `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` for `None`.
+        `torch.Tensor` `(B, T)` bool, in new memory, False at padding; `None` if `prefix` is `None`.
 
     Raises:
         ValueError: if a number is negative, or the shape does not fit.
@@ -187,7 +192,7 @@ def prefix_tokens(
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the prefix lengths of all documents in one tensor `(N,)`, row by row."""
+    """Flatten nested prefix lengths to one tensor `(N,)`, row by row; raise if they are not nested as `lengths`."""
     shapes = [[len(row) if isinstance(row, Sequence) else row for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
         raise ValueError(
@@ -202,15 +207,15 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
 
 
 def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
-    r"""Raise if a query of cross-attention has no key to look at, which a softmax would turn into NaN.
+    r"""Raise if a query of cross-attention has no key to attend to: its softmax would be NaN.
 
     Args:
         queries (`torch.Tensor` `(B, Q)`, integer): documents of the queries; negative at padding.
         keys (`torch.Tensor` `(B, K)`, integer): documents of the keys; negative at padding. If all keys of a row are
-            padding, its queries may look at all of them, as in all masks.
+            padding, its queries may attend to all of them, as in every mask of this package.
 
     Raises:
-        ValueError: if a query has no key, with its row and document in the message; or if the numbers of rows differ.
+        ValueError: if a query has no key (the message names its row and document), or if the numbers of rows differ.
 
     Example:
         >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))

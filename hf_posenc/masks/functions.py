@@ -1,6 +1,6 @@
 """Padding and look-ahead masks as bool tensors, and additive masks.
 
-These are functions of lengths, ids and masks. `AttentionMask` makes the mask of a whole batch.
+The functions take lengths, token ids or a mask. `AttentionMask` combines all kinds of masks for a whole batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def padding_mask(
         padding_side (`"left"` or `"right"`, *optional*, defaults to `"right"`): where the padding is.
 
     Returns:
-        `torch.Tensor` `(B, T)` bool, on the device of `lengths` (the CPU for arrays and sequences). Its rows add up to
-        the lengths.
+        `torch.Tensor` `(B, T)` bool, on the device of `lengths` (the CPU for arrays and sequences). The sum of each row
+        is its length.
 
     Raises:
         ValueError: if a length is negative or larger than `max_length`, or `padding_side` is neither side.
@@ -101,7 +101,7 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
 
     Args:
         length (`int`): T, at least 0.
-        device (*optional*): of the result, by default torch's.
+        device (*optional*): device of the result; by default torch's default device.
 
     Returns:
         `torch.Tensor` `(T, T)` bool, a new tensor; the first i + 1 entries of row i are True.
@@ -138,7 +138,7 @@ def additive_mask(
 
     Args:
         mask (`torch.Tensor` bool, any shape): True = may be attended to.
-        dtype (`torch.dtype`, *optional*, defaults to float32): of the result. Use the dtype of the scores: the smallest
+        dtype (`torch.dtype`, *optional*, defaults to float32): dtype of the result. Use that of the scores: the lowest
             float32 becomes -inf when it is cast to bfloat16.
         value (`float`, *optional*, defaults to `torch.finfo(dtype).min`): the negative number. It must be finite in
             `dtype`, so that softmax averages a row that is all False instead of returning NaN; -1e9 is too large for
@@ -168,7 +168,10 @@ def additive_mask(
 
 
 def additive_value(dtype: torch.dtype, value: float | None) -> float:
-    """Return `value`, or the lowest number, rounded to `dtype`, for hidden keys; raise unless negative and finite."""
+    """Return the number to add to the scores of hidden keys: `value`, or the lowest number of `dtype` if it is `None`.
+
+    The result is rounded to `dtype`. Raise if it is not negative and finite.
+    """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(
             explain(
@@ -193,7 +196,10 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
 
 
 def as_integer_tensor(values: object, name: str, *, dims: int, example: str) -> torch.Tensor:
-    """Return integers as a tensor of `dims` dimensions: tensors unchanged, other types copied to the CPU as int64."""
+    """Return integers as a tensor; raise if they are not integers or do not have `dims` dimensions.
+
+    A tensor is returned unchanged; other types are copied to the CPU as int64. `name` and `example` are for messages.
+    """
     if isinstance(values, torch.Tensor):
         if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
             raise TypeError(explain(f"{name} must be integers", got=f"a tensor of {values.dtype}", fix=example))

@@ -1,6 +1,6 @@
-"""The `attention_mask` for a Hugging Face model: none, two dimensions, or four.
+"""The `attention_mask` for a Hugging Face model: `None`, or a tensor of two or four dimensions.
 
-Four dimensions are used only if two cannot express the mask. `ModelSpec` lists the masks that a model takes.
+Four dimensions are used only if two cannot express the mask. `ModelSpec` describes the masks that a model takes.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class HuggingFaceForms(Description):
         r"""Return the `attention_mask` for a Hugging Face model.
 
         Args:
-            model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, which is run on a few tokens each time, or its
-                `ModelSpec.of(model)`.
-            dims (2 or 4, *optional*): number of dimensions; by default two where that is enough, else four.
-            position_ids (`torch.Tensor` `(B, T)` or `(1, T)`, *optional*): the position ids passed to the model. Where
+            model_or_spec (`PreTrainedModel` or `ModelSpec`): the model, or its `ModelSpec.of(model)`. A model is run on
+                a few tokens at each call; a `ModelSpec` is not.
+            dims (2 or 4, *optional*): number of dimensions; by default two if they can express the mask, else four.
+            position_ids (`torch.Tensor` `(B, T)` or `(1, T)`, *optional*): the position ids passed to the model. If
                 they restart with each document, some models need no mask.
             use_cache (`bool`, *optional*): the value passed to the model; by default that of its configuration, and
                 True for a `ModelSpec`. With a cache, positions do not isolate documents.
 
         Returns:
             `torch.Tensor` `(B, K)` int64, 1 at real tokens, if only padding must be hidden: a causal model hides later
-            tokens itself. For packed documents, windows, prefixes, and look-ahead in a model that is not causal, a
-            tensor `(B, 1, T, T)` in the model's dtype, 0 or the lowest finite number. It includes the look-ahead and
-            windows of the model, and is a dict of two tensors if the model's layers have different windows. `None` for
-            packed documents if positions restart, no cache is used, and the model isolates documents by positions: a
-            mask of ones would switch that off.
+            tokens itself. `None` for packed documents if `position_ids` restart, no cache is used, and the model
+            isolates documents by positions: a mask of ones would switch that off. Otherwise (packed documents, windows,
+            prefixes, look-ahead in a model that is not causal) a tensor `(B, 1, T, T)` in the model's dtype: 0 at
+            visible keys, the lowest finite number at hidden ones. It includes the look-ahead and windows of the model.
+            If the model's layers have different windows, a dict from kind of layer to tensor.
 
         Raises:
-            ValueError: if the model takes no such mask; if `dims=2` cannot express the mask; if positions restart in
-                the middle of a document.
+            ValueError: if the model takes no mask of the required form, if `dims=2` cannot express the mask, or if
+                `position_ids` restart in the middle of a document.
 
         Example:
             >>> from hf_posenc import AttentionMask, ModelSpec
@@ -99,7 +99,7 @@ class HuggingFaceForms(Description):
         return self._four_dimensions(spec)
 
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
-        """Return in words why a mask of two dimensions is not enough; `None` if it is."""
+        """Return a message why the mask needs four dimensions for the model; `None` if two are enough."""
         layout = self._layout
         if self.is_packed:
             return "several documents share a row"
@@ -112,11 +112,11 @@ class HuggingFaceForms(Description):
         return None
 
     def _is_only_packed(self, spec: ModelSpec) -> bool:
-        """Return True if the model itself hides all that must be hidden, except for the other documents of a row."""
+        """Return True if the mask hides only padding, other documents, and later tokens that the model hides itself."""
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
-        """Return the 4-D mask, including the model's own look-ahead and windows, which a model does not add to it."""
+        """Return the additive 4-D mask, with the model's own look-ahead and windows: a model does not add them."""
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
@@ -133,14 +133,14 @@ class HuggingFaceForms(Description):
         return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """Return the number of columns from the first to the last token of the longest document."""
+        """Return the largest number of columns between the first and last token of a document, both included."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
-    """Raise if positions restart in the middle of a document, as defined by `documents_by_positions`."""
+    """Raise if `position_ids` restart in the middle of a document; `documents_by_positions` defines a restart."""
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise ValueError(
             explain(
@@ -164,10 +164,10 @@ def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None
 
 
 def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
-    """Return True if transformers separates exactly these documents, given these position ids.
+    """Return True if a model of transformers finds exactly the given `documents` from `position_ids`.
 
-    Models of transformers begin a document wherever a position is not the previous one plus one. In this package,
-    positions that repeat or skip numbers belong to one document.
+    Models of transformers begin a document wherever a position is not the previous one plus one. In this package, a
+    document may also repeat or skip positions, so the results can differ.
     """
     steps = position_ids.to(documents.device).diff(dim=1).expand(len(documents), -1)
     before, after = documents[:, :-1], documents[:, 1:]
@@ -176,7 +176,7 @@ def _isolated_by(documents: torch.Tensor, position_ids: torch.Tensor) -> bool:
 
 
 def _uses_cache(model_or_spec: Any) -> bool:
-    """Return True for a model whose configuration switches the cache on, and for a `ModelSpec`."""
+    """Return `use_cache` of a model's configuration; True if it is not set there, and for a `ModelSpec`."""
     if isinstance(model_or_spec, ModelSpec):
         return True
     config = getattr(opened(model_or_spec), "config", None)

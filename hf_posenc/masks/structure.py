@@ -1,6 +1,6 @@
-"""Properties of a mask computed from its document numbers: which kinds of keys it hides, and what each query sees.
+"""Properties of a mask, computed from its document numbers: the kinds of keys it hides, and the keys of each query.
 
-All arrays have a few numbers per token or per document. Only `band` is of size T×T, once for all rows.
+All arrays have a few numbers per token or per document. Only the matrix of `band` is T×T; all rows share it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def layout_of(
     window: int | None,
     prefix: torch.Tensor | None,
 ) -> Layout:
-    r"""Return the `Layout` of a mask; look-ahead, a window or a prefix without effect counts as not set.
+    r"""Return the `Layout` of a mask; a look-ahead, window or prefix that has no effect is reported as not set.
 
     Args:
         documents, queries, look_ahead, window, prefix: the fields of an `AttentionMask`.
@@ -83,13 +83,13 @@ def layout_of(
 
 
 def visible_keys(documents: torch.Tensor) -> torch.Tensor:
-    """Return a mask `(B, K)` bool, True at keys that may be seen: real tokens, or all of a row without real tokens."""
+    """Return a mask `(B, K)` bool, True at real tokens; in a row without real tokens, True at all tokens."""
     real = documents >= 0
     return real | ~real.any(dim=-1, keepdim=True)
 
 
 def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | None:
-    r"""Return a mask `(T, T)` bool for look-ahead and window, True at visible keys; `None` if they hide nothing.
+    r"""Return the mask `(T, T)` bool of look-ahead and window alone, True at visible keys; `None` if they hide nothing.
 
     Example:
         >>> layout = Layout(True, True, True, 0, look_ahead=True, window=2, prefix=False)
@@ -109,7 +109,7 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
 
 
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
-    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if there cannot be such a query.
+    """Return a mask `(B, T)` bool, True at queries that see no key; `None` if every query is known to see one.
 
     Real tokens see themselves, so only queries at padding can be without keys.
     """
@@ -140,7 +140,7 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
 
 
 class Numbers(NamedTuple):
-    """Document number of each query and key, renumbered to 1 or more, below `total`; 0 is padding."""
+    """Document number of each query and key, renumbered to small integers: 0 at padding, else 1 to `total - 1`."""
 
     queries: torch.Tensor  # (B, Q) int64
     keys: torch.Tensor  # (B, K) int64
@@ -148,11 +148,11 @@ class Numbers(NamedTuple):
 
 
 def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest: int) -> Numbers:
-    r"""Return the document numbers, renumbered to small ones, so that they can index tables with a row per document.
+    r"""Renumber documents to small integers, which can index a table with one entry per document; return `Numbers`.
 
     Args:
         documents, queries: the fields of an `AttentionMask`.
-        highest (`int`): the highest document number; -1 for none.
+        highest (`int`): the highest document number; -1 if all tokens are padding.
 
     Example:
         >>> small_numbers(torch.tensor([[7000, 7000, -1, 12]]), None, 7000)
@@ -175,7 +175,10 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 
 
 class Spans(NamedTuple):
-    """Range of the tokens of each document in each row, as tensors `(B, D)`; document 0 stands for the whole row."""
+    """Range of the tokens of each document, as tensors `(B, D)`: index [b, d] is for row b, document number d.
+
+    Documents are numbered as in `Numbers`. Number 0 stands for the whole row.
+    """
 
     first: torch.Tensor  # index of the first token; the number of keys if the document has no tokens
     after: torch.Tensor  # index of the last token + 1
@@ -198,7 +201,10 @@ def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:
 
 
 class KeyRanges(NamedTuple):
-    """Range of keys of each query: `begin[b, i] <= j < stop[b, i]`, never empty; both are int64 `(B, Q)`."""
+    """Range of keys of each query, never empty: query i of row b sees the keys `begin[b, i] <= j < stop[b, i]`.
+
+    Both tensors are `(B, Q)` int64.
+    """
 
     begin: torch.Tensor
     stop: torch.Tensor
@@ -214,10 +220,10 @@ def key_ranges(
 
     Args:
         documents, queries, prefix: the fields of an `AttentionMask`.
-        layout (`Layout`): its layout.
+        layout (`Layout`): result of `layout_of` for this mask.
 
     Returns:
-        `KeyRanges` on the device of `documents`.
+        `KeyRanges` on the device of `documents`, or `None`.
 
     Example:
         >>> documents = torch.tensor([[0, 0, 1, 1, -1]])

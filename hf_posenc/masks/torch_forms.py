@@ -1,6 +1,6 @@
-"""Masks for torch's attention: keyword arguments of its functions and modules, `BlockMask`, cumulative lengths.
+"""Masks for torch's attention: keyword arguments of functions and modules, `BlockMask`, and cumulative lengths.
 
-In torch's modules True means "must not be attended to". Only this module inverts masks.
+In the modules of `torch.nn`, True means "must not be attended to". Only this file inverts masks.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
 
 class Varlen(NamedTuple):
-    """Offsets of the documents in one flat row of real tokens, for flash-attn and `varlen_attn`."""
+    """Offsets and maximum length of the documents in one flat row of real tokens, for flash-attn and `varlen_attn`."""
 
     cu_seqlens: torch.Tensor  # (N + 1,) int32
     max_seqlen: int
 
 
 class TorchForms(Description):
-    """Methods of `AttentionMask` that return arguments for torch's attention functions and modules, and for kernels."""
+    """Methods of `AttentionMask` that return arguments for torch's attention functions and modules, and flash-attn."""
 
     def for_sdpa(self) -> dict[str, Any]:
         r"""Return keyword arguments for `torch.nn.functional.scaled_dot_product_attention` on `(B, heads, T, width)`.
 
         Returns:
-            `dict`: empty if nothing is hidden; only `is_causal=True` if look-ahead alone hides everything from real
-            tokens (right padding included: faster, and exact on them); otherwise only `attn_mask`, bool: `(B, 1, 1, K)`
-            for padding alone, `(1, 1, T, T)` if all rows have the same mask, else `(B, 1, Q, K)`.
+            `dict`: empty if nothing is hidden. `is_causal=True` if look-ahead hides everything that real tokens must
+            not see, which includes right padding: it is faster than a mask. Otherwise `attn_mask`, True = may be
+            attended to: `(B, 1, 1, K)` for padding alone, `(1, 1, T, T)` if all rows have the same mask, else
+            `(B, 1, Q, K)`.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -54,11 +55,11 @@ class TorchForms(Description):
 
         Args:
             num_heads (`int`, *optional*): the module's `num_heads`. Required only if rows have different matrices
-                (look-ahead over left padding, packed rows, prefixes), because the module then takes one for each head.
+                (look-ahead with left padding, packed rows, prefixes): the module then takes one for each row and head.
 
         Returns:
-            `dict` with at most one bool tensor: `key_padding_mask` `(B, K)`, or `attn_mask` `(T, T)` or
-            `(B * num_heads, Q, K)`. Never both, because together they could leave a query without keys.
+            `dict` with at most one bool tensor: `key_padding_mask` `(B, K)`, or `attn_mask`, `(Q, K)` or
+            `(B * num_heads, Q, K)`. Never both masks, because together they could leave a query without keys.
 
         Raises:
             ValueError: if `num_heads` is required and missing.
@@ -130,8 +131,8 @@ class TorchForms(Description):
         r"""Return keyword arguments for the forward of `torch.nn.TransformerDecoder`; `self` is the mask of its target.
 
         Args:
-            memory (`AttentionMask`, *optional*): mask of the encoder's batch, or that of the cross-attention. Without
-                it the whole memory is visible.
+            memory (`AttentionMask`, *optional*): mask of the encoder's batch, or a mask made by `cross`. Without it,
+                the target attends to the whole memory.
             num_heads (`int`, *optional*): as in `for_multihead_attention`.
 
         Returns:
@@ -139,7 +140,7 @@ class TorchForms(Description):
             `tgt_key_padding_mask`, and at most one of `memory_mask` and `memory_key_padding_mask`.
 
         Raises:
-            ValueError: if `num_heads` is required and missing; as `cross`.
+            ValueError: if `num_heads` is required and missing, or if target and memory do not fit (see `cross`).
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -181,14 +182,14 @@ class TorchForms(Description):
     def block_mask(self, block_size: int = 128) -> BlockMask:
         r"""Return the `block_mask` of `torch.nn.attention.flex_attention.flex_attention`, the same for all heads.
 
-        Its blocks equal those of `create_block_mask`, which evaluates each pair of tokens. Pass it as `attention_mask`
-        to Hugging Face models with `attn_implementation="flex_attention"`.
+        Its blocks equal those of torch's `create_block_mask`, which evaluates each pair of tokens and is slower. Pass
+        it as `attention_mask` to Hugging Face models with `attn_implementation="flex_attention"`.
 
         Args:
             block_size (`int`, *optional*, defaults to 128): number of queries, and of keys, in a block.
 
         Returns:
-            `BlockMask` `(B, 1, Q, K)` on the mask's device; fully visible blocks are listed as full blocks.
+            `BlockMask` `(B, 1, Q, K)` on the mask's device. Blocks in which every pair is visible are full blocks.
 
         Raises:
             ValueError: if `block_size` is not positive.
@@ -230,10 +231,10 @@ class TorchForms(Description):
 
         Returns:
             `Varlen`: `cu_seqlens` `(N + 1,)` int32 on the mask's device, from 0 to the number of real tokens,
-            and `max_seqlen`, the longest document.
+            and `max_seqlen`, the length of the longest document.
 
         Raises:
-            ValueError: for prefixes, interleaved documents, and cross-attention.
+            ValueError: if the mask has prefixes or interleaved documents, or is of cross-attention.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -266,7 +267,7 @@ class TorchForms(Description):
 
     @property
     def _reason_by_row(self) -> str:
-        """Reason, in words, why the rows of the batch need different matrices."""
+        """Reason why the rows of the batch need different matrices, for an error message."""
         if not self._layout.one_document:
             return "packed documents"
         if self._layout.prefix:
@@ -287,7 +288,7 @@ class TorchForms(Description):
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
-        """Return the dict of `for_multihead_attention` with its keys renamed to `padding` and `matrix`."""
+        """Return `for_multihead_attention`, renaming `key_padding_mask` to `padding` and `attn_mask` to `matrix`."""
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
 
@@ -333,11 +334,14 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return a `BlockMask` from its partly visible blocks, its fully visible blocks, and `sees`, its `mask_mod`."""
+    """Return a `BlockMask` from its partly visible blocks `some`, fully visible blocks `whole`, and `mask_mod` `sees`.
+
+    `size` is the size of a block, `lengths` the numbers of queries and keys.
+    """
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the number of True blocks in each row of blocks, and the indices of its blocks, True ones first."""
+        """Return the number of True values along the last dimension of `blocks`, and its indices, True ones first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

@@ -1,6 +1,7 @@
-"""Test if a model can isolate packed documents: by a 4D mask, by `position_ids` that restart, or by flat keys.
+"""Tests of how a model can isolate packed documents: by a 4D mask, by `position_ids` that restart, or flat keys.
 
-The tests are a few forward passes on six or seven tokens. `hf_posenc.masks` makes the masks of real batches.
+Flat keys are arguments such as `cu_seq_lens_q` for a batch in one flat row. Each test runs the model a few times on six
+or seven tokens. `hf_posenc.masks` makes the masks of real batches.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _LENGTH, _FIRST = 6, 3
 
 
 class LayerMasks(dict[str, torch.Tensor]):
-    r"""A dict from the kind of layer, such as `"sliding_attention"`, to the attention mask of its layers.
+    r"""Dict from a kind of layer, such as `"sliding_attention"`, to the attention mask for layers of this kind.
 
-    For models in which some layers have a window and others do not.
+    Models need it if some of their layers have a window and others do not.
 
     Example:
         >>> list(LayerMasks({"full_attention": torch.zeros(1), "sliding_attention": torch.ones(1)}).to("cpu"))
@@ -45,8 +46,8 @@ class LayerMasks(dict[str, torch.Tensor]):
 class Windows(NamedTuple):
     """Attention window that a 4D mask for a model must include.
 
-    `window` is the width as in `AttentionMask`, `None` for no window. `layers` holds the kinds of layers if each kind
-    needs a mask of its own, and is empty if one mask serves all layers.
+    `window` is the width as in `AttentionMask`, `None` for no window. `layers` holds the kinds of layers, such as
+    `"sliding_attention"`, if each kind needs its own mask; it is empty if all layers share one mask.
     """
 
     window: int | None = None
@@ -91,15 +92,15 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
-    r"""Find the keys of a flat row, which holds all documents of a batch, that make a model isolate the documents.
+    r"""Find the arguments by which a model isolates the documents of a flat row (all documents of a batch in one row).
 
-    The keys tested are those that the model's forward names, or declares for its `**kwargs`.
+    The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`.
 
     Args: as in `takes_4d_mask`, and
         isolates (`bool`): result of `isolates_by_positions`. If True, the model is not run again.
 
     Returns:
-        Names of `FLAT_KEYS`; empty if the model lets documents of one row see each other in spite of the keys.
+        The names of the arguments; empty if the documents of one row see each other in spite of them.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
@@ -118,15 +119,16 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
 
 
 def _restarting(positions: ModelPositions) -> torch.Tensor:
-    """Return the `position_ids` `(T,)` of two documents in one row."""
+    """Return the `position_ids` `(T,)` of a row of two documents; they restart at the second document."""
     return torch.arange(_LENGTH, device="cpu") % _FIRST + positions.first_position
 
 
 def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Run two packed documents; return True if only its own tokens change the outputs of the second document.
+    """Return True if the second of two packed documents is isolated from the first, else False.
 
-    `run` returns the outputs for ids `(3, T)`, with the mask or the keys to be tested. All tokens of a document are
-    replaced: in half precision the effect of a single one may be rounded away.
+    It is isolated if other tokens in the first document do not change its outputs, but other tokens of its own do.
+    `run` returns the outputs for ids `(3, T)`, with the mask or the keys to be tested. Several tokens are replaced at
+    once: in half precision the effect of a single one may be rounded away.
     """
     if probe.has_decoder or probe.has_fixed_length:
         return False
@@ -149,7 +151,7 @@ def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> b
 
 
 def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
-    r"""Find the attention window of a model's layers, by comparing its own mask with 4D masks.
+    r"""Find the attention window of a model's layers, by comparing outputs under its own mask and under 4D masks.
 
     A 4D mask replaces the model's own mask, including its window. The model is run on a row of seven tokens with a
     window of two, first with its own mask and then with each candidate for a 4D mask.
@@ -208,7 +210,10 @@ def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
-    """Return an additive mask `(1, 1, T, T)` with a window, or `LayerMasks` with one mask for each of `layers`."""
+    """Return an additive mask `(1, 1, T, T)` with a window, or a `LayerMasks` with a mask for each of `layers`.
+
+    In a `LayerMasks`, only the mask of `"sliding_attention"` has the window.
+    """
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]
     everything = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)

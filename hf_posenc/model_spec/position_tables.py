@@ -26,16 +26,16 @@ PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    r"""A position table of a model: row `first_row` is for a sequence's first token, the next row for the next token.
+    r"""A position table of a model: a sequence's first token reads row `first_row`, each next token the next row.
 
     Args:
-        name (`str`): of the parameter or buffer, as in `model.named_parameters()`.
+        name (`str`): name of the parameter or buffer, as in `model.named_parameters()`.
         tensor (`torch.Tensor` `(rows, D)`): the parameter or buffer itself.
         module (`nn.Module`): the module that has the tensor as an attribute.
         counts (`"input_ids"` or `"decoder_input_ids"`): the sequence whose tokens read the table.
         first_row (`int`): the row of the first token.
         padding_row (`int`, *optional*): the row of every padding token, if they all read the same one.
-        offset (`int`, *optional*): row minus `position_ids`, if the model takes `position_ids`.
+        offset (`int`, *optional*): index of the row minus the position id, if the model takes `position_ids`.
         left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
             rows.
         ahead (`int`): number of rows read after the row of the last token: 1 in ProphetNet's decoder, which predicts
@@ -69,12 +69,12 @@ class ModelPositions:
 
     Args:
         tables (`tuple` of `PositionTable`): the tables that were read.
-        kinds (`tuple` of `str`): the kinds of positions, tables first; empty for none.
-        not_reached (`tuple` of `str`): parameters and buffers that contain positions but were not read in order, one
-            row per token.
+        kinds (`tuple` of `str`): the kinds of positions, such as "learned", tables first; empty for none.
+        not_reached (`tuple` of `str`): names of parameters and buffers that contain positions but were not read in
+            order, one row per token.
         is_causal (`bool`): True if later tokens do not change a token's output.
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens and right padding does
-            not; with an attention mask, and without position ids.
+            not. The test passes an attention mask, and no position ids.
         takes_position_ids (`bool`): True if `position_ids` have an effect.
     """
 
@@ -92,7 +92,7 @@ class ModelPositions:
 
     @property
     def padding_position(self) -> int | None:
-        """Value of `position_ids` at padding tokens; `None` if the model has no row for padding."""
+        """Value of `position_ids` at padding tokens; `None` if no position table has a row for padding."""
         for table in self.tables:
             if table.offset is not None and table.padding_row is not None and table.padding_row >= table.offset:
                 return table.padding_row - table.offset
@@ -102,7 +102,7 @@ class ModelPositions:
 def find_positions(model: nn.Module | Probe) -> ModelPositions:
     r"""Find the kinds of positions and the position tables of a model, by running it on a few tokens.
 
-    The model is run unpadded, padded, with `position_ids`, and on shorter rows.
+    The model is run on rows without padding, with padding, with `position_ids`, and on shorter rows.
 
     Args:
         model (`PreTrainedModel` or `Probe`): any device and dtype; it is not changed.
@@ -147,7 +147,7 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
 
 
 def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    r"""Run a model unpadded, left-padded and right-padded, and yield its lookups into the given tables.
+    r"""Run a model without padding, then with left and right padding, and yield its lookups into the given tables.
 
     Args:
         model (`PreTrainedModel`): as in `find_positions`.
@@ -171,7 +171,8 @@ def _left_padding_shifts(
 ) -> bool:
     """Return True if left padding changes the outputs of real tokens, and right padding does not.
 
-    `padded` holds the outputs of a left-padded and a right-padded row, `alone` those of the row without padding.
+    `padded` holds the model's outputs for a left-padded and a right-padded row, `alone` those for the same row without
+    padding.
     """
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
@@ -198,7 +199,7 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables: those from which a forward reads consecutive rows, one per token.
+    """Return the position tables: a forward reads consecutive rows of them, one per token, and adds them to tokens.
 
     `plain`, `short` and `padded` are the lookups of runs on unpadded, shorter and padded rows.
     """
@@ -241,8 +242,8 @@ def _counts_up(rows: torch.Tensor, first: int) -> bool:
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
     """Return the number of table rows read in addition to one per token; `None` if the rows are not positions.
 
-    `short` holds the lookups for a shorter sequence. Lookups of prompts or labels read the same number of rows at any
-    length; lookups of relative distances start at another row, or read twice as many rows.
+    `lookup` is compared with those of a shorter sequence, `short`. Prompts and labels read the same number of rows at
+    any length; relative distances start at another row, or read twice as many rows.
     """
     exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
     width, less = _width(lookup, length), length - padding
@@ -279,7 +280,7 @@ def _width(lookup: Lookup, length: int) -> int:
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
     """Return the indices of the table rows that a lookup reads for the tokens of each sequence, `(1 or 2, length)`.
 
-    Returns `None` if the lookup cannot be one row per token. With `exact`, it must read no further rows.
+    Return `None` if the lookup does not read at least one row per token, or if it reads more rows and `exact` is True.
     """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
@@ -296,7 +297,10 @@ def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torc
 def _rows_with_padding(
     table: torch.Tensor, padded: list[Lookup], length: int, padding: int, first: int
 ) -> tuple[bool, int | None]:
-    """Return True if left padding moves real tokens to other rows, and the one row of all padding tokens, or `None`."""
+    """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens.
+
+    The second value is `None` if padding tokens read several rows, or the same rows as real tokens.
+    """
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
         if rows is not None:
@@ -310,16 +314,16 @@ def _rows_with_padding(
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
     """Return the number of rows read after the row of the last token: 1 in ProphetNet's decoder, 0 in most models.
 
-    Only lookups of `length` rows count; padded windows read more.
+    Only lookups of `length` rows count: models that pad to a multiple of a window read more rows for padding.
     """
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the table row minus the position id of each token, if it is the same for all tokens, else `None`.
+    """Return the index of the table row minus the position id, if it is the same for all tokens, else `None`.
 
-    `lookups` are those of a forward with `positions` as its `position_ids`.
+    `lookups` are the lookups of a forward with `positions` as its `position_ids`.
     """
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
@@ -333,9 +337,10 @@ def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor)
 
 
 def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, torch.Tensor]:
-    """Return inputs of one row that repeats one token (`count=1`: a a a a) or two (`count=2`: a b a b).
+    """Return model inputs: one row that repeats one token (`count=1`: a a a a) or two tokens (`count=2`: a b a b).
 
-    Each sequence is as long as its sample, less `shorter` tokens, with an attention mask of ones.
+    The row is `shorter` tokens shorter than the sample of `probe`, and has an attention mask of ones. An
+    encoder-decoder gets such a row for its decoder too.
     """
     ids = {name: each[:1, [0, -1][:count]].repeat(1, each.shape[1]) for name, each in probe.samples.items()}
     return with_masks({name: each[:, : probe.samples[name].shape[1] - shorter] for name, each in ids.items()})
@@ -344,9 +349,9 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
     """Return the names of tensors that are read by position: T tokens use T slices, or 2T - 1 for relative positions.
 
-    The model is run at two lengths T. This finds tables that are read in any order and along any dimension: 3D,
-    transposed, strided or reversed ones. The tokens are two in turn, so that token embeddings use two slices at any
-    length.
+    The model is run at two lengths T; the slices in use have nonzero gradients. Tables are found in any order of rows
+    and along any dimension: 3D, transposed, strided or reversed. The row repeats two tokens, so that token embeddings
+    use two slices at any length.
     """
     if probe.has_fixed_length:
         return ()
@@ -362,7 +367,7 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
 
 
 def _nonzero(grad: torch.Tensor) -> list[int]:
-    """Return for each dimension of a gradient the number of slices that are not all zero."""
+    """Return for each dimension of a gradient the number of slices that are not all zeros."""
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
@@ -377,9 +382,10 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the names of position tables that running the model did not find: parameters with names like "position".
+    """Return the names of parameters with names like "position" that are not among `tables`, those found by running.
 
-    If `tables` is empty, parameters outside `nn.Embedding` count too: Reformer has two of them for one position.
+    Names of relative positions are left out. If `tables` is empty, parameters outside `nn.Embedding` are included:
+    Reformer adds rows of two parameters for one position.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(
@@ -400,11 +406,11 @@ _ROTARY = re.compile(r"rotary|rope(?![a-z])|RoFormer", re.IGNORECASE)
 
 
 def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[PositionKind, ...]:
-    r"""Return the kinds of positions of a model, from its tables and the names of its modules and parameters.
+    r"""Return the kinds of positions of a model, such as "learned", from its tables and the names in its modules.
 
     Args:
         model (`PreTrainedModel`): without wrappers.
-        tables (`tuple` of `PositionTable`): its tables, from running it.
+        tables (`tuple` of `PositionTable`): its position tables, found by running it.
 
     Returns:
         `tuple` of names, empty for a model without positions, such as a recurrent one (Mamba, RWKV) or a bag of words.
@@ -434,7 +440,7 @@ def kinds_of(model: nn.Module, tables: tuple[PositionTable, ...]) -> tuple[Posit
 
 
 def _has_alibi(model: nn.Module) -> bool:
-    """Return True if a name in the model's code contains "alibi", unless the configuration switches it off."""
+    """Return True if a name in the model's code contains "alibi", unless its configuration has `alibi=False`."""
     classes = {type(module) for module in model.modules()}
     homes = {cls.__module__ for cls in classes}
     names = {name for home in homes if "torch." not in f"{home}." for name in vars(sys.modules.get(home, sys))}

@@ -40,14 +40,14 @@ _DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
 
 
 class Lengths(NamedTuple):
-    """Numbers of sample tokens in the input and the decoder's input, which differ to tell their lookups apart."""
+    """Numbers of sample tokens for the input and for the decoder; they differ, to tell apart their table lookups."""
 
     input_ids: int
     decoder_input_ids: int
     padding: int  # number of padding tokens in a padded row of either
 
     def of(self, sequence: IdsName) -> int:
-        """Return the length of one of the two sequences."""
+        """Return the number of tokens of `sequence`, `"input_ids"` or `"decoder_input_ids"`."""
         return self.input_ids if sequence == "input_ids" else self.decoder_input_ids
 
 
@@ -60,8 +60,8 @@ _TINY = Lengths(4, 3, 1)  # for models with fewer than a dozen positions
 class Lookup:
     """One lookup into a 2D table: the indices `rows` `(...)` int64 on the CPU, and the `values` `(..., D)` read there.
 
-    `is_added` is `False` if token vectors were multiplied by the values, as by a gate or in attention scores, and the
-    values were never added to them.
+    `is_added` is `False` if the model used the values but never added them to token vectors: for example, if it only
+    multiplied token vectors by them, or added them to attention scores.
     """
 
     table: torch.Tensor
@@ -120,7 +120,7 @@ class Probe:
         self.lengths, self.samples = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
-        """Return the lengths of the sequences to run, and sample ids `(2, T)` for each; the rows differ at the end."""
+        """Return the numbers of sample tokens, and sample ids `(2, T)` for each sequence; rows differ at the end."""
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         lengths = _TINY if room is not None and room < 12 else _USUAL
         if fixed is not None:
@@ -128,11 +128,11 @@ class Probe:
         sequences: tuple[IdsName, ...] = ("input_ids", "decoder_input_ids")
         samples = {name: self.ids(1, lengths.of(name), seed).repeat(2, 1) for seed, name in enumerate(sequences)}
         for ids in samples.values():
-            ids[1, -lengths.padding :] = ids[1, 0]  # several, because one may have no effect in half precision
+            ids[1, -lengths.padding :] = ids[1, 0]  # several tokens: one may have no effect in half precision
         return lengths, samples
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
-        """Return random ids `(rows, length)` int64 of ordinary tokens, in descending order, unlike positions."""
+        """Return random ids `(rows, length)` int64 of ordinary tokens, in descending order, unlike position ids."""
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
@@ -147,10 +147,11 @@ class Probe:
         Args:
             inputs (mapping): keyword arguments; arguments that the model's forward lacks are dropped.
             tables (`nn.Embedding`s, *optional*): modules whose lookups are recorded with the values that they return.
-            more (mapping, *optional*): further arguments, also those that `**kwargs` of the forward takes.
+            more (mapping, *optional*): further arguments; none is dropped, so the forward may take them by `**kwargs`.
 
         Returns:
-            List of `Lookup` in order, and the last hidden states (or logits) `(B, T, ·)`, float32 on the CPU.
+            List of `Lookup` in the order of the reads, and the last hidden states (or logits) `(B, T, ·)`, float32 on
+            the CPU.
 
         Raises:
             ValueError: if the model does not run on these inputs.
@@ -185,15 +186,15 @@ class Probe:
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        r"""Return gradients of the last hidden states with respect to all tensors that may contain positions.
+        r"""Return gradients of a weighted sum of the last hidden states, for all tensors that may contain positions.
 
         Args:
             inputs (mapping): as in `run`.
 
         Returns:
             `dict` from the name of a parameter, buffer or other tensor to its gradient. Tensors without effect, tensors
-            of one dimension, token embeddings, and the weights of linear and convolutional layers are left out. Empty
-            for a model that cannot be differentiated.
+            of one dimension, token embeddings, and the weights of linear and convolutional layers are left out. The
+            `dict` is empty if the model cannot be differentiated.
         """
         layers = (nn.Linear, nn.modules.conv._ConvNd)
         tensors = {
@@ -222,18 +223,18 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if outputs of runs on inputs of equal shape are equal up to 1e-6 (half precision: 1e-4)."""
+        """Return True if two outputs are equal up to 1e-6 (half precision: 1e-4). For inputs of the same shape."""
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if outputs of runs on inputs of different shapes are equal up to 1e-4 (half precision: 3e-2)."""
+        """Return True if two outputs are equal up to 1e-4 (half precision: 3e-2). For inputs of different shapes."""
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 
 class _Recorder(TorchFunctionMode):
     """Torch function mode that records lookups into the given tables: by `F.embedding`, index or slice.
 
-    `tables` has the `id` of each table as a key.
+    `tables` is a mapping whose keys are the `id(tensor)` of each table; its values are not used.
     """
 
     def __init__(self, tables: Mapping[int, Any]) -> None:
@@ -261,18 +262,24 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Forward hook: record the output of a module, which may differ from the rows that it looked up."""
+        """Store the output of a table's module as the `values` of its last lookup (a forward hook).
+
+        The output may differ from the rows that were read, for example if the module scales them.
+        """
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return False if the rows of the lookup's table were only multiplied with token vectors, never added."""
+        """Return False if rows of the lookup's table were used, but never added to token vectors."""
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record if operation `func` adds looked-up rows to vectors `(B, T, ...)`, or multiplies the two."""
+        """Record how `func` uses looked-up rows: True if it adds them to token vectors, False if it multiplies by them.
+
+        An addition to attention scores or a reordering is recorded as False.
+        """
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]
         source = next((each for each in tensors if id(each) in self._computed), None)
@@ -301,15 +308,15 @@ class _Recorder(TorchFunctionMode):
 
 
 def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return keyword arguments for a forward: the given ids, and attention masks of ones."""
+    """Return keyword arguments for a forward: the given ids, and an attention mask of ones for each sequence."""
     masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(ids) for name, ids in samples.items()}
     return {**{str(name): ids for name, ids in samples.items()}, **masks}
 
 
 def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_id: int) -> dict[str, torch.Tensor]:
-    """Return keyword arguments for a forward, of two rows with masks: the first sample left-padded and right-padded.
+    """Return keyword arguments for a forward on the first sample in two rows: left-padded, then right-padded.
 
-    The sample loses its last `padding` tokens, so that the length stays the same.
+    The attention masks are included. The sample loses its last `padding` tokens, so that the length stays the same.
     """
     inputs: dict[str, torch.Tensor] = {}
     for name, ids in samples.items():
@@ -323,7 +330,7 @@ def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_
 
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the mean absolute difference of two outputs over the mean absolute value; infinite if shapes differ."""
+    """Return the mean absolute difference of two outputs, divided by the mean absolute value; inf if shapes differ."""
     if one.shape != other.shape:  # a model may choose a random output length
         return float("inf")
     # The mean, because one element in thousands may be rounded differently.
@@ -331,7 +338,7 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _hidden_states(out: Any) -> torch.Tensor:
-    """Return the first floating-point tensor `(B, T, ·)` in a model's output: a mapping, a tuple or a tensor."""
+    """Return the first 3D floating-point tensor of a model's output (a mapping, tuple or tensor); empty for none."""
     values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
@@ -364,7 +371,7 @@ def check_weights(model: nn.Module) -> None:
 
 
 def token_embeddings(model: Any) -> torch.Tensor | None:
-    """Return the table `(V, D)` of token embeddings; `None` if the model does not name one."""
+    """Return the table `(V, D)` of token embeddings; `None` if `model.get_input_embeddings()` does not give one."""
     try:
         weight = getattr(model.get_input_embeddings(), "weight", None)
     except (NotImplementedError, AttributeError, TypeError):  # CANINE has none, Flava has no accessor for it
@@ -373,7 +380,7 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return up to 50,000 token ids, none of them special: padding can move positions, and eos can end a sequence."""
+    """Return up to 50,000 token ids without special tokens: padding can move positions, eos can end a sequence."""
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])
@@ -389,7 +396,7 @@ def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    r"""Put a model into evaluation mode, and restore the model and global state afterwards.
+    r"""Put a model into evaluation mode in a `with` block, and restore the model and global state afterwards.
 
     Some models change their state in a forward: BigBird replaces its attention for short rows. Attributes, submodules,
     configurations, random generators and log levels are restored; in-place changes of weights are not.
@@ -442,7 +449,7 @@ _MUTABLE = (dict, list, set)
 
 
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Restore a dict to `before`, in place; unchanged entries are not written."""
+    """Restore the dict `now` to `before`, in place; unchanged entries are not written."""
     for name in now.keys() - before.keys():
         del now[name]
     for name, value in before.items():

@@ -36,8 +36,8 @@ class ModelSpec:
         first_position (`int`): the value of `position_ids` at a row's first token: 0 in BERT, 2 in RoBERTa.
         padding_position (`int`, *optional*): the value of `position_ids` at padding, if the model has one: 1 in
             RoBERTa.
-        max_length, max_target_length (`int`, *optional*): largest number of tokens in a row, and in a row of the
-            decoder.
+        max_length, max_target_length (`int`, *optional*): largest number of tokens in a row of the input, and in a row
+            of the decoder's input.
         num_embeddings (`int`, *optional*): number of token ids.
         is_causal (`bool`): True if later tokens do not change a token's output, without a mask.
         is_encoder_decoder (`bool`): True if it reads two sequences.
@@ -49,13 +49,14 @@ class ModelSpec:
         left_padding_shifts (`bool`): True if left padding changes the outputs of real tokens when `attention_mask`
             comes without `position_ids`.
         takes_4d_mask (`bool`): True if the model applies an additive `attention_mask` `(B, 1, T, T)`.
-        window (`int`, *optional*): the attention window of its layers, or of those that have one, as in
-            `AttentionMask`; a 4D mask must include it.
-        layer_kinds (`tuple` of `str`): kinds of its layers, if it takes one mask for each kind.
+        window (`int`, *optional*): the attention window of the layers that have one, as in `AttentionMask`; a 4D mask
+            must include it.
+        layer_kinds (`tuple` of `str`): kinds of its layers, such as "sliding_attention", if the model takes one mask
+            for each kind.
         isolates_by_position_ids (`bool`): True if `position_ids` that restart isolate packed documents, without
             `attention_mask` and cache.
-        flat_keys (`tuple` of `str`): keys by which the model isolates the documents of a flat row, which holds a whole
-            batch, such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
+        flat_keys (`tuple` of `str`): arguments by which the model isolates the documents of a flat row (a whole batch
+            in one row), such as "position_ids" and "cu_seq_lens_q"; empty if it does not isolate them.
         dtype (`str`): dtype of its weights, and of additive masks.
 
     Example:
@@ -94,9 +95,9 @@ class ModelSpec:
         r"""Make the spec of a model from the arguments of its forward and from runs on a few tokens.
 
         Args:
-            model (`nn.Module` or `ModelSpec`): wrappers (DDP, FSDP, PEFT, `torch.compile`) are removed; virtual tokens
-                of PEFT use up positions. A Hugging Face model is run on up to seven tokens, on its device, and left
-                unchanged; for any other module only the arguments of forward are read.
+            model (`nn.Module` or `ModelSpec`): the model, with or without wrappers (DDP, FSDP, PEFT, `torch.compile`).
+                Virtual tokens of PEFT reduce the maximum lengths. A Hugging Face model is run on a few tokens on its
+                device, and left unchanged; for any other module only the arguments of its forward are read.
 
         Returns:
             `ModelSpec`; a given `ModelSpec` is returned unchanged.
@@ -158,13 +159,14 @@ class ModelSpec:
         return spec._with_virtual_tokens(*virtual) if any(virtual) else spec
 
     def decoder_input_ids(self, labels: torch.Tensor) -> torch.Tensor | None:
-        r"""Return the decoder's input that the model makes from `labels`: shifted to the right by one.
+        r"""Return the decoder's input that the model makes from `labels`, by shifting them to the right by one.
 
         Args:
             labels (`torch.Tensor` `(B, T)` int64): -100 where no token is to be predicted.
 
         Returns:
-            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` if the model shifts labels in another way.
+            `torch.Tensor` `(B, T)` int64 on the device of `labels`; `None` unless `shifts_labels` is `"start"` or
+            `"last"` and the required token ids are known.
 
         Example:
             >>> spec = ModelSpec(shifts_labels="start", decoder_start_token_id=2, decoder_padding_token_id=1)
@@ -183,10 +185,10 @@ class ModelSpec:
         return torch.cat([first, ids[:, :-1]], dim=1)
 
     def _with_virtual_tokens(self, rows: int, targets: int) -> ModelSpec:
-        """Return the spec with `max_length` reduced by `rows`, the virtual tokens of PEFT's prompt learning.
+        """Return the spec of the model with PEFT's virtual tokens, which use up positions.
 
-        `max_target_length` is reduced by `targets`, those of the decoder. PEFT also ignores `position_ids` and takes no
-        4D mask.
+        `max_length` is reduced by `rows`, the number of virtual tokens, and `max_target_length` by `targets`, their
+        number in the decoder. PEFT also ignores `position_ids` and takes no 4D mask.
         """
         return dataclasses.replace(
             self,
@@ -203,7 +205,7 @@ class ModelSpec:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if absolute positions matter, and not only the distances between tokens."""
+        """True if the model uses absolute (or unknown) positions, not only distances between tokens."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,7 +216,7 @@ class ModelSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
-        r"""Make a spec from a `dict` like that of `to_dict`; missing keys get their defaults.
+        r"""Make a spec from a `dict` with the keys of `to_dict`; missing keys get their defaults.
 
         Raises:
             ValueError: if a key is unknown.
@@ -233,7 +235,7 @@ class ModelSpec:
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
     """Return the maximum number of tokens in the sequence `counts`, `"input_ids"` or `"decoder_input_ids"`.
 
-    The source is the position tables or, for a model without tables, its configuration.
+    It is read from the position tables or, for a model without tables, from its configuration. `None` for no maximum.
     """
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
@@ -242,7 +244,7 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
 
 
 def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
-    """Return True if a model shifts `labels` in its forward."""
+    """Return True if a model shifts `labels` by one itself, so that they are passed unshifted."""
     model = probe.model
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
@@ -256,9 +258,10 @@ def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def _compares_with_next(probe: Probe) -> bool | None:
-    """Return True if a model's loss compares the output of a token with the label of the next one, else False.
+    """Return True if a model's loss compares the output at a token with the label of the next token.
 
-    The model is run on a row with one label. `None` if it has no loss with one label per token.
+    Return False if it compares the output with the token's own label, and `None` if the model has no loss with one
+    label per token. The model is run on a row with one label.
     """
     ids = probe.ids(1, 4, seed=3).to(probe.device)
     labels = torch.full_like(ids, IGNORED)
@@ -274,7 +277,10 @@ def _compares_with_next(probe: Probe) -> bool | None:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with `shifts_labels` set to "start" or "last", if one of them equals the model's own shift."""
+    """Return the spec with `shifts_labels` set to "start" or "last", if one of them gives the model's own shift.
+
+    Otherwise the spec is returned unchanged.
+    """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)
     labels = ids.clone()

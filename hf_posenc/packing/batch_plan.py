@@ -30,20 +30,21 @@ class BatchPlan:
     r"""Plan of which documents form each batch, in the order of training steps. `plan_batches` makes one.
 
     Batch k holds the documents `order[batch_offsets[k]:batch_offsets[k + 1]]`. Iterating yields one index array per
-    batch, so a plan serves as the `batch_sampler` of a `DataLoader`. For several ranks, a plan without a rank is the
-    global one: it holds every rank's batch of the first step, then of the second, and so on.
+    batch, so a plan serves as the `batch_sampler` of a `DataLoader`. With several ranks, a plan with `rank=None` is the
+    global plan: it holds the batches of all ranks for the first step, then for the second, and so on.
 
     Args:
         order (`np.ndarray` `(N,)` int64): indices of the documents, batch after batch.
         batch_offsets (`np.ndarray` `(M + 1,)` int64): offset of each batch in `order`, and of the end.
-        token_budget (`int`): maximal cost of a batch.
+        token_budget (`int`): maximum cost of a batch; by default, cost is the number of rows times their padded length.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step.
         rank (`int`, *optional*): the rank of these batches; `None` for the batches of all ranks.
-        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): rows are padded to a
-            multiple, or to the next of these lengths; see `widths`.
+        multiple_of (`int`, *optional*), shapes (`tuple` of `int`, *optional*): rows are padded to a multiple of
+            `multiple_of`, or to the shortest of `shapes` that fits; see `widths`.
         lengths (`np.ndarray` `(N,)` int64, *optional*): lengths of the documents. Without them, as after `load(path)`,
-            there are batches and no statistics.
-        cost (callable, *optional*): cost of a row of a padded length; by default its length.
+            the plan has batches but no statistics such as `padding`.
+        cost (callable, *optional*): from an array of padded lengths to the cost of one row of each; by default the
+            padded length.
 
     Example:
         >>> from hf_posenc import plan_batches
@@ -85,13 +86,13 @@ class BatchPlan:
         return len(self) // self._batches_a_step
 
     def from_step(self, step: int) -> BatchPlan:
-        r"""Return the rest of the plan after `step` steps, without a copy of its arrays.
+        r"""Return the plan without its first `step` steps, to resume training.
 
         Args:
             step (`int`): number of finished steps, from 0 to `steps`.
 
         Returns:
-            `BatchPlan` that shares its arrays with this one.
+            `BatchPlan` that shares its arrays with this plan.
 
         Raises:
             ValueError: if the plan has fewer steps.
@@ -117,7 +118,7 @@ class BatchPlan:
             `BatchPlan`; the plans of all ranks have the same number of batches.
 
         Raises:
-            ValueError: if the rank is out of range, or the plan is for one rank already.
+            ValueError: if the rank is out of range, or if this plan is already that of one rank.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -148,8 +149,8 @@ class BatchPlan:
     def widths(self) -> NDArray[np.int64]:
         r"""Padded length of the rows of each batch: `np.ndarray` `(M,)` int64.
 
-        It is the length of the longest document of the batch, rounded up to a multiple of `multiple_of` or to the next
-        of `shapes`.
+        It is the length of the longest document of the batch, rounded up to a multiple of `multiple_of` or to one of
+        `shapes`.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -163,20 +164,21 @@ class BatchPlan:
 
     @property
     def padding(self) -> int:
-        """Number of padding positions in all batches."""
+        """Number of padding tokens in all batches."""
         return int((self.widths * np.diff(self.batch_offsets)).sum()) - self.tokens
 
     @property
     def utilisation(self) -> float:
-        """Share of positions that are tokens and not padding, between 0 and 1; 1 for a plan without batches."""
+        """Share of real tokens among all tokens including padding, between 0 and 1; 1 for a plan without batches."""
         tokens = self.tokens
         return 1.0 if tokens == 0 else tokens / (tokens + self.padding)
 
     @property
     def straggler(self) -> float:
-        r"""Slowdown by waiting for the most expensive batch of each step; 1 if all batches of a step cost the same.
+        r"""Slowdown because ranks wait for the most expensive batch of each step; 1 if all its batches cost the same.
 
-        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost.
+        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost. Only the global
+        plan has it.
 
         Example:
             >>> from hf_posenc import plan_batches
@@ -201,7 +203,7 @@ class BatchPlan:
         r"""Save the batches and settings of the plan as a NumPy archive (.npz), without `lengths` and `cost`.
 
         Args:
-            path (`str` or path): the file, replaced if it is there.
+            path (`str` or path): the file; an existing file is replaced.
 
         Example:
             >>> import os, tempfile
@@ -219,7 +221,7 @@ class BatchPlan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, lengths: ArrayLike | None = None) -> BatchPlan:
-        r"""Load a saved plan.
+        r"""Load a plan from a file written by `save`.
 
         Args:
             path (`str` or path): the file.
@@ -229,7 +231,7 @@ class BatchPlan:
             `BatchPlan` with the same batches.
 
         Raises:
-            ValueError: if the file is not a plan, or the plan has more documents than there are lengths.
+            ValueError: if the file is not a plan, or if a document of the plan has no length in `lengths`.
         """
         try:
             # `np.load` would not close a file that is not an archive.
@@ -339,7 +341,7 @@ def _check_arrays(plan: BatchPlan) -> None:
 
 
 def checked_rank(rank: Any, world_size: int) -> int:
-    r"""Return a rank as an `int`; raise if it is not below `world_size`.
+    r"""Return `rank` as an `int`; raise if it is not an integer from 0 to `world_size - 1`.
 
     Example:
         >>> checked_rank(1, 2)

@@ -1,4 +1,4 @@
-"""Arithmetic on documents: check, count and sort their lengths; number the documents of packed rows."""
+"""Functions of document lengths and numbers: check, count and sort lengths; find the documents of packed rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def histogram(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None = None) -> NDArray[np.int64]:
-    r"""Return the indices that sort non-negative `numbers`; equal numbers stay in order, or are shuffled by `random`.
+    r"""Return the indices that sort non-negative `numbers` in ascending order.
+
+    Equal numbers stay in their order, or are shuffled if `random` is given.
 
     Example:
         >>> sorted_order(np.array([5, 3, 5, 0]))
@@ -84,17 +86,18 @@ def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
     r"""Return the document number of each token in packed rows, found from position ids that restart.
 
-    The whole package uses this one rule. A document begins where positions fall back to the smallest position of the
-    row. A row in which positions also fall to another value is one document. Repeated positions and gaps do not begin
-    a document, with one exception: if any row contains a restart, a repetition of the smallest position, as in
-    0 1 0 0 1, ends a document of one token in all rows that otherwise count by ones.
+    A document begins at each token whose position falls back to the smallest position of the row. If positions of a row
+    also fall to another value, the row is one document. Repeated positions and gaps do not begin a document. There is
+    one exception, if positions fall back in any of the rows: in every row that otherwise counts by ones, a repeated
+    smallest position begins a document too. So 0 1 0 0 1 is three documents, the second of one token. The whole package
+    uses this rule.
 
     Args:
-        positions (`np.ndarray` `(N,)`): of the real tokens of all rows, one row after the other.
+        positions (`np.ndarray` `(N,)`): position ids of the real tokens of all rows, one row after the other.
         lengths (`np.ndarray` `(B,)` int64): number of real tokens in each row.
 
     Returns:
-        `np.ndarray` `(N,)` int64, numbers from 0 in each row; `None` if no row contains more than one document.
+        `np.ndarray` `(N,)` int64, document numbers from 0 in each row; `None` if no row has more than one document.
 
     Example:
         >>> documents_by_positions(np.array([0, 1, 2, 0, 1]), np.array([5]))
@@ -108,7 +111,7 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     starts = offsets_of(lengths)[:-1]
 
     def in_rows_with(tokens: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return True at every token of a row in which any of `tokens` is True."""
+        """Return a bool array, True at all tokens of each row in which `tokens` is True at any token."""
         return np.repeat(np.logical_or.reduceat(tokens, starts), lengths)
 
     at_first = positions == np.repeat(np.minimum.reduceat(positions, starts), lengths)
@@ -127,7 +130,7 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
 def order_by_document(
     documents: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    r"""Return the indices that group tokens by document, the length of each document, and the row of each document.
+    r"""Return the indices that sort tokens by row and document, the length of each document, and its row.
 
     Args:
         documents (`np.ndarray` `(N,)`): document number of each token, one row after the other.

@@ -63,7 +63,7 @@ class PackingPlan:
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Return the index of each token of the packed rows in a flat array of all documents, and in its own document.
+        r"""Return two indices of each token of the packed rows: in a flat array of all documents, and in its document.
 
         Args:
             begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of tokens.
@@ -90,12 +90,12 @@ class PackingPlan:
 
     @property
     def padding(self) -> int:
-        """Number of padding positions if every row is padded to `capacity`."""
+        """Number of padding tokens if every row is padded to `capacity`."""
         return len(self) * self.capacity - int(self.lengths.sum())
 
     @property
     def utilisation(self) -> float:
-        """Share of positions that are tokens and not padding, between 0 and 1; 1 for a plan without rows."""
+        """Share of real tokens in rows padded to `capacity`, between 0 and 1; 1 for a plan without rows."""
         places = len(self) * self.capacity
         return 1.0 if places == 0 else int(self.lengths.sum()) / places
 
@@ -103,7 +103,7 @@ class PackingPlan:
     def lower_bound(self) -> int:
         r"""Lower bound on the number of rows that any plan for these documents needs.
 
-        At least the number of tokens divided by the capacity, and more if long documents cannot share a row.
+        It is at least the number of tokens divided by the capacity, and higher if long documents cannot share a row.
 
         Source:
             Martello and Toth 1990, "Lower bounds and reduction procedures for the bin packing problem", bound L2.
@@ -117,9 +117,9 @@ class PackingPlan:
 
     @property
     def attention_cost(self) -> int:
-        r"""Number of token pairs in attention within documents: the sum of squared lengths.
+        r"""Number of token pairs if tokens attend only within their document: the sum of squared document lengths.
 
-        A dense mask computes `rows * capacity**2` pairs, whatever the documents are.
+        Attention with a dense mask computes `rows * capacity**2` pairs, whatever the documents are.
 
         Example:
             >>> pack([5, 3, 8, 2, 4], 10).attention_cost
@@ -144,16 +144,16 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
     r"""Pack documents into few rows of at most `capacity` tokens.
 
     Best-fit decreasing: from the longest document to the shortest, each goes into the row with the least free space
-    that still holds it. Documents of equal length are placed together, which gives the same number of rows.
+    that still holds it. Documents of equal length are placed together, which does not change the number of rows.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         capacity (`int`): maximum number of tokens in a row.
-        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): for a document longer than `capacity`,
-            raise; or plan with its first `capacity` tokens, and count it in `truncated`. To lose no token, pack the
-            pieces of `split_long`.
-        seed (`int`, *optional*): shuffles the rows, and documents of equal length; the same seed gives the same plan,
-            and every seed the same number of rows. Without it, rows with the longest documents come first.
+        too_long (`"error"` or `"truncate"`, *optional*, defaults to `"error"`): raise for a document longer than
+            `capacity`, or truncate it to its first `capacity` tokens and count it in `truncated`. To keep all tokens,
+            pack the pieces of `split_long`.
+        seed (`int`, *optional*): shuffle the rows, and documents of equal length. The same seed gives the same plan;
+            the number of rows is the same for all seeds. Without a seed, rows with the longest documents come first.
 
     Returns:
         `PackingPlan`: every document exactly once, at most `capacity` tokens per row.
@@ -221,8 +221,8 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
         capacity (`int`): maximal length of a piece.
 
     Returns:
-        three `np.ndarray` `(P,)` int64: the document of each piece, the offset in it, and the length; in the order of
-        the documents and of their tokens.
+        Three `np.ndarray` `(P,)` int64: the document of each piece, the offset of the piece in its document, and the
+        length of the piece. Pieces are in the order of the documents and of their tokens.
 
     Raises:
         ValueError: if a document has no tokens, or if `capacity` is not positive.
@@ -250,10 +250,10 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
 def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
     """Pack `counts[i]` documents of length `sizes[i]` into rows by best-fit decreasing; `sizes` must be descending.
 
-    Rows with the same contents are handled together, as a range of row numbers. A row with `free` positions takes
-    `free // size` documents of one size before another row fits better, so that a whole range is filled in one move.
+    Rows with the same contents are handled together, as a range of row numbers. A row with space for `free` tokens gets
+    `free // size` documents of the same size before another row fits better, so one move fills a whole range of rows.
 
-    Returns `(4, M)` int64 for M moves: first row of the range, number of rows, number of documents put into each row,
+    Return `(4, M)` int64 for M moves: first row of the range, number of rows, number of documents put into each row,
     and number of documents that were in each row before.
     """
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
@@ -299,7 +299,7 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
 
 
 def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
-    """Return a lower bound on the number of rows that documents need: bound L2 of Martello and Toth."""
+    """Return a lower bound on the number of rows of `capacity` tokens for documents: L2 of Martello and Toth."""
     if not len(lengths):
         return 0
     sizes, counts = histogram(lengths)

@@ -1,4 +1,4 @@
-"""Padded lengths of rows (the next multiple, or one of a few lengths that waste least), and the cost of padded rows."""
+"""Padded lengths of rows (multiples of a number, or a few lengths that waste least), and the cost of padded rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Cost = Callable[[NDArray[np.int64]], Any]
 def best_shapes(
     lengths: ArrayLike, count: int, *, multiple_of: int | None = None, cost: Cost | None = None
 ) -> NDArray[np.int64]:
-    r"""Return the `count` padded lengths with the least cost, if every document is padded to the shortest that fits.
+    r"""Return the `count` padded lengths that cost least in total; each document is padded to the shortest that fits.
 
-    `torch.compile` compiles a program for every shape, so that few shapes mean few programs. Lengths chosen for the
+    `torch.compile` compiles once for every shape, so a few padded lengths save compilations. Lengths chosen for the
     documents waste about half as much as equally spaced ones.
 
     Args:
@@ -31,16 +31,16 @@ def best_shapes(
         cost (callable, *optional*): cost of a row of a padded length, as in `plan_batches`; by default the length.
 
     Returns:
-        `np.ndarray` `(K,)` int64, rising; the last is enough for the longest document. No K other lengths cost less.
+        `np.ndarray` `(K,)` int64, ascending; the last is enough for the longest document. No K other lengths cost less.
 
     Raises:
         ValueError: if `count`, `multiple_of` or a length are not positive, or `cost` falls for longer rows.
         TypeError: if `lengths`, `count` or `multiple_of` are not integers.
 
     Source:
-        Exact, by dynamic programming over the histogram of lengths, one layer for each shape. The best next shape never
-        moves down as the longest document grows, so that halving finds a layer in D log D steps (Yao 1980, "Efficient
-        dynamic programming using quadrangle inequalities").
+        Exact, by dynamic programming over the D different lengths, one layer for each shape. The best next smaller
+        shape never decreases as the longest document grows, so divide and conquer finds a layer in D log D steps (Yao
+        1980, "Efficient dynamic programming using quadrangle inequalities").
 
     Example:
         >>> best_shapes([3, 3, 3, 4, 9, 10, 10], 2)
@@ -68,11 +68,11 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the lowest costs with one more shape, and for each width the index of the next smaller shape.
+    """Add one shape in `best_shapes`; return the new lowest costs, and the index of the next smaller shape, per width.
 
-    `best[i]` is the cost of all documents up to the width with index i, if that width is the largest shape. A further
-    shape j > i adds `price[j]` for each document between the two. The cost at index 0 does not change, because a second
-    equal shape saves nothing.
+    `best[i]` is the lowest cost of all documents up to width i, if width i is the largest shape so far. A further shape
+    j > i costs `price[j]` for each document wider than i, up to j. `below[i]` is the number of documents narrower than
+    width i. The cost at index 0 does not change, because no shape is smaller.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)
@@ -98,7 +98,9 @@ def _one_more(
 
 
 def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
-    r"""Return the cost of one row for each of the ascending `widths`; raise unless costs are positive and never fall.
+    r"""Return the cost of one row of each of the ascending `widths`: `cost(widths)`, or `widths` if `cost` is `None`.
+
+    Raise if a cost is not positive, or is lower than that of a smaller width.
 
     Example:
         >>> row_costs(np.array([2, 4]), lambda width: width + width**2 / 8)
@@ -141,7 +143,7 @@ def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
 def padded(
     lengths: NDArray[np.int64], multiple_of: int | None = None, shapes: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    r"""Round `lengths` up to a multiple of `multiple_of`, or to the next of the ascending `shapes`.
+    r"""Round `lengths` up to one of the ascending `shapes`, or to a multiple of `multiple_of`; unchanged without both.
 
     Example:
         >>> padded(np.array([3, 8, 9]), multiple_of=8), padded(np.array([3, 8, 9]), shapes=(4, 9))

@@ -1,6 +1,6 @@
-"""`plan_batches`: batches of documents of nearly equal length, each as full as a budget of tokens allows.
+"""`plan_batches`: batches of documents of nearly equal length, each as large as a budget of tokens allows.
 
-Only the shuffling depends on the epoch, so that every epoch has the same number of steps.
+Only the order of documents depends on the epoch, so every epoch has the same number of steps.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ def plan_batches(
     multiple_of: int | None = None,
     shapes: int | Sequence[int] | None = None,
 ) -> BatchPlan:
-    r"""Plan batches of documents of nearly equal length: rows times padded length stays within a budget.
+    r"""Plan batches of documents of nearly equal length; rows times padded length is at most `token_budget`.
 
-    A plan depends on its arguments only, so that any process can make it again. Every document is in exactly one batch.
-    The steps are in random order, so that lengths are not sorted over time. All ranks get the same number of batches,
-    and in one step batches of similar lengths, which cost nearly the same.
+    A plan depends on its arguments only, so any process can make it again. Every document is in exactly one batch. The
+    steps are in random order, so that lengths are not sorted over time. All ranks get the same number of batches. The
+    batches of one step have similar lengths, and cost nearly the same.
 
     Args:
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
-        token_budget (`int`): maximal cost of a batch: its rows times their padded length.
-        window (`int`, *optional*, defaults to 20,000): number of documents that are sorted together. `N / window`
-            batches of similar lengths exchange documents from epoch to epoch: a small window mixes more and pads more,
+        token_budget (`int`): maximum cost of a batch: by default its rows times their padded length.
+        window (`int`, *optional*, defaults to 20,000): number of documents that are sorted together. Documents are
+            shuffled within groups of `N / window` batches of similar lengths: a small window mixes more and pads more,
             one of N or more pads least.
-        seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another value of either gives
+        seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another seed or epoch gives
             another order. The number of steps stays the same.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step. If the batches do not divide
             evenly, some are split in two; none is dropped or repeated.
-        rank (`int`, *optional*): return the batches of this rank. By default those of all ranks: the global plan, in
-            which each run of `world_size` batches is one step. accelerate needs the global plan.
+        rank (`int`, *optional*): return the batches of this rank only. By default, the global plan of all ranks: the
+            first `world_size` batches are the first step, and so on. accelerate needs the global plan.
         cost (callable, *optional*): from an array of padded lengths to the cost of one row of each, in the unit of
             `token_budget`; positive and never falling. By default the padded length itself.
             `lambda width: width + width**2 / 4096` adds the cost of attention to long rows.
         multiple_of (`int`, *optional*): rows are padded to a multiple of it.
-        shapes (`int` or sequence of `int`, *optional*): rows are padded to one of these lengths; an integer
-            K selects the K best lengths for these documents, see `best_shapes`.
+        shapes (`int` or sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits. An
+            integer K selects the K best lengths for the documents, see `best_shapes`.
 
     Returns:
         `BatchPlan`.
@@ -105,10 +105,10 @@ def _rows_and_groups(
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of documents of each batch `(M,)`, and the group of each batch `(M,)`.
+    """Return the number of documents (rows) of each batch `(M,)`, and the group number of each batch `(M,)`.
 
-    The batches are in order from the longest documents to the shortest. Groups are ascending numbers; documents are
-    shuffled among the batches of one group.
+    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are shuffled
+    among the batches of one group.
     """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
@@ -142,7 +142,7 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Shuffle documents within their group and the order of steps; return `order` and `batch_offsets` of the plan."""
+    """Shuffle documents within each group of batches, and the steps; return the plan's `order`, `batch_offsets`."""
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
     steps = random.permutation(len(rows) // ranks)
@@ -156,7 +156,7 @@ def _shuffled(
 def _shapes(
     shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
 ) -> tuple[int, ...] | None:
-    """Return the padded lengths in ascending order, given or chosen by `best_shapes`; `None` without `shapes`."""
+    """Return `shapes` in ascending order; for an integer, that many lengths by `best_shapes`; `None` for `None`."""
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:
@@ -194,10 +194,10 @@ def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, b
 
 
 def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
-    r"""Split batches of the shortest documents, in place, until the number of batches is a multiple of `ranks`.
+    r"""Split batches of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
 
     Args:
-        rows, group (`list` of `int`): number of documents of each batch, and its group.
+        rows, group (`list` of `int`): number of documents and group number of each batch; changed in place.
         price (`np.ndarray` `(N,)`): cost of a row of each document, from the longest to the shortest.
         budget (`int`): maximal cost of a batch.
         ranks (`int`): the number of batches becomes a multiple of it.
@@ -233,10 +233,10 @@ def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, 
 
 
 def even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
-    r"""Split documents, sorted by falling cost, into `runs` batches with the lowest maximum cost; return their sizes.
+    r"""Split documents into `runs` batches with the lowest maximum cost; return the number of documents in each.
 
-    The cost of a batch is its number of documents times the cost of its first one, at most `most`. The lowest maximum
-    is found by 32 bisections, finer than any budget.
+    `price` is the cost of a row of each document, descending. The cost of a batch is its number of documents times the
+    price of its first one, at most `most`. The lowest maximum is found by 32 bisections, finer than any budget.
 
     Example:
         >>> even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)
