@@ -1,4 +1,4 @@
-"""Audit of positions: `identify` finds the convention of a table, `check` reports on all tables of a model.
+"""Audit of position tables: `identify` finds the convention of a table, `check` reports on all tables of a model.
 
 Neither changes the model, its training mode or the random state.
 """
@@ -65,7 +65,7 @@ class CheckedTable:
 
     @property
     def collapsed_rows(self) -> int:
-        """Number of rows equal to an earlier row, so that a model cannot distinguish their positions."""
+        """Number of rows that are equal to an earlier row: a model cannot distinguish the positions of equal rows."""
         zeros = 0 if self.identified is None else len(self.identified.zero_rows)
         return self.rows - zeros - self.distinct_rows
 
@@ -231,14 +231,14 @@ def _checked(
 
 
 def _distinct(tensor: torch.Tensor) -> int:
-    """Return the number of different rows, not counting rows of zeros."""
+    """Return the number of different rows in a table, not counting rows of zeros."""
     given = tensor.detach().to("cpu").contiguous()
     given = given[(given != 0).any(1)] + 0.0  # -0.0 is the same number as 0.0
     return len({row.tobytes() for row in given.view(torch.uint8).numpy()})
 
 
 def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield name and tensor of each table that is named like a position table, and is not one of `read`."""
+    """Yield name and tensor of each matrix in `model` that is named like a position table and is not in `read`."""
     known = {id(table.tensor) for table in read}
     known_modules = {id(table.module) for table in read}  # I-BERT has rounded copies in them
     for path, module in model.named_modules():
@@ -261,7 +261,10 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the `kinds` of positions, with "sinusoidal" or "learned" corrected by the numbers in `tables`."""
+    """Return `kinds` with "sinusoidal" and "learned" corrected: they depend on the numbers in `tables`.
+
+    "unknown" is kept only if there is no other kind.
+    """
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]
     found = {"sinusoidal" if table.is_sinusoidal else "learned" for table in absolute}

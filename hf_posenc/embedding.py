@@ -45,8 +45,8 @@ class PositionalEmbedding(nn.Module):
             which has its own settings.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of sinusoids.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`, `ExponentialPositionalEncoding`.
-        max_length (`int`, *optional*): number of positions; a later position raises. It is the number of rows of a
-            learned table, 512 by default.
+        max_length (`int`, *optional*): number of positions; later ones raise an error. For a learned table it is the
+            number of rows, 512 by default.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of the token embeddings. The first call warns if the
             token embeddings are much smaller than the encoding.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
@@ -126,7 +126,7 @@ class PositionalEmbedding(nn.Module):
         *,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        r"""Return the sum of the ids' embeddings and the encodings of their positions.
+        r"""Return the embeddings of `input_ids` plus the encodings of their positions.
 
         Args:
             input_ids (`torch.Tensor` `(B, T)`, integer): moved to the embedding's device if necessary.
@@ -140,8 +140,8 @@ class PositionalEmbedding(nn.Module):
 
         Raises:
             ValueError: if a shape does not match, the mask contains a value other than 0 and 1, an id has no row, or
-                `out` cannot be used.
-                Values are checked on the CPU only, because on an accelerator the check would wait for the device.
+                `out` cannot be used. Ids and mask values are checked on the CPU only, because on an accelerator the
+                check would wait for the device.
             TypeError: if the ids are not integers.
         """
         ids = self._checked_ids(input_ids)
@@ -176,7 +176,7 @@ class PositionalEmbedding(nn.Module):
         return result
 
     def extra_repr(self) -> str:
-        """Return the setting for `repr` that no submodule prints: `zero_padding`."""
+        """Return `zero_padding` as text for `print(module)`; the submodules print all other settings."""
         return f"zero_padding={self.zero_padding}"
 
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -223,7 +223,7 @@ class PositionalEmbedding(nn.Module):
         )
 
     def _check_out(self, out: object, ids: torch.Tensor) -> None:
-        """Raise if the result cannot be written to `out`."""
+        """Raise if the result for `ids` cannot be written to `out`: wrong shape, dtype or device, or a gradient."""
         weight, shape = self.embedding.weight, (*ids.shape, self.d_model)
         like = shape, weight.dtype, weight.device
         fix = f"out=torch.empty({shape}, dtype={weight.dtype}, device='{weight.device}')"
@@ -244,7 +244,7 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return for each row the first column and the number of real tokens; `None` if `_add_runs` cannot embed them.
+        """Return (first column, number) of the real tokens of each row; `None` if `_add_runs` cannot be used.
 
         `_add_runs` needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no
         dropout and no gradient.
@@ -280,7 +280,10 @@ class PositionalEmbedding(nn.Module):
         return list(zip(starts.tolist(), counts.tolist(), strict=True))
 
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
-        """Return embeddings plus encodings, computed for real tokens only, row by row to stay in the CPU cache."""
+        """Return embeddings plus encodings `(B, T, D)`, computed only for the real tokens in `runs`; padding is 0.
+
+        The rows are computed one by one, to stay in the CPU cache.
+        """
         weight = self.embedding.weight
         is_new = out is None
         if out is None:  # np.zeros writes no memory, so memory pages of padding are never touched
@@ -303,7 +306,7 @@ class PositionalEmbedding(nn.Module):
         return type(self.embedding) is nn.Embedding and not any(hooks)
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
-        """Return True if the sum can overwrite `embedded`: no gradient needs it, and nothing else references it."""
+        """Return True if the result can overwrite `embedded`: no gradient needs it, and nothing else refers to it."""
         learns = torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns())
         return self._is_plain and not learns
 
@@ -339,7 +342,7 @@ def _can_check_values(values: torch.Tensor) -> bool:
 
 
 def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Return the mask as bool on the device of `ids`; raise if it has another shape."""
+    """Return `attention_mask` as bool on the device of `ids`; raise if it is invalid or not of the shape of `ids`."""
     values = isinstance(attention_mask, torch.Tensor) and _can_check_values(attention_mask)
     keep: torch.Tensor = check_mask(attention_mask, values=values)
     if keep.shape != ids.shape:

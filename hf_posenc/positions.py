@@ -91,7 +91,7 @@ def position_ids_from_lengths(
     start: int = 0,
     padding_side: PaddingSide = "right",
 ) -> Any:
-    r"""Return position ids of rows with the given lengths.
+    r"""Return position ids for rows with the given numbers of real tokens; they count up from `start` in each row.
 
     Args:
         lengths (`torch.Tensor`, `np.ndarray` or sequence of `int`, `(B,)`): real tokens in each row; 0 is allowed.
@@ -163,7 +163,7 @@ def count_real_tokens(keep: _Array, start: int) -> _Array:
 
 
 def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.int64]:
-    """Return lengths `(N,)` as an int64 array; raise unless they are integers of at least 0."""
+    """Return `values`, a sequence of lengths, as an int64 array `(N,)`; raise if one is negative or not an integer."""
     array = np.asarray(_on_cpu(values))
     if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
         got = f"a tensor of {values.dtype}" if isinstance(values, torch.Tensor) else shorten(values)

@@ -32,10 +32,10 @@ def assert_packed_equals_alone(
     restart: Literal["position_ids", "tables"] = "position_ids",
     atol: float = 1e-5,
 ) -> dict[str, float]:
-    r"""Run documents alone, padded right, padded left and packed, and compare the output of each token.
+    r"""Run documents alone, padded right, padded left and packed; raise if the output of a token differs.
 
-    Masks are made with `AttentionMask.for_hf`. A model that isolates packed documents by restarting positions alone is
-    also run without a mask. The model is run in evaluation mode and is not changed.
+    Masks are made with `AttentionMask.for_hf`. If restarting positions are enough for the model to isolate packed
+    documents, it is also run on packed rows without a mask. The model is run in evaluation mode and is not changed.
 
     Args:
         model (`PreTrainedModel`): a model that reads one sequence, on any device. Only its base model is run.
@@ -92,7 +92,7 @@ def assert_packed_equals_alone(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Documents arranged in rows, with padding: ids, mask, positions, and the place of each document."""
+    """A padded batch of documents: ids, mask, positions, and the row and columns of each document."""
 
     ids: torch.Tensor  # (B, T)
     mask: AttentionMask
@@ -102,7 +102,11 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Runner:
-    """Model under test; its positions restart by `position_ids`, or by other rows read from its position tables."""
+    """Runner of the model under test.
+
+    Positions restart at each document by `position_ids`; if `by_tables` is True, by changing which rows of its position
+    tables the model reads.
+    """
 
     probe: Probe
     spec: ModelSpec
@@ -158,7 +162,7 @@ class _Runner:
 
 
 class _ReplacedRows(TorchFunctionMode):
-    """Torch function mode in which `F.embedding` reads the row indices `rows[id(table)]` instead of its own."""
+    """Context in which `F.embedding(ids, table)` uses the row indices `rows[id(table)]`, if given, instead of `ids`."""
 
     def __init__(self, rows: dict[int, torch.Tensor]) -> None:
         super().__init__()
@@ -188,7 +192,10 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 
 
 def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Batch, bool]]:
-    """Yield each layout of the documents: its name, its batch, and True if the model gets the mask."""
+    """Yield a name, a batch and `with_mask` for the documents padded right, padded left, and packed.
+
+    `with_mask` is False if the model should be run without an attention mask.
+    """
     for side in ("right", "left"):
         yield f"padded {side}", _padded(documents, side, pad), True
     packed = _packed(documents, spec.max_length, pad)
@@ -207,7 +214,7 @@ def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
 
 
 def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Batch:
-    """Return a batch with the documents packed into few rows of at most `limit` tokens."""
+    """Return a batch with the documents packed into few rows of at most `limit` tokens; `None` is no limit."""
     lengths = [len(ids) for ids in documents]
     plan = pack(lengths, sum(lengths) if limit is None else min(limit, sum(lengths)))
     rows = [[lengths[number] for number in row] for row in plan]
@@ -226,7 +233,7 @@ def _batch(
     begins: dict[int, tuple[int, int]],
     pad: int,
 ) -> _Batch:
-    """Return a batch with document i at the row and column `begins[i]`, and the id `pad` elsewhere."""
+    """Return a batch in which document i begins at (row, column) `begins[i]`; other ids are `pad`."""
     ids = torch.full_like(mask.documents, pad)
     slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
     for number, where in slices.items():

@@ -1,4 +1,4 @@
-"""Sinusoidal positions inside a Hugging Face model."""
+"""Sinusoidal positions inside a Hugging Face model: write them into its tables, report them, undo the change."""
 
 from .report import SinusoidalPositions
 from .table_contents import looks_trained

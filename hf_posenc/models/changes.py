@@ -21,7 +21,7 @@ _MISSING = object()
 
 
 class Changes:
-    """Changes to a model, recorded so that `undo` can restore it bit for bit."""
+    """Recorder of changes to a model: its methods change the model, and `undo` restores it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -29,7 +29,7 @@ class Changes:
         self._restore: list[Callable[[], object]] = []  # one function for each change
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set the attribute `name` of a module or configuration to a number, parameter or buffer."""
+        """Set the attribute `name` of `owner`, a module or configuration, to `value`."""
         before = getattr(owner, name, _MISSING)
 
         def restore() -> None:
@@ -43,7 +43,7 @@ class Changes:
 
     @torch.no_grad()
     def write(self, parameter: nn.Parameter, rows: torch.Tensor, *, freeze: bool) -> None:
-        """Write `rows` into a parameter in place; freeze it if `freeze` is True, else make it trainable."""
+        """Write `rows` into `parameter` in place; freeze it if `freeze` is True, otherwise make it trainable."""
         before, trained = parameter.clone(), parameter.requires_grad
         self._written.append(parameter)
         self._restore.append(lambda: parameter.copy_(before).requires_grad_(trained))
@@ -52,16 +52,18 @@ class Changes:
 
     @torch.no_grad()
     def multiply(self, parameter: torch.Tensor, factor: float) -> None:
-        """Multiply a parameter in place. `undo` divides it, so that later training is kept."""
+        """Multiply `parameter` by `factor` in place. `undo` divides by `factor`, which keeps training in between."""
         self._restore.append(lambda: parameter.div_(factor))
         parameter.mul_(factor)
 
     @torch.no_grad()
     def undo(self) -> bool:
-        """Undo every change, on the model's current device and in its current dtype; return False if there was none.
+        """Undo all changes; return False if there are none.
+
+        The model may have been moved to another device or dtype since the changes.
 
         Raises:
-            RuntimeError: if a table is no longer in the model, because it was lengthened since.
+            RuntimeError: if a table that was written is no longer in the model, for example after it was lengthened.
         """
         if not self._restore:
             return False
@@ -80,7 +82,10 @@ class Changes:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute, or delete it if `value` is `_MISSING`; a buffer stays persistent or not, as it was."""
+    """Set the attribute `name` of `owner` to `value`, or delete it if `value` is `_MISSING`.
+
+    A buffer that is not saved with the model (not persistent) stays so.
+    """
     if value is _MISSING:
         delattr(owner, name)
     elif isinstance(owner, nn.Module) and name in owner._buffers:
@@ -92,18 +97,20 @@ def _set(owner: Any, name: str, value: Any) -> None:
 def lengthen(
     model: Any, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int, changes: Changes
 ) -> None:
-    r"""Lengthen every table to at least `max_positions` tokens, with new rows from a model built with that length.
+    r"""Lengthen the position tables of a model to at least `max_positions` tokens.
+
+    The new rows come from a second model of the same class, built with the new length.
 
     Args:
         model (`PreTrainedModel`): without wrappers.
-        positions (`ModelPositions`): its positions; tables that tokens do not reach may be lengthened too (LUKE's
-            entities).
-        tables (`tuple` of `PositionTable`): its learned tables.
-        max_positions (`int`): new maximum number of tokens in a row.
-        changes (`Changes`): records the changes.
+        positions (`ModelPositions`): the model's positions. Tables that `input_ids` do not read, such as LUKE's entity
+            positions, may be lengthened too.
+        tables (`tuple` of `PositionTable`): the model's learned position tables.
+        max_positions (`int`): new maximum number of tokens in a sequence.
+        changes (`Changes`): recorder of the changes, to undo them.
 
     Raises:
-        ValueError: if a table is already longer, or the model's configuration cannot express the new length.
+        ValueError: if every table is already longer, or the model's configuration cannot express the new length.
     """
     shortest = min(tables, key=lambda table: table.max_length)
     if max_positions < shortest.max_length:
@@ -131,7 +138,7 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return `{id(config): {key: new value}}` for every configuration key that is the length of a table to lengthen."""
+    """Return the new values of all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
@@ -145,10 +152,11 @@ def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: 
 def _check_twin(
     model: nn.Module, twin: nn.Module, positions: ModelPositions, tables: tuple[PositionTable, ...], max_positions: int
 ) -> None:
-    """Raise if `twin`, the model built with the new length, lacks a parameter of `model` or has another shape.
+    """Raise if `twin`, a model built with the new length, differs from `model` in more than the length of `tables`.
 
-    Position tables must have at least the new length; tables that tokens do not reach are not compared. A lengthened
-    model with other differences could not be loaded after it was saved.
+    Parameters are compared by name and shape, and the tables must have at least the new length. Position tables that
+    `input_ids` do not read are not compared. With any other difference, the lengthened model could not be loaded after
+    it was saved.
     """
     wanted = {name: each.shape for name, each in model.named_parameters() if name not in positions.not_reached}
     there = {name: parameter.shape for name, parameter in twin.named_parameters()}
@@ -169,7 +177,7 @@ def _check_twin(
 
 
 def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
-    """Copy new rows of parameters, longer buffers and integer attributes from the longer `twin` to `model`."""
+    """Copy what depends on the length from `twin` to `model`: new rows of parameters, buffers, integer attributes."""
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():

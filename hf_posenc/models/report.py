@@ -20,17 +20,17 @@ from .table_contents import Formula
 
 @dataclass(frozen=True)
 class WrittenTable:
-    r"""One position table that sinusoids were written into.
+    r"""A position table into which sinusoids were written.
 
     Args:
         name (`str`): as in `model.named_parameters()`.
-        counts (`str`): the sequence whose positions it contains, `"input_ids"` or `"decoder_input_ids"`.
+        counts (`str`): the input whose positions the table encodes, `"input_ids"` or `"decoder_input_ids"`.
         first_row (`int`): the row of the first token.
-        rows (`int`), d_model (`int`): its shape.
-        max_positions (`int`): number of tokens that a row may have.
-        was (`str`): its content before: "random", "trained", or sinusoids.
-        left_padding_shifts (`bool`): True if left padding, with an attention mask alone, moves real tokens to later
-            rows.
+        rows (`int`), d_model (`int`): shape of the table.
+        max_positions (`int`): largest number of tokens in a sequence.
+        was (`str`): content of the table before the change: "random", "trained", or sinusoids.
+        left_padding_shifts (`bool`): True if left padding moves real tokens to later rows when only an attention mask
+            is passed.
     """
 
     name: str
@@ -45,23 +45,23 @@ class WrittenTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SinusoidalPositions:
-    r"""The report of `use_sinusoidal_positions`, with a readable `print` and a method to restore the model.
+    r"""Report of `use_sinusoidal_positions`: `print` shows the changes, and `remove()` restores the model.
 
     Args:
         model (`str`): the model's class.
         recipe (`str`): "matched" or "paper".
         convention (`Convention`), base (`float`, *optional*), scale (`float`): formula of the rows; a base of `None` is
             the convention's own.
-        frozen (`tuple` of `str`): the parameters that are no longer trained; empty for `freeze=False`.
+        frozen (`tuple` of `str`): names of the tables that are no longer trained; empty for `freeze=False`.
         token_factor (`float`): factor of the token embeddings, 1 if they were not changed.
         tables (`tuple` of `WrittenTable`): the tables that were written.
         kept_positions (`tuple` of `str`): other kinds of positions that the model has and keeps, such as "relative".
-        not_reached (`tuple` of `str`): tables named like positions that a plain sequence of tokens does not read; they
-            were not changed.
+        not_reached (`tuple` of `str`): names of position tables that the model does not read for a plain sequence of
+            tokens; they were not changed.
         largest_difference (`float`, *optional*): 0.0 after the check that the tables return exactly the values of
             `sinusoidal_encoding` (any difference raises); `None` for `verify=False`.
         takes_position_ids (`bool`): True if `position_ids` have an effect.
-        still_trained (`tuple` of `str`): adapters of the tables, such as LoRA's, which stay trainable.
+        still_trained (`tuple` of `str`): names of adapter weights of the tables, such as LoRA's, which stay trainable.
         spread (`float`, *optional*): standard deviation of the encoding divided by that of the token embeddings.
     """
 
@@ -139,11 +139,11 @@ class SinusoidalPositions:
     def remove(self) -> None:
         r"""Restore the model bit for bit: rows, `requires_grad`, lengths, buffers and configuration.
 
-        Only token embeddings are divided by their factor instead, so that their training since then is not lost.
+        Token embeddings are divided by their factor instead, so that training after the change is not lost.
 
         Raises:
             RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids
-                or an earlier report holds them; or if the model is already restored.
+                or only an earlier report has them; or if the model is already restored.
         """
         if self._changes is None:
             raise RuntimeError(

@@ -45,7 +45,7 @@ class Formula:
     scale: float = 1.0
 
     def rows(self, steps: torch.Tensor, d_model: int, dtype: torch.dtype) -> torch.Tensor:
-        r"""Return the sinusoids of tokens at the given distances from the first token.
+        r"""Return the sinusoids for tokens that are `steps` tokens after the first one.
 
         Args:
             steps (`torch.Tensor` `(...)` int64): 0 is the first token.
@@ -80,7 +80,9 @@ class Formula:
         return rows
 
     def matches(self, rows: torch.Tensor) -> bool:
-        r"""Return True if `rows` are exactly the sinusoids of consecutive positions, or rounded to half precision.
+        r"""Return True if `rows` are exactly this formula's sinusoids of consecutive positions.
+
+        They may have been rounded to bfloat16, float16 or float32.
 
         Args:
             rows (`torch.Tensor` `(N, D)`, floating): a table from the first token's row on.
@@ -123,7 +125,7 @@ def table_content(
         replace_trained (`bool`): True if any content may be overwritten.
 
     Returns:
-        "random", "trained", or the formula of its sinusoids.
+        "random", "trained", "other sinusoids", or the formula of the sinusoids, such as "vaswani, base 30 sinusoids".
 
     Raises:
         ValueError: if the table was trained or contains other sinusoids, unless `replace_trained`.
@@ -157,13 +159,13 @@ def table_content(
 
 
 def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
-    r"""Describe the clearest sign that rows were trained; return an empty string if they look newly initialized.
+    r"""Return the clearest sign that `rows` were trained, as text; an empty string if they look newly initialized.
 
     Args:
-        rows (`torch.Tensor` `(N, D)`, floating): of positions in order; rows of zeros do not count.
-        drawn (`torch.Tensor` `(N, D)`, *optional*): rows drawn by the model's own initializer. A sign that these rows
-            show too, for example because all numbers are positive, counts only if it is more than twice as clear in
-            `rows`, because draws differ.
+        rows (`torch.Tensor` `(N, D)`, floating): rows of consecutive positions; rows of zeros are ignored.
+        drawn (`torch.Tensor` `(N, D)`, *optional*): new rows from the model's own initializer. They may show a sign of
+            training too, for example if all numbers are positive. Such a sign counts only if it is more than twice as
+            clear in `rows`.
 
     Returns:
         `str`.
@@ -188,7 +190,7 @@ def looks_trained(rows: torch.Tensor, drawn: torch.Tensor | None = None) -> str:
 
 
 def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float, float]]:
-    r"""Measure signs of training: how far the first 1, 2, 4, 8, ... and all rows are from independently drawn rows.
+    r"""Return signs of training: how much the first 1, 2, 4, 8, ... and all rows differ from independent random rows.
 
     Training makes neighboring rows similar, moves rows in one direction, and changes their length. It changes only the
     rows that are read: training on short texts leaves all but the first rows of a long table unchanged.
@@ -198,7 +200,7 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
 
     Returns:
         `dict` from (kind of sign, number of first rows) to (measured value, distance). The distance is in standard
-        errors: the square root of twice its log-likelihood ratio, so that 6 is beyond chance at any size.
+        errors: the square root of twice the log-likelihood ratio. 6 is beyond chance for a table of any size.
 
     Example:
         >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))

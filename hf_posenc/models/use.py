@@ -58,8 +58,9 @@ def use_sinusoidal_positions(
     Token embeddings in Hugging Face models have a standard deviation of about 0.02, sinusoids 0.71. Beside such large
     positions, tokens are learned late or never. The recipe `"matched"` therefore chooses
 
-    - a base such that the slowest column makes half a turn over the table, at most 30 unless the model is causal (its
-      rows are mostly much shorter than its table): with 10000, most columns hardly change within a row of text;
+    - a base such that the slowest column makes half a turn over the table: with 10000, most columns hardly change
+      within a text. For models that are not causal, the base is at most 30, because their inputs are mostly much
+      shorter than the table;
     - a factor for the token embeddings: the largest power of two that keeps their standard deviation within
       1 / sqrt(D), and at least 1. Small embeddings grow quickly in training, and frozen positions could not follow.
       Embeddings that are frozen, or belong to a model whose positions were trained, are not changed;
@@ -67,16 +68,16 @@ def use_sinusoidal_positions(
       digit, so every row stays exact.
 
     In an encoder-decoder, the cross-attention aligns tokens by positions alone. Its token embeddings are not changed,
-    and the sinusoids are about twice as large as them. Such models still learn to copy later than with learned
+    and the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
     positions, and a warning suggests `freeze=False`.
 
     The recipe `"paper"` writes the unmodified sinusoids of the paper, with base 10000 and scale 1, and does not change
     token embeddings. Convention, base, scale and factor are recorded in `model.config.sinusoidal_positions`; a call
     with defaults keeps the sinusoids that are recorded there.
 
-    Row r contains position `r - first_row + convention.first_position`; rows before the first, which only padding
-    reads, are zero. The tables and their first rows are found by running the model on a few tokens. Call it before the
-    model is wrapped for several processes, and before the optimizer is made.
+    Row r contains position `r - first_row + convention.first_position`; rows before `first_row`, which only
+    padding reads, are zero. The tables and their first rows are found by running the model on a few tokens. Call it
+    before the model is wrapped for several processes, and before the optimizer is made.
 
     Args:
         model (`PreTrainedModel`): of any text family with learned absolute positions: BERT, RoBERTa, GPT-2, OPT, BART
@@ -184,7 +185,7 @@ def use_sinusoidal_positions(
 
 
 def _opened(model: Any) -> Any:
-    """Return the model without wrappers; raise if it is not a Hugging Face model."""
+    """Return `model` without wrappers such as DDP; raise if it is not a Hugging Face model."""
     inner = opened(model)
     if not isinstance(inner, nn.Module):
         rule = "use_sinusoidal_positions takes the Hugging Face model itself, before training"
@@ -254,14 +255,14 @@ def _matched(formula: Formula, positions: ModelPositions, longest: int, size: fl
 
 
 def _token_tables(model: Any) -> dict[str, torch.Tensor]:
-    """Return a `dict` from parameter name to table of token embeddings: one, or those of encoder and decoder."""
+    """Return `{parameter name: table}` for the token embeddings of a model; encoder and decoder may have one each."""
     parts = [model, getattr(model, "encoder", None), getattr(model, "decoder", None)]
     weights = [token_embeddings(part) for part in parts if part is not None]
     return {name: each for name, each in model.named_parameters() if any(each is weight for weight in weights)}
 
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
-    """Return the standard deviation of token embeddings when they are added to positions; 0 if it is unknown."""
+    """Return the standard deviation of token embeddings, after any factor of the model; 0 if `tokens` is empty."""
     first = next(iter(tokens.values()), torch.zeros(1))
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
@@ -281,7 +282,7 @@ def _record(recipe: str, formula: Formula, factor: float, tables: tuple[Position
 
 
 def recorded_formula(model: Any) -> Formula | None:
-    """Return the formula that the model's configuration records; `None` if it has no valid record."""
+    """Return the formula of sinusoids that is recorded in the configuration of `model`; `None` if there is none."""
     record: Any = getattr(model.config, CONFIG_KEY, None)
     try:
         return Formula(Convention.from_dict(record["convention"]), record.get("base"), record.get("scale", 1.0))
@@ -290,7 +291,7 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the recorded formula and factor of token embeddings; `None` and 1.0 if the tables do not match."""
+    """Return the formula and token factor recorded in the configuration; `None` and 1.0 if `tables` do not match it."""
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
         return None, 1.0
@@ -301,7 +302,7 @@ def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | 
 
 
 def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formula) -> None:
-    """Run the model once, and raise if a table is not used, or returns other values than `formula` gives."""
+    """Run the model, and raise if it does not read one of `tables`, or reads other values than those of `formula`."""
     first_rows = {table.name: table.first_row for table in tables}
     differences: dict[str, float] = {}
     for name, rows, values in position_lookups(model, first_rows):
@@ -322,7 +323,7 @@ def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formu
 def _warning(
     model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
 ) -> str | None:
-    """Return a warning, with a fix, if training is known to be worse than with learned positions."""
+    """Return a warning if training with the written positions is known to be slow or to fail, otherwise `None`."""
     name = type(model).__name__
     if recipe == "paper" and spread is not None and spread > MAX_SPREAD:
         return (

@@ -1,6 +1,7 @@
-r"""Positional encodings: conventions, exact values, the modules that add them, and recognition of tables.
+r"""Sinusoidal and other positional encodings: functions, modules, and recognition of sinusoids in position tables.
 
-Other packages of `hf_posenc` import only from here; `positions` computes the position ids.
+Other packages of `hf_posenc` import from `hf_posenc.sinusoid` only, not from its modules. Position ids are computed in
+`hf_posenc.positions`.
 """
 
 from .alternatives import (

@@ -1,4 +1,4 @@
-"""Scaled sinusoids, exponential decay and no positions, and `positional_encoding`, which makes any kind by its name.
+"""Encodings with scaled sinusoids, exponential decay or no positions; `positional_encoding` makes any kind by name.
 
 All kinds have the interface of `PositionalEncoding`, so comparing two encodings means changing one argument.
 """
@@ -23,7 +23,9 @@ from .module import PositionalEncoding, SinusoidalPositionalEncoding
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    r"""Baseline without positions: `x * scale`, then dropout. Without positions, full attention ignores order.
+    r"""Baseline that adds no positions: `x * scale`, then dropout.
+
+    Without positions, attention without a causal mask ignores the order of tokens.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -45,7 +47,7 @@ class NoPositionalEncoding(PositionalEncoding):
     """
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return zeros `(..., D)`, a row for each position."""
+        """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`."""
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
@@ -62,7 +64,7 @@ class NoPositionalEncoding(PositionalEncoding):
 
 
 class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
-    r"""Sinusoids times one learned number: `x * scale + alpha * encoding`, then dropout.
+    r"""Sinusoidal encoding times one learned number `alpha`: `x * scale + alpha * encoding`, then dropout.
 
     Args:
         d_model (`int`): width D >= 1.
@@ -107,28 +109,30 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set `alpha` to its initial value."""
+        """Set `alpha` to its initial value, `start`."""
         nn.init.constant_(self.alpha, self.start)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of any positions, times `alpha`; see `PositionalEncoding.rows`."""
+        """Return the sinusoids `(..., D)` of any `positions` `(...)`, times `alpha`; dtype and device of `like`."""
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the rows `(length, D)` of the first `length` positions, times `alpha`."""
+        """Return the sinusoids `(length, D)` of the first `length` positions, times `alpha`, in the dtype of `like`."""
         return super().shared_rows(length, like) * self.alpha.to(like.dtype)
 
     def spread(self) -> float:
-        """Return the standard deviation of the numbers in the first 128 rows, times the absolute value of `alpha`."""
+        """Return the standard deviation of all numbers in the first 128 position vectors, including factor `alpha`."""
         return super().spread() * abs(float(self.alpha.detach()))
 
     def settings(self) -> dict[str, Any]:
-        """Return keyword arguments that make an encoding with the same settings, without the learned `alpha`."""
+        """Return the constructor's keyword arguments, except `d_model`; the learned `alpha` is not included."""
         return {**super().settings(), "start": self.start}
 
 
 class ExponentialPositionalEncoding(PositionalEncoding):
-    r"""Exponentially decaying columns: `x * scale + exp(-p * rate)`, then dropout. Column i has the rate base^(-i/D).
+    r"""Encoding by exponential decay of position p: `x * scale + exp(-p * rate)`, then dropout.
+
+    Column i has the rate base^(-i/D).
 
     The rates are spaced like the frequencies of a sinusoid, from 1 down to nearly 1/base: the first column
     distinguishes the first few positions, the last one positions up to about `base`. All columns are 1 at position 0
@@ -143,8 +147,8 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
 
     Raises:
-        ValueError: if a setting is out of its range; when called, if a position is negative (under a compiler, which
-            cannot check values, its columns are larger than 1 instead).
+        ValueError: if a setting is out of its range; when called, if a position is negative (compiled code does
+            not check it, and returns columns larger than 1).
         TypeError: if a setting has the wrong type.
 
     Example:
@@ -167,7 +171,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         self.base = check_base(base)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of positions >= 0; see `PositionalEncoding.rows`."""
+        """Return the vectors `(..., D)` of `positions` `(...)`, which must be >= 0; dtype and device of `like`."""
         bound = self._check_positions(positions, bound, negative=False)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.
@@ -175,7 +179,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return keyword arguments that, after `d_model`, make an equal encoding."""
+        """Return the constructor's keyword arguments, except `d_model`, for an equal encoding."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -203,7 +207,7 @@ KINDS: Mapping[str, type[PositionalEncoding]] = MappingProxyType(
 
 
 def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> PositionalEncoding:
-    r"""Return a positional encoding by the name of its kind.
+    r"""Return a new positional encoding of the given kind, as a module.
 
     Args:
         kind (`str`): `"sinusoidal"`; `"scaled"`, sinusoids times a learned number; `"learned"`, a table; `"fourier"`,
@@ -219,7 +223,7 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
     Raises:
         ValueError: if the kind is unknown, or a setting is out of its range.
-        TypeError: if the kind does not have a setting.
+        TypeError: if the kind has no setting with a given name.
 
     Example:
         >>> import torch
@@ -254,16 +258,16 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
 
 
 def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]) -> PositionalEncoding:
-    r"""Return an encoding made from a kind's name, or the given encoding after a check that its width is `d_model`.
+    r"""Return `encoding` as a module: a new one if it is a kind's name, otherwise itself if its width is `d_model`.
 
     Args:
         encoding (`str` or `PositionalEncoding`): name of a kind, or a module.
         d_model (`int`): width D of the token embedding.
-        settings (mapping): settings for a kind; none for a module.
+        settings (mapping): keyword arguments for a new module; must be empty if `encoding` is a module.
 
     Raises:
         ValueError: if the kind is unknown, the width differs, or a module is given together with settings.
-        TypeError: if it is neither a name nor a module, or the kind has no such setting.
+        TypeError: if `encoding` is neither a name nor a module, or the kind has no setting with a given name.
 
     Example:
         >>> resolve_encoding("none", 8, {})

@@ -1,7 +1,7 @@
 """Checks of arguments: widths, bases, scales and lengths; positions, inputs and output buffers.
 
-Each check raises an error, or returns the value in a uniform type: `np.float32(2)` becomes `2.0`. The docstrings of the
-callers explain the arguments.
+Each check raises an error if the argument is invalid. Most return it in a uniform type: `np.float32(2)` becomes `2.0`.
+The docstrings of the callers explain the arguments.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ _SEARCH_STEPS = 10_000
 
 
 def check_width(d_model: Any) -> int:
-    """Return the width `d_model` as an `int` of at least 1."""
+    """Return `d_model`, the width of the vectors, as an `int`; raise if it is not an integer of at least 1."""
     return as_integer(d_model, "d_model", minimum=1, example=512)
 
 
 def check_length(length: Any, name: str = "max_length") -> int:
-    """Return a number of positions as an `int` of at least 1."""
+    """Return `length`, the argument called `name`, as an `int`; raise if it is not an integer of at least 1."""
     return as_integer(length, name, minimum=1, example=512)
 
 
 def check_special_position(position: Any, name: str, *, minimum: int | None) -> int:
-    """Return a convention's first position or padding position as an `int`, at most 2**53 in absolute value."""
+    """Return `position` as an `int`; raise if it is below `minimum`, or beyond 2**53 in absolute value.
+
+    It is the first position or the padding position of a convention; `name` is its name for the message.
+    """
     number = as_integer(position, name, minimum=minimum, example=1)
     check_range(np.array([number], dtype=object), name)
     return number
@@ -52,7 +55,7 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
     r"""Return `value` as a finite `float` larger than `above`.
 
     Args:
-        value (`Any`): Python's or NumPy's real number; a bool is refused.
+        value (`Any`): a real number of Python or NumPy, but not a bool.
         name (`str`): name of the argument, for the message.
         above (`float`, *optional*): lower limit, exclusive.
         fix (`str`): advice in the message.
@@ -78,12 +81,15 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
 
 
 def check_base(base: Any) -> float:
-    """Return the base of a spacing as a `float` larger than 1: with base 1 all columns would be equal."""
+    """Return `base` as a `float`; raise unless it is larger than 1, because base 1 gives equal frequencies."""
     return check_number(base, "base", above=1, fix="base=10000")
 
 
 def check_bases(bases: Any) -> tuple[float, ...]:
-    """Return `bases`, the positions per full turn of each pair of columns, as a tuple of numbers larger than 1."""
+    """Return `bases` as a tuple of numbers; raise if it is empty or contains a number that is not larger than 1.
+
+    A base is the number of positions in which a pair of columns makes a full turn.
+    """
     fix = "fixed_bases(4, 5, 7)"
     if not isinstance(bases, Iterable):
         raise TypeError(explain("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix))
@@ -97,7 +103,7 @@ def check_bases(bases: Any) -> tuple[float, ...]:
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
-    """Return `wavelengths` as two floats, the shortest and the longest, in positions per full turn."""
+    """Return `wavelengths`, (shortest, longest) in positions per turn, as two floats; raise if it is no such pair."""
     fix = "wavelengths=(4, 4096), in positions per turn"
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
@@ -127,12 +133,12 @@ def check_dropout(dropout: Any) -> float:
 
 
 def check_std(std: Any) -> float:
-    """Return `std`, a standard deviation, as a positive `float`."""
+    """Return `std`, a standard deviation, as a `float`; raise if it is not a positive number."""
     return check_number(std, "std", above=0, fix="std=0.02")
 
 
 def check_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return `dtype`; raise if it is not one of `DTYPES`."""
+    """Return `dtype`; raise if it is not float32, bfloat16, float16 or float64."""
     if dtype not in DTYPES:
         raise TypeError(one_of("dtype", dtype, DTYPES))
     return dtype
@@ -142,7 +148,10 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def without_values(tensor: torch.Tensor) -> bool:
-    """Return True if the values of `tensor` cannot be read: traced, fake, on meta, or wrapped by torch.func."""
+    """Return True if the values of `tensor` cannot be read.
+
+    That is so in compiled code, and for fake tensors, tensors on the meta device and tensors wrapped by torch.func.
+    """
     return (
         torch.compiler.is_compiling()
         or isinstance(tensor, FakeTensor)
@@ -152,7 +161,10 @@ def without_values(tensor: torch.Tensor) -> bool:
 
 
 def check_range(positions: NDArray[Any], name: str) -> None:
-    """Raise if a position is infinite, NaN, or beyond 2**53, where float64 does not hold every integer."""
+    """Raise if a number in the array `positions` is infinite, NaN, or beyond 2**53 in absolute value.
+
+    Beyond 2**53, float64 does not hold every integer. `name` is the argument's name for the message.
+    """
     wrong = ~((positions >= -LARGEST_POSITION) & (positions <= LARGEST_POSITION)).astype(bool)
     if not wrong.any():
         return
@@ -167,7 +179,10 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
-    """Raise if a position is infinite, NaN, or beyond 2**53; synchronize with the device of an accelerator."""
+    """Raise if a number in the tensor `positions` is infinite, NaN, or beyond 2**53 in absolute value.
+
+    The values are copied to the CPU, so the call waits for an accelerator.
+    """
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
     values = positions.to("cpu", torch.float64 if is_real else torch.int64)
@@ -177,7 +192,10 @@ def check_tensor_range(positions: torch.Tensor, name: str) -> None:
 
 
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
-    """Return positions as a tensor of real numbers; arrays and sequences are copied to the CPU."""
+    """Return `positions`, a tensor, array or sequence, as a tensor; arrays and sequences are copied to the CPU.
+
+    Raise if they are one bare number, not real numbers, infinite, NaN or beyond 2**53, or require a gradient.
+    """
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
         raise TypeError(
@@ -236,16 +254,17 @@ def _from_sequence(positions: Any, name: str) -> torch.Tensor:
 
 
 def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: bool) -> torch.Tensor:
-    r"""Return position ids as a tensor on the device of `x`, after checking that their shape fits `x`.
+    r"""Return `position_ids` as a tensor on the device of `x`; raise if their shape does not fit `x`.
 
     Args:
         position_ids (`object`): `(B, T)`, `(1, T)` or `(T,)`.
         x (`torch.Tensor` `(B, T, D)`): input of the module.
-        keep_float64 (`bool`): leave float64 positions on their device if the device of `x` has no float64.
+        keep_float64 (`bool`): if the device of `x` has no float64, leave float64 positions on their own device instead
+            of converting them to float32.
 
     Raises:
-        ValueError: if the shape does not fit `x`.
-        TypeError: if they are not real numbers.
+        ValueError: if the shape does not fit `x`, or a position is not finite or is beyond 2**53.
+        TypeError: if `position_ids` are not real numbers.
     """
     positions = as_positions(position_ids, "position_ids")
     batch, length = x.shape[:2]
@@ -265,12 +284,12 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
 
 
 def as_index(positions: torch.Tensor) -> torch.Tensor:
-    """Return integer positions in a dtype that torch can index with."""
+    """Return integer `positions` as int32 or int64, which torch accepts as indices."""
     return positions if positions.dtype == torch.int32 else positions.long()
 
 
 def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
-    """Return the error message for positions `lowest` to `highest`, if only those below `limit` are allowed."""
+    """Return the error message for positions from `lowest` to `highest` if only positions below `limit` are allowed."""
     return explain(
         f"position {highest:g} is beyond the declared length",
         got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",
@@ -282,7 +301,7 @@ def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
 
 
 def check_input(x: object, d_model: int, module: str) -> None:
-    """Raise if `x` is not a floating-point tensor `(B, T, d_model)`; `module` is the class for the message."""
+    """Raise if `x` is not a floating-point tensor `(B, T, d_model)`; `module` is a class name for the message."""
     if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES:
         raise TypeError(
             explain(
@@ -303,7 +322,11 @@ def check_input(x: object, d_model: int, module: str) -> None:
 
 
 def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
-    """Raise if the output buffer differs from `x` in shape, dtype or device, overlaps it, or needs a gradient."""
+    """Raise if the result of `module` for the input `x` cannot be written to `out`.
+
+    `out` needs the shape, dtype and device of `x`, and must be `x` itself or share no memory with it. A gradient must
+    not be recorded.
+    """
     rule, fix = "out must be a buffer like x", "out=torch.empty_like(x)"
     if not isinstance(out, torch.Tensor):
         raise TypeError(explain(rule, got=shorten(out), fix=fix))
@@ -326,7 +349,7 @@ def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
 
 
 def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
-    """Raise if two elements of `out` share memory, or if `out` shares a part of the memory of `x`."""
+    """Raise if two elements of `out` share memory, or if `out` overlaps `x` without being `x` itself."""
     reach = 0
     for step, size in sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1):
         if step <= reach:  # also true for strides that interlock without a collision, which only `as_strided` makes
@@ -358,7 +381,10 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
 
 
 def _addresses(tensor: torch.Tensor) -> NDArray[np.void]:
-    """Return an array with the memory addresses of a tensor on any device, to find overlaps; never read its values."""
+    """Return an array at the memory addresses of `tensor`, to find overlaps; its values must never be read.
+
+    The tensor may be on any device.
+    """
     size = tensor.element_size()
     described = {
         "version": 3,

@@ -1,8 +1,9 @@
-r"""Rows of sinusoidal encodings, a vector for each position, from cached tables or computed directly, on any device.
+r"""Rows of sinusoidal encodings from cached tables or computed directly, on any device.
 
-The cache is outside of every module, and each table depends only on its key. Rows that leave this package are copies;
-`shared_rows` returns a view, which its callers add to something else at once. Under a compiler a lookup is one
-registered operator; `torch.export` gets plain operations, so that its programs run without this package.
+A row is the vector of one position. The cache is global, and each table depends only on its key: encoding, dtype and
+device. Users of the package get copies of rows. `shared_rows` returns a view; its callers add it to other values at
+once. In compiled code a lookup is one registered operator. `torch.export` gets plain operations, so that exported
+programs run without this package.
 
 The cache has no lock, because a lock held while a process forks would block the child. The dict of tables is replaced
 and never changed in place, so every thread reads a complete dict. If two threads compute the same new table, one of the
@@ -34,7 +35,7 @@ _ONE_CORE_ELEMENTS, _SMALL_COPY = 2**15, 2**20
 
 
 class Encoding(NamedTuple):
-    """Settings that determine the rows of an encoding, except position, dtype and device."""
+    """Convention, width and base of a sinusoidal encoding. Together with position and dtype they determine a row."""
 
     convention: Convention
     d_model: int
@@ -43,7 +44,7 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of(cls, convention: str | Convention, d_model: int, base: float | None) -> Encoding:
-        """Check the arguments and return them as an `Encoding`."""
+        """Return an `Encoding` after checking the arguments; `base=None` is the base of the convention."""
         resolved = resolve_convention(convention)
         width = check_width(d_model)
         number = resolved.check_fit(width, base)
@@ -52,7 +53,7 @@ class Encoding(NamedTuple):
 
     @property
     def waves(self) -> Waves:
-        """Frequencies of the pairs of columns; cached."""
+        """Frequencies of all pairs of columns; cached."""
         return waves(self.convention, self.d_model, self.base)
 
 
@@ -64,8 +65,9 @@ _Key = tuple[Encoding, torch.dtype, torch.device]
 class _Cache:
     """Holder of the cached tables of this process.
 
-    The dict belongs to an instance, not to the class: CPython 3.11 frees the old value of a class attribute before it
-    clears its inline cache, freeing a tensor lets other threads run, and one of them can then read the freed dict.
+    The dict is an attribute of an instance, not of the class, because of threads: CPython 3.11 frees the old value of a
+    class attribute before it clears its inline cache. Freeing a tensor lets other threads run, and one of them could
+    then read the freed dict.
     """
 
     def __init__(self) -> None:
@@ -76,7 +78,7 @@ _cache = _Cache()
 
 
 def cached_tables() -> dict[_Key, torch.Tensor]:
-    """Return the cached tables `(R, D)`, with keys (encoding, dtype, device). They are shared: never write to them."""
+    """Return a dict from (encoding, dtype, device) to cached table `(R, D)`. Never write to a table: it is shared."""
     return dict(_cache.tables)
 
 
@@ -89,13 +91,15 @@ def clear_cache() -> None:
 def _table(
     encoding: Encoding, length: int, dtype: torch.dtype, device: torch.device, *, count: int
 ) -> torch.Tensor | None:
-    r"""Return a shared table with the rows of positions 0 to `length` - 1 or more; never write to it.
+    r"""Return a cached table with the rows of positions 0 to `length` - 1 or more; compute missing rows.
+
+    Never write to the table: it is shared.
 
     Args:
         encoding (`Encoding`): settings of the rows.
         length (`int`): minimum number of rows.
         dtype (`torch.dtype`), device (`torch.device`): of the table.
-        count (`int`): number of rows that the caller reads, which decides if a longer table is worth its cost.
+        count (`int`): number of rows that the caller reads. If it is small, the table is not lengthened much.
 
     Returns:
         `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if computing the rows directly is better.
@@ -125,7 +129,7 @@ def _table(
 def rows_at(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, *, bound: int = -1, limit: int = -1
 ) -> torch.Tensor:
-    r"""Return the rows of an encoding, a vector for each of the given positions, in new memory.
+    r"""Return the encodings of the given positions, a vector of width D for each, in new memory.
 
     Args:
         positions (`torch.Tensor` `(...)`, integer or float): on any device.
@@ -133,7 +137,7 @@ def rows_at(
         dtype (`torch.dtype`): of the result.
         bound (`int`, *optional*): if given, all positions are known to be from 0 to `bound` - 1. Without it, integers
             on an accelerator cause a synchronization.
-        limit (`int`, *optional*): first position that is not allowed, or -1.
+        limit (`int`, *optional*): first position that is not allowed; -1 for no limit.
 
     Returns:
         `torch.Tensor` `(..., D)` of `dtype`, on the device of `positions`.
@@ -147,7 +151,7 @@ def rows_at(
 
 
 def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -> torch.Tensor:
-    r"""Return the rows of positions `start` to `stop` - 1. The result may be a view of the cache: do not write to it.
+    r"""Return the encodings of positions `start` to `stop` - 1. Never write to the result: it may be a cached table.
 
     Returns:
         `torch.Tensor` `(stop - start, D)`, dtype and device of `like`; a view if the table is cached.
@@ -163,14 +167,14 @@ def shared_rows(start: int, stop: int, encoding: Encoding, like: torch.Tensor) -
 
 
 def compute(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype) -> torch.Tensor:
-    """Compute the rows `(..., D)` of any positions without a table, in new memory on the device of `positions`."""
+    """Compute the encodings `(..., D)` of any `positions` `(...)` without the cache; the result is on their device."""
     check_tensor_range(positions, "positions")
     exact = positions.detach().to("cpu", torch.float64)
     return encode(exact, encoding.waves, dtype).to(positions.device)
 
 
 def fill_rows(out: torch.Tensor, positions: torch.Tensor, encoding: Encoding, *, bound: int, limit: int) -> bool:
-    r"""Write the rows of `positions` to `out` if they can be copied from a table; otherwise return False.
+    r"""Copy the encodings of `positions` from a cached table to `out`; return False if a table cannot be used.
 
     Args:
         out (`torch.Tensor` `(..., D)`): contiguous, on the device of `positions`.
@@ -196,7 +200,10 @@ def _look_up(positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bo
 def _table_for(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int
 ) -> torch.Tensor | None:
-    """Return a table with the rows of all `positions`, or `None` if computing them is better; check the limit."""
+    """Return a cached table with the rows of all `positions`, or `None` if the rows should be computed without one.
+
+    Raise if a position is not below `limit`. `bound` and `limit` are those of `rows_at`.
+    """
     is_integer = not positions.is_floating_point()
     lowest, highest = 0.0, bound - 1.0
     if positions.numel() and (not is_integer or bound < 0):
@@ -215,7 +222,10 @@ def _table_for(
 def _traced_rows(
     positions: torch.Tensor, encoding: Encoding, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return rows for traced or fake `positions`, which are known to be `first`, `first` + 1, ... if `first` >= 0."""
+    """Return the encodings of `positions` whose values cannot be read, for example in compiled code.
+
+    If `first` >= 0, the positions are known to be `first`, `first` + 1, and so on.
+    """
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
         return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
     rows: torch.Tensor = _rows(positions, encoding.key, encoding.d_model, dtype, bound, limit, first)
@@ -226,7 +236,10 @@ def _traced_rows(
 def _rows(
     positions: torch.Tensor, key: str, d_model: int, dtype: torch.dtype, bound: int, limit: int, first: int
 ) -> torch.Tensor:
-    """Return rows by one operator that is not compiled: compiled float64 angles take three times as long."""
+    """Return the encodings of `positions`: an operator that compilers call as it is, without compiling its code.
+
+    Compiled float64 angles would take three times as long. The arguments are those of `_traced_rows`.
+    """
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):
         last = first + len(positions)
@@ -237,7 +250,7 @@ def _rows(
 
 
 def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `rows`. A small one is copied on one core, because waiting for busy cores takes longer."""
+    """Return a copy of `rows`. Small tensors are copied on one core, because waiting for busy cores takes longer."""
     if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
         return rows.clone()
     copy = torch.empty_like(rows)

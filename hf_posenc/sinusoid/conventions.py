@@ -1,6 +1,6 @@
-"""Conventions: which column of a sinusoidal encoding is a sine or a cosine, and how fast each pair of columns turns.
+"""Conventions of sinusoidal encodings: which columns are sines or cosines, and the frequency of each pair.
 
-`exact` computes the numbers. The √d scaling is not part of a convention; the modules have it as `scale`.
+The module `exact` computes the numbers. The √d scaling is not part of a convention; the modules have it as `scale`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Spacing = Literal["width", "ends"]
 
 @dataclass(frozen=True)
 class Convention:
-    r"""Layout and spacing of a sinusoidal encoding: which column is a sine, and how fast each pair of columns turns.
+    r"""Layout and spacing of a sinusoidal encoding: which columns are sines, and the frequency of each pair of columns.
 
     The presets in `CONVENTIONS` are "vaswani", "tensor2tensor", "fairseq", "marian", "m2m100", "whisper" and
     "musicgen"; a `convention` argument accepts these names or a `Convention`. `fixed_bases(4, 5, 7)` makes one from
@@ -28,17 +28,18 @@ class Convention:
     Args:
         name (`str`): name in messages and files.
         layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. With an
-            odd width the last sine has no cosine (the last cosine no sine if `cosine_first`); with halves spaced by
-            `"ends"`, the last column is zero instead.
+            odd width there is one sine more than cosines (one cosine more if `cosine_first`). Halves spaced by `"ends"`
+            have as many of both, and the last column is zero.
         spacing (`"width"` or `"ends"`): frequency i is base^(-2i/D); or base^(-i/(H-1)) for H frequencies, so that the
             last one is exactly 1/base (the divisor H-1 is at least 1).
         first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
         padding_position (`int`, *optional*): position whose row is zero in a table.
-        bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns, instead of a spacing.
+        bases (`tuple` of numbers, *optional*): positions per turn of each pair of columns, instead of `spacing` and
+            `base`.
         cosine_first (`bool`, *optional*, defaults to `False`): swap sines and cosines in the layout.
         base (number, *optional*, defaults to 10000): base of the spacing unless a function's `base=` overrides it.
-        wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn, instead of a base,
-            which means (2π, 2π·base). They may be below 1, for example for positions in seconds.
+        wavelengths (two numbers, *optional*): shortest and longest wavelength in positions per turn; replaces
+            `base`. A base is equivalent to (2π, 2π·base). They may be below 1, for example for positions in seconds.
 
     Raises:
         ValueError: if a setting is not one of its choices, out of its range, or contradicts another.
@@ -119,11 +120,13 @@ class Convention:
 
     @property
     def formula(self) -> Convention:
-        """Copy of the convention without name, first position and padding position, which do not change any row."""
+        """Copy without name, first position and padding position, which do not change the encoding of a position."""
         return replace(self, name="", first_position=0, padding_position=None)
 
     def to_dict(self) -> dict[str, Any]:
-        r"""Return a dict for JSON: the name of a preset, name and bases for `fixed_bases`, otherwise all fields.
+        r"""Return the convention as a dict that JSON can store and `from_dict` reads.
+
+        The dict has only the name for a preset, name and bases for `fixed_bases`, and all fields otherwise.
 
         Example:
             >>> CONVENTIONS["marian"].to_dict()
@@ -144,7 +147,7 @@ class Convention:
             values (mapping): `{"name": ...}` of a preset, or the name and other fields.
 
         Raises:
-            ValueError: if a key is unknown, or only a name is given and no preset has it.
+            ValueError: if a key is unknown, the name is missing, or only a name is given and no preset has it.
             TypeError: if `values` is not a mapping.
 
         Example:
@@ -165,7 +168,7 @@ class Convention:
         return cls(**values)
 
     def values(self) -> tuple[Any, ...]:
-        r"""Return all fields in order: `Convention(*convention.values()) == convention`.
+        r"""Return the values of all arguments, in order: `Convention(*convention.values()) == convention`.
 
         Example:
             >>> CONVENTIONS["fairseq"].values()
@@ -174,7 +177,7 @@ class Convention:
         return tuple(getattr(self, name) for name in _NAMES)
 
     def counts(self, d_model: int) -> tuple[int, int]:
-        r"""Return the number of sines and of cosines among `d_model` columns; any further column is zero.
+        r"""Return the numbers of sine and cosine columns in a row of width `d_model`; other columns are zero.
 
         Example:
             >>> CONVENTIONS["vaswani"].counts(5), CONVENTIONS["fairseq"].counts(5)
@@ -210,10 +213,13 @@ class Convention:
         return self.bases is None or d_model == 2 * len(self.bases)
 
     def check_fit(self, d_model: int, base: float | None = None) -> float | None:
-        r"""Check width and base, and return the base to compute with; `None` for fixed bases and wavelengths.
+        r"""Return the base to compute with, after checking that `d_model` and `base` fit the convention.
+
+        It is `base`, or by default the base of the convention; `None` with fixed bases or wavelengths.
 
         Raises:
-            ValueError: if `base` is not larger than 1, is not allowed, or the width does not fit the fixed bases.
+            ValueError: if `base` is not larger than 1, or is given to a convention with fixed bases or wavelengths; if
+                `d_model` is not twice the number of fixed bases.
             TypeError: if `base` is not a number.
 
         Example:
@@ -268,7 +274,7 @@ def fixed_bases(*bases: float) -> Convention:
         bases (numbers): positions per turn, each larger than 1. The width is twice their number.
 
     Returns:
-        `Convention`, interleaved.
+        `Convention` with interleaved sines and cosines.
 
     Raises:
         ValueError: without bases, or if one is not larger than 1.

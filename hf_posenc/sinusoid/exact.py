@@ -1,13 +1,13 @@
-r"""Sines and cosines of positions, rounded once from the exact value.
+r"""Exact sinusoidal encodings: sines and cosines of positions, rounded only once from the exact value.
 
-Plain arithmetic on the CPU, without a cache. An angle p·f matters modulo one turn and its error is absolute, so a
-single float64 product is not precise enough near the zeros of a sine, nor anywhere above about 2**22. Therefore
-frequencies are in turns per position, with 159 bits in three float64 parts. Their products with a position are reduced
-to at most a quarter turn without loss, and sines are computed from the remainder. Two parts are not enough: for some
-bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns.
+All arithmetic is on the CPU, and no rows are cached. The angle of position p at frequency f is p·f, and a float64
+product is not precise enough: its error is too large near the zeros of a sine, and everywhere above about 2**22.
+Therefore frequencies are in turns per position, with 159 bits in three float64 parts. Their products with a position
+are reduced to at most a quarter turn without loss, and sines are computed from the remainder. Two parts are not enough:
+for some bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns.
 
-Most rows of consecutive positions are computed as products of two rows that were computed as above, as complex numbers.
-If the error of a product could change its rounding, it is computed as above, so the result is the same bit for bit.
+Consecutive positions are faster: most of their rows are complex products of two rows that were computed as above. If
+the error of a product could change its rounding, the number is computed as above, so the results are bit-identical.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -43,9 +43,9 @@ _BLOCKS = 16
 # An angle this close to a zero, relative to its number of half turns, is set to zero: the arithmetic errs by 2**-157,
 # and a position that is not on a zero is at least 2**-56 of a turn away if the turn is a float64 number of positions.
 _NOISE = 2.0**-140
-# Row 64a + b of a run is the product of row 64a and the row of position b. For each dtype of the result: a bound on the
-# error of such a product, and the integer dtype of the same size, to compare bits. float64 is missing, because the last
-# bits of products would differ.
+# For consecutive positions, row 64a + b is the product of row 64a and the row of position b. For each dtype of the
+# result: a bound on the error of such a product, and the integer dtype of the same size, to compare bits. float64 is
+# missing, because the last bits of products would differ.
 _RUN = 64
 _PRODUCTS = {
     torch.float32: (2.0**-48, torch.int32),
@@ -58,10 +58,10 @@ _Values = TypeVar("_Values", torch.Tensor, NDArray[np.float64])
 
 
 class Waves(NamedTuple):
-    r"""Frequencies of one encoding in turns per position, split for the exact arithmetic.
+    r"""Frequencies of one encoding in turns per position, each split into three float64 numbers.
 
-    `whole + low + last` has 159 bits; `head` and `low_head` are the upper 26 bits of `whole` and `low`. They are
-    NumPy arrays, because a tensor from a fake mode or inference mode must not be cached.
+    `whole + low + last` is a frequency with 159 bits; `head` and `low_head` are the upper 26 bits of `whole` and `low`.
+    All are NumPy arrays, because a tensor from a fake mode or inference mode must not be cached.
     """
 
     convention: Convention
@@ -79,7 +79,7 @@ class Waves(NamedTuple):
 
 
 def exact_frequencies(convention: Convention, d_model: int, base: float | None = None) -> list[Decimal]:
-    r"""Return the turns per position of each pair of columns, correct to at least 55 digits.
+    r"""Return the frequency of each pair of columns in turns per position, correct to at least 55 digits.
 
     Example:
         >>> from hf_posenc.sinusoid.conventions import CONVENTIONS
@@ -102,7 +102,7 @@ def exact_frequencies(convention: Convention, d_model: int, base: float | None =
 
 @lru_cache(maxsize=64)
 def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
-    """Return the frequencies of a convention for one width and base; the result is cached."""
+    """Return the frequencies of `convention` for the width `d_model` and `base`, split as `Waves`; cached."""
     exact = exact_frequencies(convention, d_model, base)
     parts = []
     with localcontext(DIGITS):
@@ -115,7 +115,7 @@ def waves(convention: Convention, d_model: int, base: float | None) -> Waves:
 
 
 def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    r"""Return the encoding of the given positions: for each one a row of sines and cosines.
+    r"""Return the encodings of the given positions: a row of sines and cosines for each.
 
     Args:
         positions (`torch.Tensor` `(...)` float64, on the CPU).
@@ -144,7 +144,7 @@ def encode(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.T
 
 
 def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -> torch.Tensor:
-    """Return the encoding of positions `(...)`, as `encode` does, with operations that `torch.export` can record."""
+    """Return the same encodings as `encode`, computed with operations that `torch.export` can record."""
     flat = positions.to("cpu", torch.float64).reshape(-1)
     numbers = [round_once(radians.sin(), dtype) for radians in _angles(flat, waves)]
     rows = torch.stack(numbers, dim=2 if waves.is_interleaved else 1).flatten(1)[:, : waves.d_model]
@@ -175,7 +175,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _is_run(positions: torch.Tensor) -> bool:
-    """Return True if `positions` are consecutive integers, and enough of them for `_encode_run` to be faster."""
+    """Return True if `positions` are consecutive integers, and so many that `_encode_run` is faster."""
     if len(positions) < 4 * _RUN or without_values(positions):
         return False
     first = float(positions[0])
@@ -195,13 +195,15 @@ def _encode_each(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> No
 
 
 def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> None:
-    r"""Write the same rows as `_encode_each` for consecutive integers, in a sixth of the time.
+    r"""Write the sines and cosines of consecutive integers `positions` `(N,)` to `out` `(N, F, 2)`.
 
-    Sines and cosines from `_values` err by at most 2**-51, and the two of one angle add up to at most √2. So a product
-    errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings, and differs by less than
-    2**-48 from the exact number and from that of `_values`. If both ends of that interval round to the same number, so
-    do the exact number and that of `_values`; otherwise the number is computed from `_angles`. The conversion to 16
-    bits goes through float32, which can move an end by another 2**-24.
+    This is six times as fast as `_encode_each`, with the same values bit for bit.
+
+    Sines and cosines from `_values` err by at most 2**-51, and the sine and cosine of one angle add up to at most √2.
+    So a product errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings. It differs by
+    less than 2**-48 from the exact number, and from the number that `_values` gives. If both ends of this interval
+    round to the same number, the exact number and that of `_values` round to it too. Otherwise the number is computed
+    from `_angles`. The conversion to 16 bits goes through float32, which can move an end by another 2**-24.
     """
     (margin, integers), pairs = _PRODUCTS[out.dtype], len(waves.whole)
     step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides 64, or 64 divides it
@@ -233,7 +235,10 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return sines and cosines `(2, N, F)` of positions `(N,)`, float64, in the convention's order of the two."""
+    """Return a float64 tensor `(2, N, F)`: the sines of `positions` `(N,)`, then the cosines.
+
+    Cosines come first if the convention has cosines first.
+    """
     values = positions.new_empty(2, len(positions), len(waves.whole))
     step = max(1, _BLOCK // len(waves.whole))
     for start in range(0, len(positions), step):
@@ -244,11 +249,11 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors of angles `(N, F)`, whose sines are the sine and the cosine of every position.
+    """Return two tensors of angles `(N, F)`: `first.sin()` are the sines of the encoding, `second.sin()` the cosines.
 
-    Angles are in radians, at most a quarter turn; those of the cosines are first if the convention has cosines first.
-    The absolute values of the two angles add up to a quarter turn. Parts are added from the largest to the smallest, so
-    that each sum is exact wherever it comes close to zero.
+    The two tensors are swapped if the convention has cosines first. Angles are in radians and at most a quarter turn;
+    the absolute values of the two angles of a position add up to a quarter turn. Parts are added from the largest to
+    the smallest, so that each sum is exact wherever it comes close to zero.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
@@ -273,7 +278,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Convert `turns` to angles, with `radians` (2π or -2π) per turn; turns of at most `noise` become exactly 0."""
+    """Return `turns` times `radians` (2π or -2π); turns of at most `noise` in absolute value become exactly 0."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 
@@ -281,7 +286,10 @@ def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor)
 def _product(
     column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `column * by` `(N, F)` and its exact rounding error; `upper` and `by_upper` are the upper halves."""
+    """Return two tensors `(N, F)`: the product `column * by`, and its exact rounding error.
+
+    `upper` and `by_upper` are the results of `_upper_half` for `column` and `by`.
+    """
     whole, head = torch.from_numpy(by), torch.from_numpy(by_upper)
     tail, lower = whole - head, column - upper
     product = column * whole
@@ -290,6 +298,6 @@ def _product(
 
 
 def _upper_half(values: _Values) -> _Values:
-    """Return the upper 26 of the 53 bits of each value."""
+    """Return each float64 value rounded to the upper 26 of its 53 bits."""
     scaled = values * _SPLITTER
     return scaled - (scaled - values)

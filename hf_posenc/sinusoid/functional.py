@@ -1,4 +1,4 @@
-"""The encoding as plain functions: rows, tables, frequencies, and column orders that convert between conventions.
+"""Sinusoidal encodings as plain functions: vectors, tables, frequencies, and conversion between conventions.
 
 These functions do not cache rows; the modules in `module` do.
 """
@@ -32,8 +32,7 @@ def sinusoidal_encoding(
     r"""Return sine and cosine vectors for the given positions.
 
     Column 2i holds sin(p / base^(2i/D)), column 2i+1 the cosine of the same angle; other conventions order and space
-    the columns differently. Positions are used unchanged: the first position of a convention applies only where no
-    positions are given.
+    the columns differently. Positions are used unchanged: the first position of a convention is not added to them.
 
     The values are computed on the CPU for every device, so that all devices get the same bits and none needs float64.
     The modules cache the rows that they have computed; this function does not.
@@ -55,7 +54,7 @@ def sinusoidal_encoding(
 
     Raises:
         ValueError: if `d_model` is not positive, `base` is not larger than 1, or `positions` require a gradient, are
-            not finite, exceed 2**53 (beyond it float64 does not hold every integer), or are lists of several lengths.
+            not finite, exceed 2**53 (beyond it float64 does not hold every integer), or are lists of unequal lengths.
         TypeError: if `positions` are a bare number (Python's or NumPy's), or not real numbers.
 
     Source:
@@ -82,10 +81,10 @@ def sinusoidal_table(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> torch.Tensor:
-    r"""Return the rows of positions 0, 1, … as a table, with zeros at the padding position of the convention.
+    r"""Return a table whose row p is the encoding of position p; the row of the convention's padding position is zero.
 
     Args:
-        num_positions (`int`): number of rows N; row p is that of position p, whatever the convention's first position.
+        num_positions (`int`): number of rows N, for positions 0 to N - 1 in every convention.
         d_model (`int`): width D >= 1.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
@@ -141,11 +140,11 @@ def frequencies(d_model: int, *, convention: str | Convention = "vaswani", base:
 
 
 def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Tensor:
-    r"""Return the order of columns that turns rows of convention `a` into rows of convention `b`, bit for bit.
+    r"""Return column indices that reorder rows of convention `a` into rows of convention `b`, bit for bit.
 
     Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
     table, or those of the weights applied to it. No order exists between conventions with different frequencies, nor
-    between a base and the equivalent wavelengths, because their 2π is rounded.
+    between a base and the equivalent wavelengths, because the 2π in these wavelengths is rounded.
 
     Args:
         a, b (`str` or `Convention`): convention of the given rows, and convention of the result.
@@ -191,7 +190,7 @@ _Column = tuple[str, tuple[float, float, float]]
 
 
 def _columns(convention: Convention, d_model: int) -> list[_Column]:
-    """Return for each column if it holds sines, cosines or zeros, and its frequency in turns per position."""
+    """Return for each column "sine", "cosine" or "zero", and its frequency in turns per position as three numbers."""
     split = waves(convention, d_model, convention.check_fit(d_model))
     turns = list(zip(split.whole.tolist(), split.low.tolist(), split.last.tolist(), strict=True))
     described: list[_Column] = [("zero", (0.0, 0.0, 0.0))] * d_model

@@ -1,6 +1,6 @@
 """Learned encodings: a table with a row for each position, and Fourier features of any real position.
 
-The initial rows of both have the standard deviation of sinusoids, so that comparisons are fair.
+The initial vectors of both have the standard deviation of sinusoids, so that comparisons of encodings are fair.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return self.max_length or 0
 
     def reset_parameters(self) -> None:
-        """Initialize the table again at random."""
+        """Initialize the table `weight` again with random numbers."""
         nn.init.normal_(self.weight, std=self.std)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of integer positions; see `PositionalEncoding.rows`."""
+        """Return the table's rows `(..., D)` for integer `positions` `(...)`, in the dtype of `like`."""
         if positions.is_floating_point():
             raise TypeError(
                 explain(
@@ -92,11 +92,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the first `length` rows `(length, D)`; a view of the table if `like` has its dtype."""
+        """Return the first `length` rows of the table in the dtype of `like`; a view if the table has that dtype."""
         return self.weight[:length].to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """Return keyword arguments that make an encoding with the same settings, without the weights."""
+        """Return the constructor's keyword arguments, except `d_model`; the weights are not included."""
         return {"max_length": self.max_length, "std": self.std, "scale": self.scale, "dropout": self.dropout}
 
     def _length_fix(self, needed: int) -> str:
@@ -113,12 +113,14 @@ class FourierPositionalEncoding(PositionalEncoding):
 
     Args:
         d_model (`int`): width D >= 1.
-        num_features (`int`, *optional*, defaults to `d_model`, plus one if that is odd): F, an even number.
+        num_features (`int`, *optional*, defaults to `d_model`, plus one if that is odd): number F of features, even.
         hidden_size (`int`, *optional*, defaults to `d_model`): width of the hidden layer.
-        gamma (`float`, *optional*, defaults to 10): distance, in positions, up to which rows are similar at first:
-            frequencies are drawn from a normal distribution of standard deviation 1/gamma, and the features of two
-            positions have the product exp(-distance²/(2·gamma²))/2. For timestamps, give it in their unit.
-        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): of the initial rows.
+        gamma (`float`, *optional*, defaults to 10): before training, positions up to this distance have similar
+            rows. Frequencies are drawn from a normal distribution of standard deviation 1/gamma. The dot product of the
+            features of two positions is then exp(-distance²/(2·gamma²))/2 on average. For timestamps, give `gamma` in
+            their unit.
+        std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
+            initial rows.
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
         max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
@@ -166,7 +168,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize all weights again at random."""
+        """Initialize all weights again: biases with zeros, the others with random numbers."""
         nn.init.normal_(self.frequencies, std=1 / self.gamma)
         # The squares of the features sum to one half, so that the hidden layer starts with a variance of one.
         nn.init.normal_(self.inner.weight, std=math.sqrt(2))
@@ -175,7 +177,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         nn.init.zeros_(self.outer.bias)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        """Return the position vectors `(..., D)` of any `positions` `(...)`, in the dtype of `like`."""
         bound = self._check_positions(positions, bound)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.
@@ -187,11 +189,11 @@ class FourierPositionalEncoding(PositionalEncoding):
         r"""Return the Fourier features of positions: cosines, then sines, at the learned frequencies, divided by √F.
 
         Args:
-            positions (`torch.Tensor` `(...)`).
+            positions (`torch.Tensor` `(...)`): any real numbers.
 
         Returns:
-            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are float64 if positions or weights are, else
-            float32.
+            `torch.Tensor` `(..., F)` in the dtype of the weights. Angles are computed in float64 if positions or
+            weights are float64, otherwise in float32.
         """
         is_double = torch.float64 in (positions.dtype, self.frequencies.dtype)
         dtype = torch.float64 if is_double else torch.float32
@@ -200,7 +202,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         return both.to(self.frequencies.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return keyword arguments that make an encoding with the same settings, without the weights."""
+        """Return the constructor's keyword arguments, except `d_model`; the weights are not included."""
         own = ("num_features", "hidden_size", "gamma", "std")
         return {**{name: getattr(self, name) for name in own}, **super().settings()}
 

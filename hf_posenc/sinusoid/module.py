@@ -1,6 +1,6 @@
-"""Modules that add position vectors to a batch: the base class of every kind, and the sinusoidal encoding.
+"""`PositionalEncoding`, the base class of modules that add position vectors to `x`, and the sinusoidal subclass.
 
-These modules take vectors; `PositionalEmbedding` handles token ids and padding.
+These modules take embeddings `(B, T, D)`; `PositionalEmbedding` handles token ids and padding.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class PositionalEncoding(nn.Module):
 
     @property
     def d_model(self) -> int:
-        """The width D."""
+        """Width D of the position vectors."""
         return self._d_model
 
     @property
     def first_position(self) -> int:
-        """Position of the first token if no positions are given."""
+        """Position of the first token if no `position_ids` are given."""
         return 0
 
     @property
@@ -92,11 +92,11 @@ class PositionalEncoding(nn.Module):
         return math.sqrt(self.d_model) if self.scale == "sqrt_d" else float(self.scale)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        r"""Return a row, the position vector, for each position.
+        r"""Return a row, the position vector `(D,)`, for each of `positions`. Subclasses implement it.
 
         Args:
             positions (`torch.Tensor` `(...)`, integer or float): on the device of `like`.
-            like (`torch.Tensor`): tensor to which the rows will be added.
+            like (`torch.Tensor`): tensor with the dtype and device of the result.
             bound (`int`, *optional*): if not -1, all positions are known to be from 0 to `bound` - 1.
 
         Returns:
@@ -111,7 +111,7 @@ class PositionalEncoding(nn.Module):
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
 
     def spread(self) -> float:
-        """Return the standard deviation of the numbers in the first 128 rows (at most `max_length`)."""
+        """Return the standard deviation of all numbers in the first 128 position vectors (at most `max_length`)."""
         device = next((weight.device for weight in self.parameters()), torch.device("cpu"))
         like = torch.empty(0, dtype=torch.float32, device=device)
         length = min(_SPREAD_POSITIONS, self.max_length or _SPREAD_POSITIONS)
@@ -119,7 +119,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return keyword arguments that, after `d_model`, make an encoding with the same settings."""
+        """Return the constructor's keyword arguments, except `d_model`, for an encoding with the same settings."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -130,22 +130,24 @@ class PositionalEncoding(nn.Module):
         *,
         bound: int | None = None,
     ) -> torch.Tensor:
-        r"""Return `x * scale + rows`, computed in one pass over `x`, with dropout in training mode.
+        r"""Return `x * scale` plus the position vectors, with dropout in training mode.
 
         Args:
             x (`torch.Tensor` `(B, T, D)`, floating point).
-            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): by default each row counts from the
-                first position. They may be fractional or negative if the encoding has rows for such positions.
+            position_ids (`torch.Tensor` `(B, T)`, `(1, T)` or `(T,)`, *optional*): by default, positions count
+                from `first_position` in each row. They may be fractional or negative, except for a learned table;
+                exponential decay needs positions >= 0.
             out (`torch.Tensor` `(B, T, D)`, *optional*): buffer for the result, which may be `x` itself. Not allowed if
                 gradients are needed.
-            bound (`int`, *optional*): upper bound of the position ids, exclusive, if none of them is negative. On an
-                accelerator it avoids a synchronization to find the largest position.
+            bound (`int`, *optional*): a number larger than all position ids, to be given only if none of them is
+                negative. On an accelerator it avoids a synchronization to find the largest position.
 
         Returns:
             `torch.Tensor` `(B, T, D)`, dtype and device of `x`: `out` if it was given, otherwise new memory.
 
         Raises:
-            ValueError: if a shape does not fit, or a position, or T without positions, exceeds `max_length`.
+            ValueError: if a shape does not fit, a position is beyond `max_length`, or T is larger than `max_length` and
+                no `position_ids` are given.
             TypeError: if `x` is not floating point.
         """
         check_input(x, self.d_model, type(self).__name__)
@@ -169,23 +171,23 @@ class PositionalEncoding(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """Return the settings for `print(module)`."""
+        """Return the settings as text for `print(module)`."""
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in self.settings().items())])
 
     @property
     def _limit(self) -> int:
-        """First position that is not allowed; -1 without a limit."""
+        """First position that `max_length` does not allow; -1 without a limit."""
         return -1 if self.max_length is None else self.first_position + self.max_length
 
     def _length_fix(self, needed: int) -> str:
-        """Return the advice for the error message about a `max_length` below `needed`."""
+        """Return the advice for an error message: how to allow `needed` positions."""
         return f"max_length={needed}, or max_length=None: the encoding itself has no limit"
 
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
-        """Raise for positions beyond `max_length`, and for negative ones if `negative` is False.
+        """Raise if a position is beyond `max_length`, or is negative and `negative` is False; return an upper bound.
 
-        Return a number larger than all positions, or -1 if it is not known or some positions are negative. Synchronize
-        with an accelerator at most once.
+        The upper bound is larger than all positions. It is -1 if none is known or a position is negative. The check
+        waits for an accelerator at most once.
         """
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
@@ -210,7 +212,7 @@ class PositionalEncoding(nn.Module):
         return highest + 1 if is_integer and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        """Return `x * scale + rows` with the rows of `positions`, in `out` if it is given."""
+        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given."""
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
             rows = self.rows(positions, x, bound=bound)
@@ -227,7 +229,7 @@ class PositionalEncoding(nn.Module):
         return out
 
     def _add(self, rows: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        """Return `x * scale + rows`."""
+        """Return `x * scale + rows`, written to `out` if it is given."""
         if self.scale is None:
             return torch.add(rows, x, out=out)
         # Not add(alpha=): in 16 bits it rounds the product first, and differently in the middle and at the end of a
@@ -238,8 +240,9 @@ class PositionalEncoding(nn.Module):
 class SinusoidalPositionalEncoding(PositionalEncoding):
     r"""Sinusoidal positional encoding: `x * scale + encoding`, then dropout.
 
-    The module has no parameters and no buffers, so a checkpoint, `.half()` or the meta device cannot change its rows,
-    which are exact in every dtype and cached outside the module. A `pe` entry in an old checkpoint is ignored.
+    Its position vectors are exact in every dtype, and cached outside the module. The module has no parameters and no
+    buffers, so a checkpoint, `.half()` or the meta device cannot change them. A `pe` entry in an old checkpoint is
+    ignored.
     Positions may be any real numbers: timestamps, fractions, negative ones.
 
     Args:
@@ -306,37 +309,37 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
 
     @property
     def first_position(self) -> int:
-        """Position of the first token if no positions are given, from the convention."""
+        """The convention's position of the first token, used if no `position_ids` are given."""
         return self.convention.first_position
 
     @property
     def padding_position(self) -> int | None:
-        """Position whose row is zero in a table, from the convention; `None` if there is none."""
+        """The convention's padding position, whose row is zero in a table; `None` if there is none."""
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the rows `(..., D)` of any positions; see `PositionalEncoding.rows`."""
+        """Return the sinusoids `(..., D)` of any `positions` `(...)`, with the dtype and device of `like`."""
         rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
         return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the rows `(length, D)` of the first `length` positions; a view if the table is cached."""
+        """Return the sinusoids `(length, D)` of the first `length` positions; a view if the table is cached."""
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return keyword arguments that, after `d_model`, make an encoding with the same settings."""
+        """Return the constructor's keyword arguments, except `d_model`, for an encoding with the same settings."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:
-        """Return the settings for `print(module)`."""
+        """Return the settings as text for `print(module)`."""
         settings = {**self.settings(), "convention": self.convention.name}
         if self.base is None:
             del settings["base"]
         return ", ".join([str(self.d_model), *(f"{name}={value!r}" for name, value in settings.items())])
 
     def _usable(self, bound: int) -> int:
-        """Return `bound`, or -1 if it is larger than the limit, so that every position is checked."""
+        """Return `bound`, or -1 (no bound) if it is beyond `max_length`: then every position has to be checked."""
         return -1 if 0 <= self._limit < bound else bound
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Recognition of position tables: find the convention, offset and scale of a table, and its error.
+"""Recognition of sinusoids in a position table: find its convention, first position, amplitude and error.
 
 Only the known conventions and those that a caller names are tried; arbitrary bases are not searched. A trained or
 fine-tuned table is never identified as sinusoidal.
@@ -40,31 +40,30 @@ _FLOAT64_ERROR = 2.0**-51
 
 @dataclass(frozen=True)
 class Identified:
-    r"""Result of `identify`: the convention of a table, its offset and scale, and its error.
+    r"""Result of `identify`: the convention of a table, its first position and amplitude, and its largest error.
 
     If `is_sinusoidal` is false, the formula is the nearest one, and `largest_error` is the distance from it.
 
     Args:
         rows, d_model (`int`): shape of the table.
         dtype (`torch.dtype`): dtype of the table.
-        is_sinusoidal (`bool`): True if rounding, and angles computed in float32, explain every difference.
+        is_sinusoidal (`bool`): True if rounding and float32 angles explain every difference from the formula.
         is_exact (`bool`): True if every number is the exact value of the formula, rounded once.
-        exact_in (`torch.dtype`, *optional*): dtype to which the numbers of an exact table were rounded; a float32 table
-            may hold bfloat16 numbers. float64 tables are exact within 2**-51.
+        exact_in (`torch.dtype`, *optional*): dtype to which the numbers of an exact table were rounded, `None` if it
+            is not exact; a float32 table may hold bfloat16 numbers. float64 tables are exact within 2**-51.
         layout (`"interleaved"` or `"halves"`), cosine_first (`bool`): order of the columns.
         spacing (`"width"` or `"ends"`): base^(-2i/D), or base^(-i/(H-1)) for H pairs of columns.
         base (`float`, *optional*): base of the spacing; `None` with `bases` or `wavelengths`.
         bases (`tuple` of `float`, *optional*): positions per turn of each pair, for fixed bases.
         wavelengths (two `float`, *optional*): shortest and longest wavelength of a convention defined by them.
         first_position (`int`): row r holds position r + `first_position`.
-        zero_rows (`tuple` of `int`): rows that are zero.
+        zero_rows (`tuple` of `int`): indices of the rows that are zero.
         amplitude (`float`): factor of the sines and cosines.
         largest_error (`float`): largest difference from the formula in float64, at row and column `at`.
         at (`tuple` of `int`): row and column of the largest difference.
         typical_error (`float`): root mean square of the differences in a sample of the rows.
-        presets (`tuple` of `str`): conventions and model families with this formula, or with another one that gives the
-            same table.
-        others (`tuple` of `str`): those other formulas.
+        presets (`tuple` of `str`): names of conventions and model families that have this formula, or one of `others`.
+        others (`tuple` of `str`): other formulas that give the same table.
 
     Example:
         >>> from hf_posenc import sinusoidal_encoding
@@ -97,12 +96,12 @@ class Identified:
 
     @property
     def is_near(self) -> bool:
-        """True if most of the table follows the formula, for example sinusoids that were trained further."""
+        """True if the table is equal or close to the formula; sinusoids are still close after some further training."""
         return self.typical_error < abs(self.amplitude) / 4
 
     @property
     def convention(self) -> Convention:
-        """Convention that gives these rows, including its base."""
+        """The formula as a `Convention`, including its base and first position."""
         return Convention(
             "recognized",
             self.layout,
@@ -197,7 +196,11 @@ def identify(
 
 
 class _Fit(NamedTuple):
-    """Fit of a formula to sampled rows: `error` is the root mean square, `ratio` <= 1 if all errors are allowed."""
+    """Best fit of a formula to sampled rows of a table.
+
+    `error` is the root mean square of the differences. `ratio` is the largest ratio of a difference to the one that
+    `_allowed` allows.
+    """
 
     formula: Convention
     first_position: int
@@ -224,7 +227,11 @@ def _spread(first: int, last: int, count: int) -> torch.Tensor:
 
 
 def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> _Fit:
-    """Find the offset and amplitude with which `formula` fits `values` `(R, D)` best; `rows` `(R,)` are the indices."""
+    """Return the first position and amplitude with which `formula` fits best, and the errors that remain.
+
+    `values` `(R, D)` are sampled rows of a table, `rows` `(R,)` their indices. `precision` is the coarsest dtype that
+    can represent the numbers.
+    """
     first = _first_position(values[:_FIRST_ROWS], rows[:_FIRST_ROWS], formula, precision)
     exact = _exact(rows + first, formula, values.shape[1])
     # Errors of float32 angles grow with the position, so only the first rows determine the amplitude. The median over
@@ -241,7 +248,7 @@ def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precisio
 
 
 def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> int:
-    """Return the position of row 0 that fits best; of several, the nearest to 0."""
+    """Return the position of the table's row 0 with which `formula` fits best; if several fit, the nearest to 0."""
     d_model = values.shape[1]
     sines, cosines = (values[:, columns] for columns in formula.columns(d_model))
     pairs = min(formula.counts(d_model))
@@ -260,7 +267,10 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
 
 
 def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-    """Return candidate positions with the given angles: the slowest column gives them roughly, faster ones finely."""
+    """Return candidates for a position whose columns, with frequencies `rates`, have the given `angles`.
+
+    The slowest column gives one rough position per turn. Each faster column refines these positions.
+    """
     order = rates.argsort()
     slowest = float(rates[order[0]])
     turns = min(_MAX_TURNS, math.ceil(_FAR_POSITIONS * slowest / (2 * math.pi)))
@@ -277,15 +287,16 @@ def _rates(formula: Convention, d_model: int) -> torch.Tensor:
 
 
 def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.Tensor:
-    """Return the exact rows `(R, D)` of `positions` by `formula`, float64."""
+    """Return the float64 encodings `(R, D)` of `positions` `(R,)` by `formula`."""
     return encode(positions.double(), waves(formula, d_model, formula.check_fit(d_model)), torch.float64)
 
 
 def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
-    r"""Return the largest error `(R, D)` that a table with this formula may have.
+    r"""Return the largest allowed error `(R, D)` of each number in a table with the formula of `fit`.
 
-    Allowed are the errors of rounding (three times as much if the amplitude is only estimated), of a float32 sine (two
-    units), and of an angle in float32, whose rate errs by a few parts in 2**24, and by more the smaller the rate is.
+    It is the sum of three errors. One is the error of rounding, three times as much if the amplitude is only estimated.
+    One is the error of a float32 sine, two units in the last place. One is the error of an angle in float32: its
+    frequency errs by a few parts in 2**24, and more for lower frequencies.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
@@ -303,8 +314,8 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 class _Difference(NamedTuple):
     """Comparison of a whole table with a formula: the largest error, and its row and column as `at`.
 
-    `is_within` is True if all errors are allowed. `exact_in` is the dtype to which exact values were rounded once;
-    `None` if the table is not exact.
+    `is_within` is True if every error is within the limits of `_allowed`. `exact_in` is the dtype to which exact values
+    were rounded once; `None` if the table is not exact.
     """
 
     error: float
@@ -314,7 +325,10 @@ class _Difference(NamedTuple):
 
 
 def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> _Difference:
-    """Compare every row of the table `given` with a fitted formula; `dtypes` can represent all numbers of the table."""
+    """Compare the whole table `given` `(N, D)` with the fitted formula, and return the difference.
+
+    `is_zero` `(N,)` is True at rows of zeros. `dtypes` are those that can represent all numbers of the table.
+    """
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
     step = max(1, _ELEMENTS // given.shape[1])
@@ -336,7 +350,7 @@ def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list
 
 
 def _is_rounded_once(values: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Return True if `values` are the exact values rounded once to `dtype`; float64 may err by 2**-51."""
+    """Return True if `values` equal `exact` rounded once to `dtype`; with float64 they may differ by 2**-51."""
     if dtype == torch.float64:
         return bool(((values - exact).abs() <= _FLOAT64_ERROR).all())
     return torch.equal(round_once(exact, dtype).double(), values)
@@ -373,7 +387,10 @@ def _result(
 
 
 def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:
-    """Return the names of conventions, then of model families, that have one of `formulas`; best matches first."""
+    """Return the names of all preset conventions with one of `formulas`, then of the model families that use them.
+
+    The best matches come first: a convention with a padding position matches a table with rows of zeros.
+    """
     found = []
     for name, convention in CONVENTIONS.items():
         if convention.formula in formulas:
@@ -388,7 +405,7 @@ def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ..
 
 
 def _read(table: Any) -> torch.Tensor:
-    """Return a tensor, an array or the table in a module as a CPU tensor `(N, D)`; raise if it is not a table."""
+    """Return `table`, a tensor, an array or a module with a table, as a CPU tensor `(N, D)`; raise if it is invalid."""
     if isinstance(table, torch.nn.Module):
         tensors = [getattr(table, name, None) for name in _TABLE_NAMES]
         tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
@@ -440,7 +457,7 @@ def _read(table: Any) -> torch.Tensor:
 
 
 def _precisions(given: torch.Tensor) -> list[torch.dtype]:
-    """Return the dtypes that can represent all numbers of a table: the table's own first, the coarsest last."""
+    """Return the dtypes that can represent all numbers of the table `given`: its own first, the coarsest last."""
     coarser = [
         dtype
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
