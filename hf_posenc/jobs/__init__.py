@@ -1,7 +1,8 @@
 """Tokenize whole corpora: text files and data sets of any size become Parquet shards; interrupted runs continue.
 
-`encode` writes the shards, on one machine or on Ray, and reports to a `Progress`; `verify` checks them. They return a
-`Manifest` and a `Verification`. The other names are parts of `encode` for tests, and not a public interface.
+`encode` writes the shards, on one machine or on Ray, reports its progress to a `Progress`, and returns a `Manifest`.
+`verify` checks the shards and returns a `Verification`. The other names are parts of `encode` for tests, and not a
+public interface.
 """
 
 import lazy_loader as _lazy_loader

@@ -1,6 +1,7 @@
 """The data card: the README.md of an output folder, with statistics, the cost of padding, and code to load the data.
 
-All numbers are computed from the records of the shards. The YAML header has a commented license line to fill in.
+All numbers are computed from the records of the shards. The YAML header has a commented-out license line for
+the user to fill in.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ print(plan)
 
 
 def write_card(manifest: Manifest) -> bool:
-    r"""Write `README.md`, unless the user wrote or edited that file.
+    r"""Write the data card, `README.md`, to the output folder; keep an existing file that the user wrote or edited.
 
     The YAML header of the card makes `load_dataset(folder)` read the shards.
 
@@ -98,7 +99,7 @@ def _last_line(text: str) -> str:
 
 
 def _card(manifest: Manifest) -> str:
-    """Return the text of the card: a YAML header, then Markdown."""
+    """Return the text of the data card (README.md): a YAML header, then Markdown."""
     config, totals = manifest.config, manifest.totals
     names = [Path(one["name"]).name for one in manifest.inputs]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
@@ -145,7 +146,10 @@ def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple
 
 
 def _padding(totals: Mapping[str, int], pack: int | None) -> str:
-    """Return the section about padding: its share in padded batches of the rows, and how to reduce it."""
+    """Return the Markdown section about padding: the share of padding in batches, and how to reduce it.
+
+    `totals` are the sums in the manifest; `pack` is the maximum length of packed rows, or `None` without packing.
+    """
     rows, tokens = totals["rows"], totals["tokens"]
     if not tokens:
         return "There are no tokens."
@@ -181,13 +185,13 @@ def _reading(manifest: Manifest) -> str:
 
 
 def _tokenizer(manifest: Manifest) -> str:
-    """Return the name of the tokenizer on the Hub, or the last component of the path of a local one."""
+    """Return the tokenizer's name on the Hub, or the last part of its local path; a placeholder if it has no name."""
     name = manifest.tokenizer["name"] or "the/tokenizer"
     return Path(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """Return a Markdown table of two columns, with at most 20 rows and the number of rows left out."""
+    """Return a Markdown table with the two column names `head` and the first 20 `rows`; a last line counts the rest."""
     lines = [head, ("---", "---"), *rows[:_MOST]]
     if len(rows) > _MOST:
         lines.append((f"and {len(rows) - _MOST:,} more", ""))
@@ -195,11 +199,14 @@ def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _code(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Format each name and value of table rows as a Markdown code span; an empty value stays empty."""
+    """Format the name and the value of each row as Markdown code: `pack` and 64 become "`pack`" and "`64`".
+
+    An empty value stays empty.
+    """
     return [(f"`{_plain(name)}`", f"`{_plain(value)}`" if value != "" else "") for name, value in rows]
 
 
 def _plain(value: Any) -> str:
-    """Convert a value to one line, and replace characters that would end a Markdown table cell or code span."""
+    """Convert a value to one line of text without characters that would end a Markdown table cell or code span."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'").replace("|", "\\|")

@@ -1,6 +1,6 @@
 """Inputs from the `datasets` library: data set objects, folders that `save_to_disk` wrote, and names on the Hub.
 
-No other module of `jobs` imports `datasets`, and this one only for objects and names, not for folders.
+No other module of `jobs` imports `datasets`. This one imports it for objects and names, and reads folders without it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FIRST_ROWS = 64
 
 @dataclass(frozen=True)
 class DataSet:
-    r"""Source of rows: a `Dataset`, or a streamed `IterableDataset`.
+    r"""Input of a job: the rows of a `Dataset`, or of an `IterableDataset`, which is streamed.
 
     Args:
-        name (`str`): name in messages.
-        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set, in any format of `with_format`.
-        identity (`dict`): further JSON values for the fingerprint, such as split and commit of a data set on the Hub.
+        name (`str`): name of the data set in messages.
+        data (`datasets.Dataset` or `datasets.IterableDataset`): the data set, with any output format.
+        identity (`dict`): further JSON values for `fingerprint`, such as split and commit of a data set on the Hub.
     """
 
     name: str
@@ -44,11 +44,11 @@ class DataSet:
 
     @property
     def kind(self) -> str:
-        """Kind of source in the fingerprint: `"data set"` or `"streamed data set"`."""
+        """Type of the input in its fingerprint: `"data set"` or `"streamed data set"`."""
         return "data set" if self.can_seek else "streamed data set"
 
     def size(self, columns: Columns) -> int | None:
-        """Return the size of the columns in bytes, estimated from the first rows; `None` if streamed or empty."""
+        """Estimate the size of `columns` in bytes from the first rows; return `None` if streamed or empty."""
         if not self.can_seek:
             return None
         first = next(self.batches(0, columns.schema.names), None)
@@ -64,9 +64,10 @@ class DataSet:
         return []
 
     def read_columns(self, texts: object) -> SourceColumns | None:
-        """Return the columns and their types; `None` for an empty stream without features.
+        """Return the names and types of the columns; `None` for an empty stream without features.
 
-        A stream without features has the keys of its first row as columns, without types.
+        For other streams without features, the names are the keys of the first row, and the types are unknown. `texts`
+        is not used.
         """
         if self.data.features is not None:
             return SourceColumns(self.name, self.data.features.arrow_schema)
@@ -75,7 +76,7 @@ class DataSet:
         return None if first is None else SourceColumns(self.name, schema, typed=False)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from index `row` on as batches of the columns `names`; a stream yields all its rows."""
+        """Yield batches of the columns `names`, from row index `row` on; a stream ignores `row` and yields all rows."""
         with refuse_damage(self.name, "a data set"):
             yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
 
@@ -117,11 +118,11 @@ class DataSet:
 
 
 def of_object(given: Any) -> DataSet:
-    r"""Return the source for a `Dataset` or `IterableDataset` object.
+    r"""Wrap a `Dataset` or `IterableDataset` object in a `DataSet`, from which a job reads rows.
 
     Raises:
         TypeError: for any other object.
-        ValueError: for a dictionary of splits, or a data set with a transform.
+        ValueError: for a dictionary of splits, or a data set with a transform (`with_transform`).
     """
     import datasets
 
@@ -155,10 +156,10 @@ def saved(name: str, split: str | None) -> list[ArrowFile]:
 
     Args:
         name (`str`): any path or name.
-        split (`str`, *optional*): as for `by_name`.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
 
     Raises:
-        ValueError: if the folder has several splits and none is chosen, or lacks the chosen one.
+        ValueError: if the folder has several splits and `split` is `None`, or if it lacks the chosen split.
     """
     folder = Path(name).expanduser()
     folders = [folder]
@@ -181,7 +182,7 @@ def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
     r"""Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
 
     Args:
-        name (`str`), config (`str`, *optional*): as for `load_dataset`.
+        name (`str`), config (`str`, *optional*): the name and the configuration, as for `load_dataset`.
         split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
 
     Returns:
@@ -201,7 +202,11 @@ def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
 
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
-    """Return the splits to read; raise if several exist and none is chosen, or a chosen one is missing."""
+    """Return the names of the splits to read, given all `splits` of the data set `name` and the user's choice.
+
+    `chosen` is one split, several joined by `+`, or `"all"`. Raise if it is `None` although there are several splits,
+    or if a chosen split does not exist.
+    """
     if chosen is None and len(splits) > 1:
         raise ValueError(
             explain(
@@ -222,12 +227,12 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
 
 
 def _hash_of(stream: Any) -> str | None:
-    """Return a hash of a stream: its processing steps, functions and seeds; `None` if they cannot be pickled."""
+    """Return a hash of an `IterableDataset`, from its processing steps; `None` if these steps cannot be pickled."""
     from datasets.fingerprint import Hasher
 
     try:
         steps = copy.deepcopy(stream._ex_iterable)
-        steps._init_state_dict()  # a stream that was read keeps its position
+        steps._init_state_dict()  # resets the position: the hash is the same after the stream was read
         return str(Hasher.hash(steps))
     except Exception:  # such as a connection or a lock
         return None

@@ -1,6 +1,6 @@
-"""Parse the bytes of a task into documents, in a worker, in batches of about a megabyte.
+"""Parse the bytes of a task into batches of documents, of about a megabyte each. This runs in the workers.
 
-A document that cannot be decoded or parsed is a bad row with a reason; it does not affect other documents.
+A document that cannot be decoded or parsed is marked as bad, with the reason; the other documents are still read.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Documents:
     r"""A batch of parsed documents from one part of a task.
 
     Args:
-        part (`Part`): the part of the task.
+        part (`Part`): the part that the documents come from.
         numbers (`list` of `int`): the line number (from 1) or row number (from 0) of each document in its source.
         texts (`list` of one or two `list` of `str`): the texts, and for text pairs the second texts; a bad document
             has an empty text.
-        carried (`pyarrow.Table`): the carried columns, one row for each document.
+        carried (`pyarrow.Table`): the columns to copy to the shard, one row for each document.
         bad (`dict` from `int` to `str`): the reason for each bad document, by its index in the batch.
         excerpts (`dict` from `int` to `str`): the first characters of each bad document, by its index.
-        blank (`int`): blank lines between the documents.
+        blank (`int`): number of blank lines, which are not documents; 0 for paragraphs and tables.
     """
 
     part: Part
@@ -52,7 +52,7 @@ class Documents:
     blank: int = 0
 
     def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
-        """Return a `Rejected` for each document in `bad`, which maps its index in the batch to the reason."""
+        """Return a `Rejected` for each bad document; `bad` maps the index of a document in this batch to the reason."""
         shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:_EXCERPT] or None for row in bad}
         part = self.part
         return [Rejected(part.source, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
@@ -61,7 +61,7 @@ class Documents:
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
     r"""Parse the documents of a task, and yield them in order, in batches of about a megabyte.
 
-    Blank lines of text, JSON and CSV are counted, but are not documents.
+    Blank lines are not documents. They are counted, except between paragraphs.
 
     Args:
         task (`Task`): the task.
@@ -94,9 +94,10 @@ def _documents(
     *,
     blank: int,
 ) -> Documents:
-    """Return a batch, given the values of each column; carried columns are converted to the types of the schema.
+    """Return a batch of documents, given a list of values for each column: the texts, then the columns to copy.
 
-    A bad document without an excerpt is shown by its first text.
+    Values to copy are converted to the types in `columns`; a document is bad if its value does not fit. For a bad
+    document that `excerpts` lacks, the excerpt is its text.
     """
     split = len(columns.texts)
     texts, carried = values[:split], []
@@ -112,12 +113,15 @@ def _documents(
 
 
 def _table(carried: list[pa.Array], columns: Columns, rows: int) -> pa.Table:
-    """Return the carried columns as a table with the given number of rows, even if there are no columns."""
+    """Return a table of the arrays `carried`. It has `rows` rows even if it has no columns."""
     return pa.table(carried, schema=columns.carried) if carried else pa.table({"": pa.nulls(rows)}).select([])
 
 
 def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """Convert values to an array, with null for a value of a wrong type; return it and the reasons by row."""
+    """Convert `values` to an array of the type of `field`; a value that does not fit becomes null.
+
+    Return the array, and a `dict` from the row of each such value to the reason.
+    """
     wrong = (ValueError, TypeError, OverflowError)
     try:
         return _array(values, field.type), {}
@@ -133,7 +137,7 @@ def _column(field: pa.Field, values: list[Any]) -> tuple[pa.Array, dict[int, str
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert JSON values to an array of a type; raise if a value does not fit, or would be rounded.
+    """Convert values from JSON or CSV to an array of the type `kind`; raise if a value does not fit or is rounded.
 
     Strings are parsed, for example `"3"` for an integer column. In a string column, other values become JSON text.
     """
@@ -149,7 +153,10 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Read lines or JSON lines. A block is split in one call: a loop over its lines takes several times as long."""
+    """Yield batches of the documents in a part of lines or JSON lines.
+
+    Each block of text is split in one call, because a loop over its lines takes several times as long.
+    """
     number = part.first
     for lines, wrong in _blocks(part.payload):
         for start in range(0, len(lines), _BATCH_ROWS):
@@ -165,7 +172,10 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
-    """Yield about a megabyte of lines at a time, without their ends, and the reason for each that is not UTF-8."""
+    """Split `payload` into lines without line ends, and yield about a megabyte of them at a time.
+
+    With each list of lines comes a `dict` from the index of each line that is not UTF-8 to the reason.
+    """
     start = 0
     while start < len(payload):
         end = payload.find(b"\n", start + _BATCH_BYTES - 1) + 1 or len(payload)
@@ -182,13 +192,13 @@ def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
         start = end
 
 
-# A document of the other formats: its bytes, its line (`None` for a blank one), the values of the columns, and the
-# reason if it is bad. A plain tuple, because a class would make reading a third slower.
+# A document of CSV, of paragraphs or of an unreadable file: its bytes, its line number (`None` for a blank line), the
+# values of its columns, and the reason if it is bad. A plain tuple, because a class would make reading a third slower.
 _Record = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _records(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Read the documents of the other formats, which are parsed one after another."""
+    """Yield batches of the documents in a part of CSV, paragraphs or an unreadable file; parse them one by one."""
     parse = {"paragraphs": _paragraphs, "unreadable": _unreadable}.get(part.kind, _csv)
     records = parse(part, columns)
     nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
@@ -212,7 +222,7 @@ def _next_batch(records: Iterator[_Record]) -> list[_Record]:
 
 
 def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Return the columns of a table that is given by its rows."""
+    """Transpose a list of `rows` to a list of `width` columns."""
     return [[row[column] for row in rows] for column in range(width)]
 
 
@@ -230,7 +240,10 @@ def _paragraphs(part: Part, columns: Columns) -> Iterator[_Record]:
 
 
 def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:
-    """Parse JSON lines that are not in `bad`; return the values of each column, and add further bad lines to `bad`."""
+    """Parse JSON lines, and return a list of values for each column.
+
+    `bad` maps the index of a bad line to the reason. Lines in `bad` are not parsed; invalid lines are added to it.
+    """
     names, rows = columns.schema.names, []
     for index, line in enumerate(lines):
         row: dict[str, Any] = {}
@@ -243,7 +256,10 @@ def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) ->
 
 
 def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Parse a line of JSON; return its object, or an empty one and the reason if it is a bad document."""
+    """Parse a line of JSON; return its object and `None`, or an empty `dict` and the reason why the line is bad.
+
+    A line is bad if it is not an object, or if one of the columns `texts` is missing or is not text.
+    """
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -282,7 +298,7 @@ def _csv(part: Part, columns: Columns) -> Iterator[_Record]:
             raw.append(line)
             yield line.decode("utf-8", "surrogateescape")
 
-    # The index of each column in a record, and the value of an empty field.
+    # For each column: its name, its index in a record, and the value that replaces an empty field.
     where = [
         (name, part.header.index(name), "" if pa.types.is_string(kind) else None)
         for name, kind in zip(columns.schema.names, columns.schema.types, strict=True)

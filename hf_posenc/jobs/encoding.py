@@ -49,7 +49,7 @@ def encode(
             and must not change during the run.
         tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): the settings of a collator are
             used for options that are not given.
-        output (`str` or `Path`): a local folder; new, or that of an earlier run of the same job.
+        output (`str` or `Path`): a local folder: a new one, or the output of an earlier run of the same job.
         progress (`Progress`, *optional*): callbacks; by default messages are warnings.
         **options:
 
@@ -58,9 +58,9 @@ def encode(
 
     Raises:
         TypeError: for an option that does not exist.
-        ValueError: for wrong options; for a bad row; if the folder holds the output of another job, naming what
-            differs; if the input changed while it was read.
-        OSError: if the folder is in use by another run, or cannot be written to, or the disk is full.
+        ValueError: for a wrong option; for a bad row, unless `on_bad_row` allows it; if the folder holds the output of
+            another job (the message lists the differences); if the input changed while it was read.
+        OSError: if the folder is in use by another run or cannot be written to, or if the disk is full.
 
     Example:
         >>> import tempfile
@@ -131,7 +131,7 @@ def encode(
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
-    """Return the manifest of the output folder, and `job` with its shard size and the settings for shard footers.
+    """Return the manifest of the output folder, and `job` completed with shard size and settings for shard footers.
 
     If an earlier run of the same job saved a manifest, it is used again; otherwise a new one is saved. `name` and
     `kind` are the name and the class name of the tokenizer.
@@ -175,7 +175,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
 
 
 def _write_missing(job: Job, sources: Sources, manifest: Manifest, done: dict[int, Cursor], progress: Progress) -> None:
-    """Write the shards that are not in `done`, and add the record of each to the manifest."""
+    """Write the shards that are not in `done` (finished shards, by number), and add their records to the manifest."""
     read = sum(manifest.shards[shard]["read"] for shard in done)
     progress.start(bytes_total=sources.size, bytes_done=read, shards_done=len(done))
     tasks = sources.tasks(job.shard_bytes or _MAX_SHARD_BYTES, done)
@@ -201,7 +201,7 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
 
 
 def _check_names(job: Job) -> None:
-    """Raise if a carried column has the same name as another column of the shards, such as `input_ids`."""
+    """Raise if a column to copy from the input has the name of another column of the shards, such as `input_ids`."""
     carried = [] if job.pack is not None else job.carried.names
     schema = schema_of(job).names
     made = schema[: len(schema) - len(carried)]
@@ -218,7 +218,7 @@ def _check_names(job: Job) -> None:
 
 
 def _check_other_files(manifest: Manifest) -> None:
-    """Raise if `data/` holds files that are not shards of this job; other libraries would read them as well."""
+    """Raise if `data/` holds files that are not shards of this job, as other libraries would read them as shards."""
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
         raise ValueError(
             explain(

@@ -51,7 +51,7 @@ _BLOCK = 1 << 20
 
 
 def format_of(name: str) -> tuple[Format | None, str | None]:
-    r"""Return the format and the compression of a file, from the extensions of its name.
+    r"""Return the format and the compression of a file, from the extensions of its name; `None` if unknown.
 
     Example:
         >>> format_of("a.txt"), format_of("pile/00.jsonl.zst"), format_of("README")
@@ -99,11 +99,10 @@ class InputFile:
             raise _cannot_open(self.name, error) from error
 
     def blocks(self, offset: int = 0) -> Generator[bytes]:
-        """Yield the decompressed bytes from `offset` on, in blocks of up to 1 MiB.
+        """Yield the decompressed bytes of the file in blocks of up to 1 MiB, starting at byte `offset`.
 
-        For a compressed file, `offset` must be 0.
-
-        A compressed file has the same blocks in every run, so a damaged file always ends at the same byte.
+        For a compressed file, `offset` must be 0, and every run yields the same blocks. A damaged compressed file
+        therefore always ends at the same byte.
 
         Raises:
             DamagedError: if the rest cannot be decompressed.
@@ -115,7 +114,7 @@ class InputFile:
                 read = pa.CompressedInputStream(raw, self.compression).read
             elif self.compression is not None:
                 opened: Any = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}[self.compression]
-                read = opened(raw).read1  # gives all bytes that precede an error; a `read` that fails would lose them
+                read = opened(raw).read1  # returns all bytes before an error; `read` would lose them
             try:
                 while block := read(_BLOCK):
                     yield block
@@ -144,8 +143,8 @@ class InputFile:
     def stamp(self) -> list[Any]:
         """Return `[size, inode, mtime, ctime]` of the file, to detect changes.
 
-        For a URL, inode and `ctime` are `None`, and so is an unknown `mtime`. `mtime` alone does not show every change:
-        copying and unpacking may set it to an old value. Only the operating system sets `ctime`.
+        For a URL, inode and `ctime` are `None`, and so is an unknown `mtime`. `mtime` alone does not show every change,
+        because copying and unpacking may set it to an old value; only the operating system sets `ctime`.
         """
         if self.path is not None:
             try:
@@ -172,7 +171,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
     Raises:
         ValueError: for a protocol that `fsspec` does not have.
-        ImportError: if the package for it is not installed.
+        ImportError: if the package for the protocol is not installed.
     """
     try:
         system, path = fsspec.core.url_to_fs(url)
@@ -184,19 +183,19 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
-    r"""Find the files of a path, folder, pattern or URL.
+    r"""Find the files that a path, folder, glob pattern or URL refers to.
 
     Args:
         name (`str`): path, folder, glob pattern or URL.
         every (`bool`): for a folder, return files of any name; otherwise only files with a known extension.
 
     Returns:
-        The names of the files to read, in order, and the names of files in a folder that are skipped because of their
-        extension; `None` if no file has the name and it may be the name of a data set.
+        Two lists: the names of the files to read, in order, and the names of files in a folder that are skipped because
+        of their extension. `None` if there is no such file, and `name` may be the name of a data set.
 
     Raises:
-        OSError: if the file does not exist, or none matches the pattern.
-        ValueError: for a folder without data files, or a pipe.
+        OSError: if the file does not exist, or no file matches the pattern.
+        ValueError: if a folder has no data files, or if the path is a pipe or a device.
     """
     if is_url(name):
         return _remote(name, every=every)
@@ -224,7 +223,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
 
 
 def missing(name: str) -> str:
-    """Return the error message for a file that does not exist, with the most similar existing name."""
+    """Return the error message for a file that does not exist; it suggests the most similar existing name."""
     path = Path(name).expanduser()
     if path.is_symlink():
         target = os.readlink(path)  # noqa: PTH115 (a Path would normalize it)
@@ -254,7 +253,10 @@ def _remote(url: str, *, every: bool) -> tuple[list[str], list[str]]:
 
 
 def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list[str], list[str]]:
-    """Split file names into those to read and those with an unknown extension; raise if none is to be read."""
+    """Split the file names of a folder into two lists: files to read, and files with an unknown extension.
+
+    If `every` is True, all files are read. Raise if there is no file to read.
+    """
     data: list[str] = []
     others: list[str] = []
     for name in names:
@@ -293,7 +295,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _is_output(folder: Path) -> bool:
-    """Return True if the folder has a `manifest.json` that begins like one of this package."""
+    """Return True if the folder is the output of a job: it has a `manifest.json` that this package wrote."""
     try:
         with (folder / "manifest.json").open("rb") as file:
             return _MANIFEST_OF_OURS.match(file.read(200)) is not None
@@ -302,9 +304,10 @@ def _is_output(folder: Path) -> bool:
 
 
 def _not_read_twice(files: list[Path], pattern: Path) -> list[Path]:
-    """Return the matches of a pattern without duplicates due to links, and without output folders of jobs.
+    """Return `files`, the matches of `pattern`, without duplicates and without files in output folders of jobs.
 
-    An output folder is kept if `pattern` names it before the first wildcard, as in `out/data/*.parquet`.
+    Duplicates are files in a folder that links lead to twice. The files of an output folder are kept if `pattern` names
+    that folder before the first wildcard, as in `out/data/*.parquet`.
     """
     top = next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
     is_output = cache(_is_output)
@@ -332,7 +335,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _cannot_open(name: str, error: OSError) -> OSError:
-    """Return an error of the same class whose message explains that the file cannot be opened."""
+    """Return an error of the class of `error`, with a clear message that the file `name` cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(missing(name))
     words = explain(f"{name} cannot be opened", got=error.strerror or str(error), fix="check its permissions")

@@ -57,7 +57,7 @@ def shard_name(shard: int) -> str:
 
 
 def rejected_name(shard: int) -> str:
-    """Return the name of the temporary file for the rejected documents of one shard; the end of the job deletes it."""
+    """Return the name of the temporary file that holds the rejected documents of a shard until the job ends."""
     return f".rejected-{shard:06d}.jsonl"
 
 
@@ -78,7 +78,7 @@ def data_files(folder: Path) -> set[str]:
 
 
 def rejected_in(folder: Path) -> dict[int, Path]:
-    """Return the paths of the temporary files with rejected documents, by the number of their shard."""
+    """Return the path of each temporary file with rejected documents, by the number of its shard."""
     matches = ((_REJECTED_PART.fullmatch(path.name), path) for path in _listing(folder))
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 
@@ -89,10 +89,13 @@ def _listing(folder: Path) -> list[Path]:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    r"""Yield a temporary path to write `path` atomically, as `atomic_write` does, but with clearer error messages.
+    r"""Yield a temporary path to write to, and rename that file to `path` when the block ends without an error.
+
+    This is `atomic_write` with clearer error messages.
 
     Raises:
-        OSError: if the disk is full, or the folder cannot be written to or is gone; other errors unchanged.
+        OSError: with a clear message if the disk is full, or if the folder cannot be written to or is gone; other
+            errors are raised unchanged.
     """
     with _plain_errors(path), atomic_write(path) as temporary:
         yield temporary
@@ -100,7 +103,7 @@ def output_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace file system errors on writing `path`, such as a full disk, by errors with a clear message."""
+    """Replace file system errors (such as a full disk) in the block that writes `path` by clearer errors."""
     try:
         yield
     except OSError as error:
@@ -113,7 +116,7 @@ def _plain_errors(path: Path) -> Iterator[None]:
 
 
 def _explained(error: OSError, path: Path) -> str | None:
-    """Return a clear message if `path` cannot be written (disk full, no permission, no folder); otherwise `None`."""
+    """Return a clear message for an error on writing `path`: disk full, no permission, no folder; `None` for others."""
     if error.errno in _FULL:
         return explain(
             f"{path} cannot be written: {_FULL[error.errno]}",
@@ -143,7 +146,7 @@ def _room(folder: Path) -> str:
 
 
 def _names(error: OSError, folder: Path) -> bool:
-    """Return True if the path in the error is a file in this folder, the folder, or one of its parents."""
+    """Return True if the path in `error` is `folder`, one of its parents, or a file in it."""
     if error.filename is None:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()
@@ -152,7 +155,7 @@ def _names(error: OSError, folder: Path) -> bool:
 
 @contextmanager
 def output_folder(path: Path) -> Iterator[None]:
-    r"""Create and lock the output folder of a running job, and remove the unfinished files of killed runs.
+    r"""Create the output folder, lock it while the block runs, and remove unfinished files of runs that were killed.
 
     The operating system releases the lock when the process ends, even if it is killed. If the file system
     has no locks, a warning is issued instead.
@@ -230,7 +233,7 @@ def _locked(path: Path) -> FileLock:
         warnings.warn(
             f"{path.parent} is on a file system without locks: make sure that no second run uses it", stacklevel=4
         )
-    with suppress(OSError):  # a full disk: the lock works without the text
+    with suppress(OSError):  # the disk may be full; the lock works without the text
         path.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="ascii")
     return lock
 

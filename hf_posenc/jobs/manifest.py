@@ -1,8 +1,8 @@
 """The manifest of an output folder: settings, inputs and library versions of a job, and the record of each shard.
 
 A record is a `dict` with the name, counts and checksums of a shard. The footer of each shard holds its record and the
-settings, so that an interrupted job can continue; at the end of the job, `manifest.json` lists all records. It has no
-timestamps, so equal corpora give equal manifests, even after interruptions.
+settings, so that an interrupted job can continue; at the end of the job, `manifest.json` lists all records. The
+manifest has no timestamps, so equal corpora give equal manifests, even after interruptions.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Manifest:
         libraries (`dict`): versions of the libraries that affect the bytes of the shards.
         shards (`dict`): the record of each shard, by number.
         finished (`bool`): True if the job is finished.
-        problem (`str`, *optional*): the reason why `manifest.json` is unusable; the shard footers replace it.
-        others (`dict`): the other visible files in `data/`, each with the reason why it is not a shard of this job.
+        problem (`str`, *optional*): the reason why `manifest.json` cannot be used; the shard footers are read instead.
+        others (`dict`): further files in `data/` by name, each with the reason why it is not a valid shard of this job.
 
     Example:
         >>> manifest = Manifest(Path("out"), config={"max_length": 8}, tokenizer={}, inputs=[], libraries={})
@@ -81,7 +81,7 @@ class Manifest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings for the shard footers, without `on_bad_row` and tokenizer name, which may differ between runs."""
+        """Settings stored in shard footers, without `on_bad_row` and tokenizer name, which may change between runs."""
         return {
             "config": {name: value for name, value in self.config.items() if name != _BAD_ROWS},
             "tokenizer": {name: value for name, value in self.tokenizer.items() if name != "name"},
@@ -97,7 +97,7 @@ class Manifest:
 
         Returns:
             `Manifest`, with `.problem` set if `manifest.json` is lost or was changed; `None` if the folder holds no
-            output. If the job is not finished, `check` adds the `sha256` of each record.
+            output. If the job is not finished, the records lack `sha256`, which `check` adds.
 
         Raises:
             ValueError: if the manifest was written by something else or in another format, or if it is damaged and
@@ -131,7 +131,7 @@ class Manifest:
         self.shards[cast(int, shard_number(record["file"]))] = record
 
     def check(self, on_read: OnRead | None = None) -> dict[int, str]:
-        r"""Compare every shard with its record, and return the reason for each damaged shard, by its number.
+        r"""Compare every shard with its record; return a `dict` from the number of each damaged shard to the reason.
 
         The records of an unfinished job have no `sha256`: this method adds it.
 
@@ -155,14 +155,17 @@ class Manifest:
         return bad
 
     def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
-        r"""Raise if `now` describes another job; otherwise update an unfinished job with the values of `now`.
+        r"""Raise if the manifest `now` is of another job than this manifest.
+
+        If the job is the same and not finished, copy the settings, inputs and tokenizer of `now` to this manifest.
 
         Args:
-            now (`Manifest`): the description of this run.
-            other_inputs (callable): returns a list of changes of the inputs; called only if the settings are equal.
+            now (`Manifest`): the manifest that this run would write.
+            other_inputs (callable): returns a line for each change of the inputs; called only if settings and tokenizer
+                are equal.
 
         Raises:
-            ValueError: naming each difference with both values.
+            ValueError: if the jobs differ; the message lists the differences.
         """
         before = self.config if self.finished else {**self.config, _BAD_ROWS: now.config[_BAD_ROWS]}
         wrong = differences("", before, now.config)
@@ -178,7 +181,7 @@ class Manifest:
             self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
-        """Raise if library versions differ from those that wrote the finished shards: the bytes might differ too."""
+        """Raise if the versions `now` differ from those that wrote the finished shards: new shards might differ too."""
         if wrong := differences("", self.libraries, now):
             raise ValueError(
                 explain(
@@ -189,7 +192,7 @@ class Manifest:
             )
 
     def stamps(self) -> Sequence[Any] | None:
-        """Return the sizes and timestamps of the inputs that the last run saved; `None` if they are lost."""
+        """Return sizes and timestamps of the inputs, as `save_stamps` saved them in the last run; `None` if lost."""
         try:
             stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -207,10 +210,10 @@ class Manifest:
         r"""Write `manifest.json`, if its content changed.
 
         Raises:
-            OSError: if the file on disk is not the one that was read or saved last, because another run uses the
-                folder; if it cannot be written.
+            OSError: if another run changed the file after this one last read or saved it, or if it cannot be
+                written.
         """
-        path, text = self.folder / MANIFEST, self.text().encode("utf-8", "surrogatepass")  # file names hold any bytes
+        path, text = self.folder / MANIFEST, self.text().encode("utf-8", "surrogatepass")  # file names may be any bytes
         on_disk = path.read_bytes() if path.exists() else None
         if self._on_disk is not None and on_disk != self._on_disk and self.folder.is_dir():
             raise OSError(
@@ -231,7 +234,7 @@ class Manifest:
         self.save()
 
     def text(self) -> str:
-        """Return the manifest as JSON, for a finished job with one line per shard. Equal content gives equal text."""
+        """Return the manifest as JSON; for a finished job, with one line per shard. Equal manifests give equal text."""
         content: dict[str, Any] = {
             "written_by": _WRITER,
             "format_version": FORMAT_VERSION,
@@ -262,8 +265,8 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
     """Read and check `manifest.json`; raise if it is not a manifest of this format.
 
     Returns:
-        The bytes of the file (`None` if missing), the parsed content (`None` if missing or changed), and the reason if
-        the content is `None`.
+        The bytes of the file (`None` if it is missing); the parsed content (`None` if the file is missing, invalid or
+        changed by hand); and the reason if the content is `None`.
     """
     try:
         text = path.read_bytes()
@@ -290,7 +293,10 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
-    """Return the record and settings of each shard in `data/`, and the reason why each other file is no shard."""
+    """Read the footers of the shards in `data/`.
+
+    Return record and settings of each shard by its number, and the reason why each other file is not a shard, by name.
+    """
     footers, others = {}, {}
     for name in sorted(data_files(folder)):
         shard = shard_number(name)
@@ -332,7 +338,7 @@ def differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
-        prefix (`str`): the name of the compared value; if empty, the order of the keys is not compared.
+        prefix (`str`): the name of the compared value; if empty, the order of its keys is not compared.
         before, now (JSON values): dictionaries are compared key by key.
 
     Example:

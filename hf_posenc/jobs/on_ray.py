@@ -42,12 +42,12 @@ def run_on_ray(
 ) -> Records:
     r"""Write the shards of `tasks` with Ray, and yield the record of each shard as it finishes.
 
-    An existing Ray connection is used and stays open: after an error, the tasks already given to it run to their end.
-    Otherwise this function starts Ray on this machine, or connects to the cluster at `address`, and disconnects, which
-    kills its tasks, when the generator ends or is closed. Only the calling process reads the corpus.
+    If Ray is already connected, that connection is used and stays open; after an error, its running tasks still finish.
+    Otherwise this function starts Ray on this machine, or connects to the cluster at `address`. It disconnects when the
+    generator ends or is closed, and that kills the running tasks. Only the calling process reads the corpus.
 
     Args:
-        writer (`Writer`), tasks (iterator of `Task`): as for `run_in_processes`.
+        writer (`Writer`), tasks (iterator of `Task`): the picklable writer of shards, and the tasks to run with it.
         folder (`Path`): output folder, which every machine must be able to open under this path.
         workers (`int`, *optional*): maximum number of tasks at a time; by default the number of cores in the cluster.
         address (`str`, *optional*): `"auto"`, `"host:6379"` or `"ray://host:10001"`; by default `RAY_ADDRESS`, or a
@@ -57,13 +57,13 @@ def run_on_ray(
             must appear in `folder`.
 
     Returns:
-        Generator of `dict`.
+        Generator of `dict`: the record of each shard, in any order.
 
     Raises:
         ImportError: if Ray is not installed.
         ConnectionError: if no cluster answers at `address`.
         ValueError: if the folder is not shared, or Ray is connected to another cluster.
-        RuntimeError: if three workers die on the same task, or a machine has other versions.
+        RuntimeError: if three workers die on the same task, or a machine has other library versions.
         Exception: any error of the writer or of `tasks`.
     """
     with _connected(address, workers) as (ray, is_callers):
@@ -142,7 +142,10 @@ def _not_shared(folder: Path, got: str) -> str:
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, bool]]:
-    """Yield the `ray` module, connected, and True if the connection is the caller's; a new one is closed at the end."""
+    """Connect to Ray; yield the `ray` module, and True if Ray was connected before.
+
+    A connection that was opened here is closed at the end.
+    """
     try:
         import ray
     except ImportError as error:

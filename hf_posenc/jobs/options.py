@@ -1,4 +1,4 @@
-"""The options of a job, in one dataclass for `encode`, the command line and the workers; and its progress callbacks.
+"""Options of a job, in one dataclass for `encode`, the command line and the workers; progress callbacks of `encode`.
 
 To add an option, add a field with its help here, and the code that uses it: `encode`, the command line and the manifest
 take their lists of options from the fields.
@@ -174,13 +174,13 @@ class Options:
             )
 
     def recorded(self) -> dict[str, Any]:
-        """Return the options that affect the shards, for the manifest."""
+        """Return the values of the options that affect the shards, by name; the manifest stores them."""
         return {each.name: getattr(self, each.name) for each in fields(Options) if each.metadata["recorded"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Options):
-    """Settings of a job for its workers: the options after `resolve`, the output folder, tokenizer and columns."""
+    """Settings of a job for its workers: resolved options, output folder, tokenizer, and columns to copy."""
 
     folder: Path
     tokenizer: SerializedTokenizer
@@ -221,16 +221,16 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrainedTokenizerBase, int, list[str]]:
-    r"""Check the options of a job, and fill in those that are not given from its tokenizer or collator.
+    r"""Check the options of a job; values for options that are not given come from its tokenizer or collator.
 
     Args:
         given (mapping): options by name; `None` counts as not given.
-        tokenizer: as in `private_copy`, or a `DataCollatorWithPositionalEncoding`, whose settings are used for options
-            that are not given.
+        tokenizer (`str`, `Path`, a tokenizer, or `DataCollatorWithPositionalEncoding`): a name, a folder or an object.
+            The settings of a collator are used for options that are not given.
 
     Returns:
-        The options, with `max_length` set to the smallest limit; a private copy of the tokenizer; the position of a
-        document's first token; messages for the user.
+        A tuple: the options, with `max_length` set to the smallest of all limits; a private copy of the tokenizer; the
+        position id of a document's first token; messages for the user.
 
     Raises:
         TypeError: for an option that does not exist.
@@ -329,16 +329,20 @@ class Progress:
         warnings.warn(text, stacklevel=2)
 
     def backend(self, name: str) -> None:
-        """Report the library that the token ids come from, with its version, such as `"nanotoken 0.1.0"`."""
+        """Report the library that computes the token ids, such as `"nanotoken 0.1.0"` or `"transformers"`."""
 
     def checked(self, size: int) -> None:
         """Report that `size` more bytes of finished shards were read and compared with their checksums."""
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Report the start: size of the input in bytes, if known, and bytes and shards that earlier runs finished."""
+        """Report that the writing of shards starts.
+
+        `bytes_total` is the size of the input, if known. `bytes_done` and `shards_done` count the input bytes and
+        the shards that earlier runs finished.
+        """
 
     def shard(self, record: dict[str, Any]) -> None:
         """Report a finished shard, given its record in the manifest."""
 
     def stop(self) -> None:
-        """Report the end of the work, also after an error."""
+        """Report that the writing of shards ended, with or without an error."""

@@ -1,8 +1,7 @@
 """The local engine: run the tasks of a job in worker processes on this machine.
 
 It keeps a bounded number of tasks in memory, yields records of shards in any order, and repeats the task of a worker
-that died.
-Workers import this module first, so it has no slow imports. `on_ray` is the other engine.
+that died. Workers import this module first, so it has no slow imports. `on_ray` is the other engine.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Writer(Protocol):
 
 
 def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
-    """Yield tasks until `tasks` raises; append the error to `errors`, to raise it after the earlier tasks."""
+    """Yield from `tasks`; if it raises, stop and append the error to `errors`, to be raised after earlier tasks."""
     try:
         yield from tasks
     except Exception as error:
@@ -53,7 +52,10 @@ def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task
 
 
 def write(pickled: bytes, task: Task) -> dict[str, Any]:
-    """Write the shard of a task with a pickled `Writer`; an error that cannot be pickled becomes a `RuntimeError`."""
+    """Unpickle a `Writer`, write the shard of `task` with it, and return the record of the shard.
+
+    An error that cannot be pickled is replaced by a `RuntimeError`.
+    """
     try:
         return _unpickled(pickled).write(task)
     except Exception as error:
@@ -95,7 +97,7 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
         workers (`int`): number of processes; 0 performs the tasks in this process, one after another.
 
     Returns:
-        Generator of `dict`.
+        Generator of `dict`: the record of each shard, in any order.
 
     Raises:
         RuntimeError: if three workers die on the same task.
@@ -159,7 +161,7 @@ class _Pool:
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
         try:
-            # Each task brings the writer: as an argument of the process, it would delay the start of the next process.
+            # Each task includes the writer: as an argument of a process, it would delay the start of the next process.
             return self._executor.submit(write, self.pickled, task)
         except (OSError, ValueError) as error:
             # If a worker dies while `submit` starts another one, the executor has closed its pipes already.

@@ -1,4 +1,7 @@
-"""Rejected documents: one temporary file per shard while a job runs; at its end, all are joined to `rejected.jsonl`."""
+"""Rejected documents: one temporary file per shard while a job runs; at its end, all are joined to `rejected.jsonl`.
+
+A rejected document is a bad row that the job left out or replaced by an empty text.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _LINE = re.compile(rb'\{"shard": (\d+), .*\}\n')
 
 
 class _Lines(NamedTuple):
-    """The byte range in a file that holds the rejected documents of one shard, and the SHA-256 of those bytes."""
+    """Location of the rejected documents of one shard: a byte range of a file, with its SHA-256."""
 
     path: Path
     start: int
@@ -59,7 +62,7 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
-    """Compare the rejected documents on disk with the records of the shards; `shards` maps number to record."""
+    """Check the rejected documents on disk against the checksums in `shards`, which maps shard numbers to records."""
     path, parts = folder / REJECTED, rejected_in(folder)
     joined = _lines_by_shard(path)
     good, bad, end = {}, {}, 0
@@ -106,7 +109,7 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
 
 
 def _lines_by_shard(path: Path) -> dict[int, _Lines]:
-    """Return the location of the lines of each shard in a file; lines that belong to no shard are ignored."""
+    """Return the location of the rejected documents of each shard in a file, by shard number; ignore invalid lines."""
     found: dict[int, _Lines] = {}
     if path.is_file():
         with path.open("rb") as file:

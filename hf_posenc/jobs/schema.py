@@ -1,4 +1,4 @@
-"""Columns of a corpus: the text columns, and the carried columns, which the user selects to copy them to the shards.
+"""Columns of a corpus: text columns, and carried columns, which the user selects to be copied to the shards.
 
 Values from JSON and CSV are strings unless a type is given; Parquet, Arrow and data sets have their own types.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from .._explain import explain
 
-HUGGING_FACE = b"huggingface"  # key of a schema's metadata under which datasets stores its features
+HUGGING_FACE = b"huggingface"  # metadata key under which datasets stores the features of a schema
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class SourceColumns:
-    r"""Columns that one source has.
+    r"""Columns of one source: a file or a data set.
 
     Args:
         name (`str`): name of the source in messages.
@@ -53,7 +53,7 @@ class SourceColumns:
 
 
 def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None]:
-    r"""Parse column names with an optional type; return the type of each column, or `None`.
+    r"""Parse names of columns with optional types; return the type of each column by name, or `None` without a type.
 
     Args:
         columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
@@ -95,12 +95,12 @@ def columns_with_types(columns: Mapping[str, str]) -> list[str]:
 def carried_columns(
     sources: Sequence[SourceColumns], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
-    r"""Return the schema of the carried columns; check that every source has them, and the text columns.
+    r"""Return the schema of the columns to copy to the shards; check that the sources have them and the text columns.
 
     Args:
         sources (sequence of `SourceColumns`): columns of the sources.
-        texts (sequence of `str`): the columns of text.
-        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to carry, and the type to cast each to;
+        texts (sequence of `str`): the text columns.
+        named (mapping from `str` to `pyarrow.DataType` or `None`): the columns to copy, and the type to cast each to;
             `None` keeps the type of the sources.
 
     Returns:
@@ -108,7 +108,7 @@ def carried_columns(
 
     Raises:
         ValueError: if a source lacks a column, has it twice, or columns of two sources have no common type.
-        TypeError: if a column of text holds something else, or Parquet or `datasets` cannot store a column.
+        TypeError: if a text column has another type, or Parquet or `datasets` cannot store a column.
     """
     named = {name: kind for name, kind in named.items() if name not in texts}
     for source in sources:
@@ -191,7 +191,10 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
 
 
 def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[bytes, bytes]:
-    """Return schema metadata with the `datasets` features (class names, images) that are equal in all sources."""
+    """Return schema metadata with the `datasets` features (such as class names) of the columns `names`.
+
+    Only features that are equal in all sources are included.
+    """
     stored: list[dict[str, Any]] = []
     for source in sources:
         info = json.loads((source.schema.metadata or {}).get(HUGGING_FACE, b"{}")).get("info") or {}
@@ -223,7 +226,7 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a hint for an error message: the option that selects another text column."""
+    """Return a fix for an error message: an option with another text column, such as `text_column="body"`."""
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")
     return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

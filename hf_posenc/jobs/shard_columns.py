@@ -1,4 +1,4 @@
-"""The columns of a shard as Arrow tables: token ids, columns computed from token ids, and carried columns.
+"""The columns of a shard as Arrow tables: token ids, columns computed from them, and columns copied from the input.
 
 `hf_posenc.rows` packs rows; `shard_file` writes the tables.
 """
@@ -23,7 +23,7 @@ from .schema import HUGGING_FACE
 _TOKEN = pa.int32()
 _TOKENS = pa.list_(_TOKEN)
 
-_GROUP_BYTES = 16 << 20  # maximum size of a row group; readers load a row group as a whole
+_GROUP_BYTES = 16 << 20  # approximate size of a row group; readers load a row group as a whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Block:
     Args:
         columns (`dict` from `str` to `Ragged` of int32): `"input_ids"`, with one row for each document, or several rows
             for a split document; for text pairs also `"token_type_ids"`.
-        carried (`pyarrow.Table`): the carried columns, one row for each document.
+        carried (`pyarrow.Table`): the columns copied from the input, one row for each document.
         sample (`np.ndarray` `(rows,)` int64): the index of the document that each row comes from.
     """
 
@@ -43,7 +43,7 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
-        """Return one block with the documents of one or more blocks."""
+        """Concatenate one or more blocks into one."""
         counts = np.array([len(block.carried) for block in blocks])
         before = np.cumsum(counts) - counts
         return cls(
@@ -54,13 +54,13 @@ class Block:
 
 
 def schema_of(job: Job) -> pa.Schema:
-    r"""Return the schema of every shard of a job: token columns, `length` and the carried columns.
+    r"""Return the schema of the shards of a job: token columns, `length`, and columns copied from the input.
 
     Args:
         job (`Job`): the settings.
 
     Returns:
-        `pyarrow.Schema`, with the metadata of `datasets` for carried columns.
+        `pyarrow.Schema`. Its metadata holds the features that `datasets` stored for the copied columns.
     """
     fields = [pa.field("input_ids", _TOKENS)]
     if job.text_pair_column is not None:
@@ -113,6 +113,9 @@ def _lists(rows: Ragged) -> pa.ListArray:
 
 
 def _integers(values: NDArray[Any], kind: pa.DataType = _TOKEN) -> pa.Array:
-    """Convert integers to an Arrow array without `pa.array`, which imports pandas: 0.3 s in each worker."""
+    """Convert integers to an Arrow array of the type `kind`.
+
+    `pa.array` would import pandas, which takes 0.3 s in each worker.
+    """
     values = np.ascontiguousarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -36,13 +36,13 @@ def write_shard(
     Args:
         path (`Path`): the file to write.
         tables (iterable of `pyarrow.Table`): the row groups.
-        schema (`pyarrow.Schema`): their columns.
+        schema (`pyarrow.Schema`): the schema of the tables.
         finish (callable): called after the last table; returns the statistics of the shard as JSON values.
-        settings (mapping of JSON values): the settings of the job.
-        carried (`list` of `str`): columns to encode with a dictionary.
+        settings (mapping of JSON values): the settings of the job, stored in the footer with the record.
+        carried (`list` of `str`): columns to store with a dictionary and statistics.
 
     Returns:
-        `dict`: the record, with the size (`bytes`) and the `sha256` of the whole file.
+        `dict`: the record, which is the statistics with the size (`bytes`) and `sha256` of the whole file.
 
     Example:
         >>> import tempfile
@@ -127,7 +127,7 @@ def read_sha256(path: Path) -> str:
 
 
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the JSON in the footer of a shard, and the stored checksum of its rows and that JSON."""
+    """Return the parsed JSON in the footer of a shard, and the checksum of rows and JSON that is stored beside it."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
@@ -151,7 +151,7 @@ def is_shard(path: Path) -> bool:
 
 
 def damage(path: Path, record: Mapping[str, Any]) -> str | None:
-    r"""Return the difference between a shard and its record, such as `"is missing"`; `None` if there is none.
+    r"""Return the difference between a shard and its record, such as `"is missing"`; `None` for an intact shard.
 
     Args:
         path (`Path`): the shard.

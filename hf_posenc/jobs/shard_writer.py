@@ -54,7 +54,7 @@ class ShardWriter:
             every process.
 
         Raises:
-            ValueError: for a bad document, unless the job skips them; with file, line and reason.
+            ValueError: for a bad document, unless `on_bad_row` allows it; the message has file, line and reason.
             OSError: if the shard cannot be written.
         """
         job, counted, lengths = self.job, Counted(), [np.zeros(0, np.int64)]
@@ -119,7 +119,7 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return statistics of row lengths: rows, tokens, longest row, and tokens with padding in batches of 32 rows."""
+    """Return counts for row `lengths`: rows, tokens, longest row, and tokens with padding in batches of 32 rows."""
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {
         "rows": len(lengths),

@@ -38,12 +38,12 @@ _OPENED = 16
 class Sources:
     r"""The inputs of a job, as `open_sources` returns them.
 
-    Three values identify them in a later run. Only inputs after the last finished shard may change between runs.
+    Three values identify the inputs in a later run. Only inputs after the last finished shard may change between runs.
 
     - `fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
       middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
     - `stamps()`: sizes and times of the files, saved beside the manifest. A file with equal stamps is not read again.
-    - `Task.digest()`: a digest of all bytes of a task, kept in the record of its shard.
+    - `Task.digest()`: a digest of the documents of a task, kept in the record of its shard.
 
     Args:
         files (sequence of `Source`): the sources, in order.
@@ -60,7 +60,7 @@ class Sources:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the carried columns."""
+        """Schema of the columns to copy to the shards."""
         return self.columns.carried
 
     @property
@@ -75,11 +75,11 @@ class Sources:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """Return a JSON object for each source, which identifies it without timestamps."""
+        """Return a JSON object for each source: name, kind, size and digest, to identify it without timestamps."""
         return [file.fingerprint() for file in self.files]
 
     def stamps(self) -> list[Any]:
-        """Return size, inode and timestamps of each source when it was opened; an empty list for a data set."""
+        """Return a list for each source: its size, inode and timestamps when it was opened; empty for a data set."""
         return self._stamps
 
     def differences(
@@ -89,17 +89,17 @@ class Sources:
         shards: Mapping[int, Mapping[str, Any]],
         shard_bytes: int,
     ) -> list[str]:
-        r"""Describe the differences between the inputs and those from which finished shards were made.
+        r"""Compare the inputs with those of the finished shards; return a message for each difference.
 
         Only sources that finished shards were made from are compared, first by their fingerprints. A source is read
         again, to compare the digests of its tasks, if its timestamps changed, or if it changed and only a part of it
         was read before.
 
         Args:
-            before (sequence of `dict`): the fingerprint in the manifest.
+            before (sequence of `dict`): the fingerprint of each source in the manifest.
             stamps (sequence, *optional*): the result of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
-            shard_bytes (`int`): as for `tasks`.
+            shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
 
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
@@ -135,10 +135,10 @@ class Sources:
         r"""Raise if a source changed since it was opened.
 
         Args:
-            first, last (`int`, *optional*): indices of the sources to check; by default all, which is slow for many.
+            first, last (`int`, *optional*): indices of the sources to check; by default all (slow if there are many).
 
         Raises:
-            ValueError: naming the file.
+            ValueError: if a source changed; the message names it.
         """
         some = slice(first, None if last is None else last + 1)
         for file, before in zip(self.files[some], self._stamps[some], strict=True):
@@ -159,13 +159,13 @@ class Sources:
         r"""Cut the corpus into tasks of at most `shard_bytes` bytes (but at least one document), one for each shard.
 
         Args:
-            shard_bytes (`int`): bytes of text and of carried columns in a task.
+            shard_bytes (`int`): maximum size of the texts and copied columns of a task, in bytes.
             done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Their tasks are skipped;
                 the other tasks are the same as without this argument.
             longest (`int`, *optional*, defaults to 256 MiB): maximum size of a document in bytes.
 
         Returns:
-            Iterator over `Task`. Each byte of text is in exactly one of them.
+            Iterator over `Task`. Each byte of text is in exactly one task.
 
         Raises:
             ValueError: if the inputs hold no document, a document is too long, or a table cannot be read.
@@ -184,7 +184,7 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Yield the tasks of shards that are not in `done`; the current source stays open between tasks."""
+        """Yield the task of each shard that is not in `done`; the source being read stays open between tasks."""
         ends, opened = Cursor(), -1
         reader: TextReader | TableReader
         with ExitStack() as stack:
@@ -222,7 +222,7 @@ class Sources:
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     r"""Describe the difference between two fingerprints of a source; return `None` if there is none.
 
-    A file that was touched, copied or moved has no difference if its content is the same.
+    Names and timestamps are not compared, so a file that was copied or moved has no difference if its content is equal.
     """
     name = now["name"] if before.get("name") == now["name"] else f"{now['name']} (before: {before.get('name')})"
     if before.get("kind") != now["kind"]:
@@ -248,7 +248,7 @@ def open_sources(
     dataset_config: str | None = None,
     dataset_split: str | None = None,
 ) -> Sources:
-    r"""Find the inputs, and read their first lines to check that they can be read.
+    r"""Find the inputs of a job and return them as `Sources`; read first lines to check that they can be read.
 
     The extension of a file name gives its format, compressed or not; a file with an unknown extension is text. A folder
     is a data set that `save_to_disk` wrote, or all files below it with a known extension, in the order of their names.
@@ -258,9 +258,9 @@ def open_sources(
             sets on the Hub, data sets; an input may be given twice.
         format (`str`, *optional*): one of `FORMATS`, for all files; by default given by their extensions.
         text_column (`str`), text_pair_column (`str`, *optional*): columns of the texts.
-        columns (sequence of `str`, *optional*): further columns to carry, each with or without a type
+        columns (sequence of `str`, *optional*): further columns to copy, each with or without a type
             (`"label:int64"`). Without a type, values from JSON and CSV are strings.
-        split (`"lines"` or `"paragraphs"`): unit of a document in a text file.
+        split (`"lines"` or `"paragraphs"`): documents in text files: one on each line, or separated by blank lines.
         dataset_config (`str`, *optional*): configuration of a data set on the Hub.
         dataset_split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
 
@@ -326,7 +326,7 @@ def open_sources(
 
 
 def _source(name: str, format: Format | None, split: str) -> Source:
-    """Return the source for one file, with the given format or that of its extension."""
+    """Return the source for the file `name`, with the given format, or by default the format of its extension."""
     by_ending, compression = format_of(name)
     kind = format or by_ending or "text"
     if kind in ("parquet", "arrow"):
@@ -342,7 +342,7 @@ def _source(name: str, format: Format | None, split: str) -> Source:
 
 
 def _left_out(folder: str, names: Sequence[str]) -> list[str]:
-    """Return a list with a message about the skipped files, whose extension is unknown; empty without files."""
+    """Return a list of one message: the files `names` are skipped (unknown extension). Empty if `names` is empty."""
     if not names:
         return []
     some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
@@ -351,7 +351,7 @@ def _left_out(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _not_carried(known: Sequence[SourceColumns], texts: Sequence[str]) -> list[str]:
-    """Return a list with a message about the columns that will not be carried; empty if there are none."""
+    """Return a list of one message that names the columns that will not be copied; empty if there are none."""
     names = list(dict.fromkeys(name for source in known for name in source.schema.names if name not in texts))
     if not names:
         return []

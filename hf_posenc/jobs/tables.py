@@ -63,8 +63,8 @@ class TableReader:
         r"""Return as many of the next rows as fit into `limit` bytes.
 
         Args:
-            limit (`int`): bytes of all rows.
-            must (`bool`): return one row even if it is larger.
+            limit (`int`): maximum total size of the rows in bytes.
+            must (`bool`): return at least one row, even if it is larger than `limit`.
 
         Returns:
             `Part`; `None` if no row fits.
@@ -88,7 +88,7 @@ class TableReader:
         return Part(self._table.name, "arrow", first, _stream(batches), taken) if batches else None
 
     def ended(self) -> bool:
-        """Return True if no row is left."""
+        """Return True if the table has no further rows."""
         while self._pending.num_rows == 0:
             batch = next(self._batches, None)
             if batch is None:
@@ -105,7 +105,7 @@ class TableReader:
         self.row += rows
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the columns, column order and types of the schema; texts may stay large strings."""
+        """Convert a batch to the columns, column order and types of `_columns`; texts may stay large strings."""
         made: dict[str, pa.Array] = {}
         for field in self._columns.schema:
             column = batch.column(field.name)
@@ -145,18 +145,18 @@ class ParquetFile(InputFile):
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the names and types of the columns of the file."""
+        """Return the names and types of the columns of the file; `texts` is not used."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema_arrow)
 
     def size(self, columns: Columns) -> int:
-        """Return the decompressed size of the columns in bytes."""
+        """Return the decompressed size of `columns` in bytes."""
         with self._open() as file:
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         return sum(_stored_bytes(group, columns.schema.names) for group in groups)
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from index `row` on as batches of the columns `names`; earlier row groups are not read."""
+        """Yield batches of the columns `names`, from row `row` on; earlier row groups are not read."""
         with self._open() as file:
             names = [name for name in names if name in file.schema_arrow.names]
             # The same long text in every row is small in a file and gigabytes once decoded: such columns stay encoded.
@@ -189,16 +189,16 @@ class ArrowFile(InputFile):
     can_seek = True
 
     def read_columns(self, texts: object) -> SourceColumns:
-        """Return the names and types of the columns of the file."""
+        """Return the names and types of the columns of the file; `texts` is not used."""
         with self._open() as file:
             return SourceColumns(self.name, file.schema)
 
     def size(self, columns: Columns) -> int:
-        """Return the size of the file in bytes, as an estimate of the size of the columns."""
+        """Return the size of the file in bytes, as an estimate of the size of `columns`."""
         return self.bytes()
 
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        """Yield the rows from index `row` on as batches of the columns `names`."""
+        """Yield batches of the columns `names`, from row `row` on."""
         with self._open() as file, refuse_damage(self.name, "Arrow"):
             has_footer = isinstance(file, pa.RecordBatchFileReader)
             for batch in map(file.get_batch, range(file.num_record_batches)) if has_footer else file:
@@ -239,7 +239,7 @@ def _stored_bytes(group: Any, names: Iterable[str]) -> int:
 
 
 def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
-    """Return those of `names` that are string columns with a dictionary in the Parquet file."""
+    """Return the columns among `names` that hold strings or bytes, and are dictionary-encoded in the Parquet file."""
     strings = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 8))]
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -248,7 +248,7 @@ def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into slices of a few megabytes, measured with decoded dictionaries."""
+    """Split a batch into slices of about 4 MB; a dictionary value counts once for each row that uses it."""
     for start in range(0, batch.num_rows, BATCH_ROWS):  # the sizes of all rows of a large file would fill memory
         rows = batch.slice(start, BATCH_ROWS)
         for first, end in runs(row_sizes(rows), BATCH_BYTES):
@@ -256,7 +256,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Serialize rows as an Arrow stream of one batch; how the rows were batched does not affect the bytes."""
+    """Serialize `batches` as an Arrow stream of one batch; the bytes depend on the rows, not on the batch sizes."""
     table = pa.Table.from_batches(batches)
     batch = pa.record_batch([_copied(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
@@ -267,7 +267,7 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _copied(column: pa.ChunkedArray) -> pa.Array:
-    """Copy a column to a new array that keeps no memory or dictionary values of other rows."""
+    """Copy a slice of a column to a new array, without memory or dictionary values of rows outside the slice."""
     kind = column.type
     if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use
         encoded = pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks]).dictionary_encode()

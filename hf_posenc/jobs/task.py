@@ -1,6 +1,6 @@
 """Tasks: a task holds the documents of one shard; the reader cuts it from the corpus, and a worker tokenizes it.
 
-Tasks are plain picklable values. The reader only finds the ends of documents; workers parse.
+Tasks are plain picklable values. The reader only finds the ends of documents; workers parse their content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    r"""Consecutive documents of one source.
+    r"""Consecutive documents of one source (a file or a data set), as bytes that are not parsed yet.
 
     Args:
         source (`str`): name of the source in messages.
@@ -39,7 +39,7 @@ class Part:
             IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a damaged file: one bad document,
             with the reason as its payload.
         first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
-        payload (`bytes`): the documents. Text is unchanged, except that a byte order mark at its start is left out.
+        payload (`bytes`): the documents. Text is unchanged, but without byte order mark and CSV header.
         size (`int`): bytes of the corpus that the part covers.
         header (`tuple` of `str`): names of the columns of CSV records.
     """
@@ -78,12 +78,12 @@ class Task:
         return sum(part.size for part in self.parts)
 
     def digest(self) -> str:
-        r"""Return a digest of all bytes of the task, which is kept in the record of its shard.
+        r"""Return a digest of the documents of the task, to detect changes of the input.
 
-        The task of the same shard, read again in a later run, has the same digest if the input is unchanged.
+        The record of the shard stores it. If the input is unchanged, the same task in a later run has the same digest.
 
         Returns:
-            `str`: the xxh3_128 digest of the payloads, in hexadecimal.
+            `str`: the xxh3_128 digest of CSV headers and payloads, in hexadecimal.
 
         Example:
             >>> Task(0, (Part("a.txt", "lines", 1, b"I ride"),), Cursor(), Cursor(1)).digest()
@@ -98,7 +98,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Rejected:
-    r"""A document that was left out, or replaced by an empty text.
+    r"""A bad document that the job left out or replaced by an empty text, with the reason.
 
     Args:
         source (`str`): name of its file or data set.

@@ -1,6 +1,6 @@
 """Tokenize the documents of a task in a worker, and list the rejected ones.
 
-`documents` parses them; `shard_columns` makes the columns of the shard.
+The module `documents` parses the documents; `shard_columns` makes the columns of the shard.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Counted:
 
 
 def _limit_cache() -> None:
-    """Limit nanotoken's cache to 22 MB instead of 160, which is faster, too. It is a setting of the whole process."""
+    """Limit nanotoken's cache in this process to 22 MB; the default of 160 MB is slower."""
     with contextlib.suppress(ImportError):
         import nanotoken
 
@@ -114,8 +114,9 @@ class TaskEncoder:
         r"""Tokenize the texts, or pairs of texts, of a batch of documents.
 
         Returns:
-            `TokenRows`, and the reason for each unusable document, by its index. A document with no tokens but special
-            tokens is unusable. With `on_bad_row="keep-empty"`, an unusable document has the row of an empty text.
+            `TokenRows`, and a `dict` from the index of each unusable document to the reason. A document with no tokens
+            but special tokens is unusable. With `on_bad_row="keep-empty"`, an unusable document has the row of an empty
+            text.
         """
         bad: dict[int, str] = {}
         try:
@@ -140,7 +141,7 @@ class TaskEncoder:
         return rows, bad
 
     def _is_empty(self, ids: Ragged) -> NDArray[np.bool_]:
-        """Return an array with True for each row that has the same token ids as an empty text."""
+        """Return a bool array: True for each row with the same token ids as an empty text."""
         same: NDArray[np.bool_] = ids.lengths == len(self._empty)
         rows = np.flatnonzero(same)
         tokens = ids.values[ids.offsets[rows][:, None] + np.arange(len(self._empty))]  # (rows, tokens of an empty text)
@@ -160,7 +161,7 @@ class TaskEncoder:
 
 
 def _emptied(texts: Sequence[Sequence[str]], bad: Mapping[int, str]) -> list[list[str]]:
-    """Return the texts, with an empty string in place of each bad document."""
+    """Return `texts` with an empty string in place of each document whose index is in `bad`."""
     return [["" if row in bad else text for row, text in enumerate(column)] for column in texts]
 
 

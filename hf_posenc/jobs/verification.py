@@ -1,6 +1,6 @@
 """`verify`: read an output folder again and compare every file with the manifest.
 
-It only reads files, and needs no lock. Running the same `encode` again repairs the folder.
+`verify` only reads files, and needs no lock. Running the same `encode` again repairs the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BadFile:
     r"""A file that differs from the manifest.
 
     Args:
-        file (`str`): its name in the output folder.
+        file (`str`): its name in the output folder; `"inputs"` if the inputs differ.
         reason (`str`): the difference.
     """
 
@@ -156,9 +156,9 @@ def _bad_rejected(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
-    """Open `inputs`, and describe how they differ from the inputs that the shards were made from."""
+    """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference."""
     config = manifest.config
-    columns = columns_with_types(config["columns"])  # the further columns follow the length
+    columns = columns_with_types(config["columns"])  # copied columns come after `length`
     sources = open_sources(
         inputs if isinstance(inputs, list | tuple) else [inputs],
         text_column=config["text_column"],
