@@ -115,7 +115,7 @@ def as_integer(value: object, name: str, *, minimum: int | None = None, example:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    r"""Return `repr(value)` for a message; if longer than `limit` characters, its middle is left out.
+    r"""Return `repr(value)` for a message; if it is longer than about `limit` characters, its middle is left out.
 
     Example:
         >>> shorten("a" * 100, limit=20)

@@ -112,7 +112,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self._planned[1]
 
     def __len__(self) -> int:
-        """Return the number of batches of a whole epoch."""
+        """Return the number of batches in a whole epoch, also when resuming in the middle of one."""
         return len(self.plan)
 
     def __iter__(self) -> Iterator[list[int]]:

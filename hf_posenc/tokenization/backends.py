@@ -57,8 +57,8 @@ class FastBackend:
 
     Args:
         text (`str`): the content of a `tokenizer.json`.
-        interval (`int`, *optional*): about one text in this many is compared with `tokenizers`.
-        most_tokens (`int`, *optional*): the tokenizer is reloaded after this many tokens to free memory: gigatoken
+        interval (`int`, *optional*): one text in about `interval` texts is compared with `tokenizers`.
+        most_tokens (`int`, *optional*): number of tokens after which memory is freed by a reload: gigatoken
             caches every word, about 10 bytes for each token of random text, and less than one for real text.
 
     Raises:

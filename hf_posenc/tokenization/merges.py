@@ -1,4 +1,4 @@
-"""`bpe_merges` and `bpe_stages`: the merges of byte-pair encoding, one step at a time.
+"""`bpe_merges` and `bpe_stages`: generate the merges of byte-pair encoding one step at a time, to show how it works.
 
 The code is written to be read, and is slow: every step counts all pairs again. `train_bpe` finds the same merges fast.
 """
@@ -29,7 +29,7 @@ class MergeStep:
     r"""One step of byte-pair encoding, which merges the most frequent pair of neighboring symbols in all words.
 
     Args:
-        number (`int`): 1 for the first step.
+        number (`int`): number of the step, counted from 1.
         pair (`tuple[str, str]`): the most frequent pair.
         count (`int`): its number of occurrences in the texts.
         token (`str`): the new token, the two halves of the pair joined.
@@ -135,7 +135,7 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
     r"""Return the stages of encoding each word of a text: first its characters, then its symbols after each merge.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast one whose model is BPE.
+        tokenizer (`PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a fast tokenizer whose model is BPE.
         text (`str`): the text.
 
     Returns:

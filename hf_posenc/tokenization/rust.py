@@ -75,8 +75,8 @@ class Template:
     r"""Order of texts and special tokens in a row, such as [CLS] text [SEP], from the post-processor of a tokenizer.
 
     Args:
-        pieces (`tuple` of pairs of `int`): each an id and a token type. The id is a special token's, `FIRST` for
-            the text, or `SECOND` for the second text of a pair.
+        pieces (`tuple` of pairs of `int`): (id, token type) of each part of the row, in order. The id is that of
+            a special token, or `FIRST` for the text, or `SECOND` for the second text of a pair.
         types_windows (`bool`, *optional*): True if the second and later windows of a long text also get the token types
             in `pieces`; otherwise their token type is 0 in the first text and 1 in the second, as in `tokenizers`.
 
