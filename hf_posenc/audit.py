@@ -261,7 +261,7 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return `kinds` with "sinusoidal" and "learned" corrected: they depend on the numbers in `tables`.
+    """Return the `kinds` of positions, but "sinusoidal" and "learned" according to the numbers in `tables`.
 
     "unknown" is kept only if there is no other kind.
     """

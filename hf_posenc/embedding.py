@@ -244,7 +244,7 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return (first column, number) of the real tokens of each row; `None` if `_add_runs` cannot be used.
+        """Return (first column, count) of the real tokens of each row; `None` if `_add_runs` cannot be used.
 
         `_add_runs` needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no
         dropout and no gradient.

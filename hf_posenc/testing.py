@@ -233,7 +233,7 @@ def _batch(
     begins: dict[int, tuple[int, int]],
     pad: int,
 ) -> _Batch:
-    """Return a batch in which document i begins at (row, column) `begins[i]`; other ids are `pad`."""
+    """Return a batch in which document i begins at (row, column) `begins[i]`, and all other ids are `pad`."""
     ids = torch.full_like(mask.documents, pad)
     slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
     for number, where in slices.items():

@@ -52,7 +52,7 @@ class Changes:
 
     @torch.no_grad()
     def multiply(self, parameter: torch.Tensor, factor: float) -> None:
-        """Multiply `parameter` by `factor` in place. `undo` divides by `factor`, which keeps training in between."""
+        """Multiply `parameter` by `factor` in place. `undo` divides by `factor`, so that later training is kept."""
         self._restore.append(lambda: parameter.div_(factor))
         parameter.mul_(factor)
 
@@ -84,7 +84,7 @@ class Changes:
 def _set(owner: Any, name: str, value: Any) -> None:
     """Set the attribute `name` of `owner` to `value`, or delete it if `value` is `_MISSING`.
 
-    A buffer that is not saved with the model (not persistent) stays so.
+    Setting a buffer does not change if it is saved with the model.
     """
     if value is _MISSING:
         delattr(owner, name)

@@ -139,7 +139,7 @@ class SinusoidalPositions:
     def remove(self) -> None:
         r"""Restore the model bit for bit: rows, `requires_grad`, lengths, buffers and configuration.
 
-        Token embeddings are divided by their factor instead, so that training after the change is not lost.
+        Only token embeddings are divided by their factor instead, so that training after the change is not lost.
 
         Raises:
             RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids

@@ -291,7 +291,7 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the formula and token factor recorded in the configuration; `None` and 1.0 if `tables` do not match it."""
+    """Return the recorded formula and factor of token embeddings; `None` and 1.0 if `tables` hold other numbers."""
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
         return None, 1.0
