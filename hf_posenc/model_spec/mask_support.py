@@ -83,7 +83,9 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
     r"""Return True if `position_ids` that restart, such as 0 1 2 0 1 2, isolate documents without a mask or cache.
 
-    Args: as in `takes_4d_mask`.
+    Args:
+        probe (`Probe`): the model with sample tokens.
+        positions (`ModelPositions`): from `find_positions`.
     """
     if not positions.takes_position_ids:
         return False
@@ -96,7 +98,9 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
 
     The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`.
 
-    Args: as in `takes_4d_mask`, and
+    Args:
+        probe (`Probe`): the model with sample tokens.
+        positions (`ModelPositions`): from `find_positions`.
         isolates (`bool`): result of `isolates_by_positions`. If True, the model is not run again.
 
     Returns:
@@ -156,7 +160,9 @@ def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
     A 4D mask replaces the model's own mask, including its window. The model is run on a row of seven tokens with a
     window of two, first with its own mask and then with each candidate for a 4D mask.
 
-    Args: as in `takes_4d_mask`.
+    Args:
+        probe (`Probe`): the model with sample tokens.
+        positions (`ModelPositions`): from `find_positions`.
 
     Returns:
         `Windows`; `None` if the model takes no 4D mask, or has windows or chunks that no candidate reproduces.

@@ -150,7 +150,7 @@ def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tu
     r"""Run a model without padding, then with left and right padding, and yield its lookups into the given tables.
 
     Args:
-        model (`PreTrainedModel`): as in `find_positions`.
+        model (`PreTrainedModel`): any device and dtype; it is not changed.
         tables (mapping): its keys are the parameter names of the tables; its values are not used.
 
     Yields:
@@ -199,7 +199,7 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables: a forward reads consecutive rows of them, one per token, and adds them to tokens.
+    """Return the position tables: tables of which a forward reads consecutive rows, one per token, and adds them.
 
     `plain`, `short` and `padded` are the lookups of runs on unpadded, shorter and padded rows.
     """
@@ -299,7 +299,7 @@ def _rows_with_padding(
 ) -> tuple[bool, int | None]:
     """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens.
 
-    The second value is `None` if padding tokens read several rows, or the same rows as real tokens.
+    The second value is `None` if padding tokens read several rows, or if the padding side makes no difference.
     """
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
@@ -382,10 +382,10 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the names of parameters with names like "position" that are not among `tables`, those found by running.
+    """Return the names of parameters that seem to hold positions, by their names, but are not among `tables`.
 
-    Names of relative positions are left out. If `tables` is empty, parameters outside `nn.Embedding` are included:
-    Reformer adds rows of two parameters for one position.
+    `tables` are the position tables found by running the model. Names of relative positions are left out.
+    If `tables` is empty, parameters outside `nn.Embedding` are included: Reformer has two of them for one position.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(

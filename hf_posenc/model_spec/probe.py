@@ -223,11 +223,17 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to 1e-6 (half precision: 1e-4). For inputs of the same shape."""
+        """Return True if the mean relative difference of two outputs, for inputs of the same shape, is below 1e-6.
+
+        In half precision, the limit is 1e-4.
+        """
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if two outputs are equal up to 1e-4 (half precision: 3e-2). For inputs of different shapes."""
+        """Return True if the mean relative difference of two outputs, for inputs of different shapes, is below 1e-4.
+
+        In half precision, the limit is 3e-2.
+        """
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
 

@@ -142,7 +142,7 @@ class BatchPlan:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in all batches, without padding."""
+        """Number of tokens in all batches, not counting padding."""
         return int(self._known_lengths[self._documents].sum())
 
     @property
