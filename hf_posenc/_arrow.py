@@ -138,7 +138,7 @@ def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
 
 
 def _items(values: Any, first: int, last: int) -> Any:
-    """Return items `first` to `last` of the flat array under an array of lists; for maps, as (key, value) structs."""
+    """Return child values `first` to `last - 1` of an array of lists; for an array of maps, (key, value) structs."""
     import pyarrow as pa
 
     if not pa.types.is_map(values.type):

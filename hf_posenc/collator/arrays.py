@@ -277,7 +277,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _check_integers(leaves: Iterable[Any], row: int, name: str, *, beside_floats: bool = False) -> None:
-    """Raise for an integer beyond int64, or, with `beside_floats`, for one that float64 cannot represent exactly."""
+    """Raise if one of the values `leaves` is an integer beyond int64; the message names `row` and the column `name`.
+
+    With `beside_floats`, also raise for an integer that float64 cannot represent exactly.
+    """
     for leaf in leaves:
         if not isinstance(leaf, int | np.integer):
             continue

@@ -184,7 +184,11 @@ class Sources:
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
-        """Yield the task of each shard that is not in `done`; the source being read stays open between tasks."""
+        """Cut the sources into shards of about `shard_bytes`, and yield the task of each shard that is not in `done`.
+
+        `done` maps the number of a finished shard to the position in the sources where it ends. A document of more than
+        `longest` bytes raises an error. The file being read stays open between tasks.
+        """
         ends, opened = Cursor(), -1
         reader: TextReader | TableReader
         with ExitStack() as stack:

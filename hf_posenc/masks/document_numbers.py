@@ -76,7 +76,10 @@ def _real_tokens(mask: object) -> torch.Tensor:
 
 
 def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
-    """Return `ids` in the shape of `real`, a single row repeated; raise with `name` if the shape does not fit."""
+    """Expand `ids` `(1, T)` or `(B, T)` to the shape `(B, T)` of the padding mask `real`.
+
+    Raise an error that names the key `name` if `ids` has another shape.
+    """
     if ids.shape not in (real.shape, (1, real.shape[1])):
         raise ValueError(
             explain(

@@ -170,7 +170,7 @@ class TorchForms(Description):
     ) -> dict[str, torch.Tensor]:
         r"""Return keyword arguments for the forward of one `torch.nn.TransformerDecoderLayer`.
 
-        Args, Returns, Raises: as `for_transformer_decoder`.
+        They are the same as for a whole decoder: see `for_transformer_decoder` for the arguments and errors.
 
         Example:
             >>> from hf_posenc import AttentionMask

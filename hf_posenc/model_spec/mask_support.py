@@ -216,9 +216,10 @@ def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
-    """Return an additive mask `(1, 1, T, T)` with a window, or a `LayerMasks` with a mask for each of `layers`.
+    """Return an additive mask `(1, 1, T, T)` that hides keys `window` or more positions away from the query.
 
-    In a `LayerMasks`, only the mask of `"sliding_attention"` has the window.
+    If `layers` has names of layer kinds, return a `LayerMasks` with one mask for each kind: this mask for
+    `"sliding_attention"`, and a mask without a window for the others.
     """
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]

@@ -147,7 +147,9 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
 
 
 def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    r"""Run a model without padding, then with left and right padding, and yield its lookups into the given tables.
+    r"""Yield every lookup into the given embedding tables during two runs of a model.
+
+    The first run has no padding; the second has one row padded on the left and one padded on the right.
 
     Args:
         model (`PreTrainedModel`): any device and dtype; it is not changed.

@@ -141,7 +141,11 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 
 
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
-    """Return how many tokens of each text one row can contain; raise if a row cannot be truncated to the limit."""
+    """Return the number of tokens that truncation keeps of each text: one array `(B,)` for texts, two for pairs.
+
+    `lengths` are the numbers of tokens before, `too_long` is True at rows above the limit, and `special` is the number
+    of special tokens in a row. Raise if a row cannot be truncated to the limit.
+    """
     assert limits.max_length is not None
     limit = limits.max_length - special
     first, second = lengths[0], lengths[-1]

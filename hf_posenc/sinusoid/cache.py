@@ -63,11 +63,10 @@ _Key = tuple[Encoding, torch.dtype, torch.device]
 
 
 class _Cache:
-    """Holder of the cached tables of this process.
+    """Cached tables `(R, D)` of this process, by encoding, dtype and device.
 
-    The dict is an attribute of an instance, not of the class, because of threads: CPython 3.11 frees the old value of a
-    class attribute before it clears its inline cache. Freeing a tensor lets other threads run, and one of them could
-    then read the freed dict.
+    Assigning a new dict is safe in threads only for an attribute of an instance. For a class attribute, CPython 3.11
+    may let another thread read the old dict after it was freed.
     """
 
     def __init__(self) -> None:
