@@ -180,7 +180,7 @@ function showBatch(host, data, style) {
         if (!may(query, key)) found[why] = (found[why] || 0) + 1;
       }
       const words = Object.entries(found).map(([why, number]) => `${number} ${why}`);
-      return words.length ? `; not to ${words.join(", ")}` : "";
+      return words.length ? `; hidden: ${words.join(", ")}` : "";
     };
     const facts = [`token ${firstToken + token}`];
     if (row.ids) facts.push(`id ${row.ids[token]}`);
