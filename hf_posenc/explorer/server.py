@@ -100,16 +100,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, document(), "text/html")
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
+        given = self.headers.get("Content-Length", "")
+        length = int(given) if given.isdecimal() else 0
+        # The body is read before any answer: closing a connection with unread bytes can lose the answer.
+        body = self.rfile.read(min(length, 16 * _LARGEST_REQUEST))
         if not self._is_ours():
             self._send(HTTPStatus.FORBIDDEN, "this page answers its own host only", "text/plain")
         elif self.path != "/answer" or self.headers.get_content_type() != "application/json":
             self._send(HTTPStatus.NOT_FOUND, "POST JSON to /answer", "text/plain")
-        elif not length.isdecimal() or int(length) > _LARGEST_REQUEST:
+        elif length > _LARGEST_REQUEST:
             self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_LARGEST_REQUEST:,} bytes", "text/plain")
         else:
             try:
-                values: Any = json.loads(self.rfile.read(int(length)))
+                values: Any = json.loads(body)
             except (ValueError, RecursionError):
                 self._send(HTTPStatus.BAD_REQUEST, "the settings are not JSON", "text/plain")
                 return
