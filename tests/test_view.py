@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import nn
 
 from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, sinusoidal_encoding
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TEXTS = ["I ride bike", "bike ride I, she said"]
 
 
@@ -93,16 +91,6 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)]
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
 def opened(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., View]]:
     """Function that opens a batch in a page; no error and no request beyond the file may follow."""
@@ -127,7 +115,6 @@ def opened(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., View]]:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 class TestInBrowser:
     @pytest.mark.parametrize(
         "settings", [{}, {"padding_side": "left"}, {"look_ahead": False}, {"convention": "marian"}]
