@@ -41,7 +41,10 @@ class Warnings:
         return bool(self._given[_KINDS.index(kind)])
 
     def once(self, kind: str, message: str) -> None:
-        """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns."""
+        """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns.
+
+        Two forked workers that find a reason at the same moment may both warn.
+        """
         if self.was_given(kind):
             return
         self._given[_KINDS.index(kind)] = 1
