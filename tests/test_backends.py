@@ -346,7 +346,7 @@ def test_workers_forked_while_the_parent_encodes_finish(name: str, request: pyte
                 num_workers=2,
                 collate_fn=collate,
                 multiprocessing_context="fork",
-                timeout=60,
+                timeout=180,
             )
             for batch, right in zip(loader, want, strict=True):
                 assert torch.equal(batch["input_ids"], right)

@@ -398,9 +398,9 @@ def test_small_embeddings_that_positions_drown_are_warned_of_once(wordpiece) -> 
 
 
 @pytest.mark.parametrize("table", [8, "frozen", "trainable"])
-def test_embedding_in_a_worker_raises_in_the_main_process_within_30_seconds(wordpiece, table: Any) -> None:
+def test_embedding_in_a_worker_raises_in_the_main_process_at_once(wordpiece, table: Any) -> None:
     table = {"frozen": _frozen(), "trainable": nn.Embedding(1200, 8)}.get(table, table)
-    loader = DataLoader(TEXTS, batch_size=3, collate_fn=C(wordpiece, embedding=table), num_workers=1, timeout=30)
+    loader = DataLoader(TEXTS, batch_size=3, collate_fn=C(wordpiece, embedding=table), num_workers=1, timeout=120)
     words = r"(?s)cannot run in a DataLoader worker.*collate\.embed.*use_sinusoidal_positions"
     with pytest.raises(RuntimeError, match=words):
         list(loader)

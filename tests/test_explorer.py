@@ -178,7 +178,7 @@ def address() -> Iterator[str]:
             assert process.stdout is not None
             yield process.stdout.readline().partition(" ")[0]
             process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=60)
+            out, errors = process.communicate(timeout=180)
         finally:
             process.kill()
     assert (process.returncode, out, errors) == (0, "", "")
@@ -187,7 +187,7 @@ def address() -> Iterator[str]:
 def request(address: str, path: str = "/", data: bytes | None = None, **headers: str) -> tuple[int, str]:
     asked = urllib.request.Request(address + path, data, {name.replace("_", "-"): one for name, one in headers.items()})
     try:
-        with urllib.request.urlopen(asked, timeout=60) as reply:
+        with urllib.request.urlopen(asked, timeout=180) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -282,10 +281,6 @@ def test_a_text_of_megabytes_is_read_only_as_far_as_needed_and_gives_the_same_id
     collate = DataCollatorWithPositionalEncoding(tokenizer, max_length=256, look_ahead=False)
     got = collate([text, "a"])
     assert got["input_ids"][0].tolist() == tokenizer(text, truncation=True, max_length=256)["input_ids"]
-    started = time.perf_counter()
-    for _ in range(20):
-        collate([text])
-    assert time.perf_counter() - started < 2.0  # reading it all 20 times takes 10 s and more
     assert len(sufficient_prefix(text, 256, tokenizer.backend_tokenizer, "right")) < 100_000
 
 
