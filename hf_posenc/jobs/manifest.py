@@ -71,7 +71,7 @@ class Manifest:
     def totals(self) -> dict[str, int]:
         """Sums over all shards (rows, tokens, bytes, ...), number of shards, and length of the longest row."""
         records = self.shards.values()
-        sums = {name: sum(record[name] for record in records) for name in _SUMS}
+        sums = {name: sum(record.get(name, 0) for record in records) for name in _SUMS}  # "blank" came later
         return {**sums, "shards": len(records), "longest": max((record["longest"] for record in records), default=0)}
 
     @property
