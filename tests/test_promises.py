@@ -1,0 +1,204 @@
+"""What stays the same within a major version: public names, keys of a batch, bits of the encoding, saved files.
+
+The folders in tests/data were written by earlier versions of the package, one for each format and change of its keys.
+After a change of a format, add a folder that the version before it wrote.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import golden
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hf_posenc
+from hf_posenc import DataCollatorWithPositionalEncoding
+from hf_posenc.jobs import Progress, encode, verify
+
+DATA = Path(__file__).parent / "data"
+TEXTS = ["I ride bike", "bikes I ride, she said unsurprisingly", "é"]
+
+# ------------------------------------------------------------------------------------------------- names and batch keys
+
+
+def test_the_public_names() -> None:
+    assert hf_posenc.__all__ == [
+        "AttentionMask",
+        "Batch",
+        "BatchPlan",
+        "Convention",
+        "DataCollatorWithPositionalEncoding",
+        "ExponentialPositionalEncoding",
+        "FourierPositionalEncoding",
+        "LearnedPositionalEncoding",
+        "ModelSpec",
+        "NoPositionalEncoding",
+        "PackingPlan",
+        "PositionalEmbedding",
+        "ScaledSinusoidalPositionalEncoding",
+        "SinusoidalPositionalEncoding",
+        "TokenBudgetBatchSampler",
+        "TokenBudgetMixin",
+        "__version__",
+        "additive_mask",
+        "audit",
+        "best_shapes",
+        "bpe_merges",
+        "convert",
+        "fixed_bases",
+        "frequencies",
+        "jobs",
+        "lengths_of",
+        "look_ahead_mask",
+        "pack",
+        "pack_dataset",
+        "padding_mask",
+        "padding_mask_from_ids",
+        "plan_batches",
+        "plots",
+        "position_ids_from_documents",
+        "position_ids_from_lengths",
+        "position_ids_from_mask",
+        "positional_encoding",
+        "sinusoidal_encoding",
+        "split_long",
+        "testing",
+        "train_bpe",
+        "use_sinusoidal_positions",
+        "with_arrow_batches",
+    ]
+
+
+PACKED = ["input_ids", "token_type_ids", "position_ids"]
+KERNEL = ["cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"]
+ROWS = ["input_ids", "attention_mask", "token_type_ids", "position_ids"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ({}, [*ROWS, "look_ahead_mask"]),
+        ({"look_ahead": False}, ROWS),
+        ({"embedding": 8}, [*ROWS, "look_ahead_mask", "inputs_embeds"]),
+        ({"labels": "causal_lm"}, [*ROWS, "labels", "look_ahead_mask"]),
+        (
+            {"max_length": 4, "return_overflowing_tokens": True},
+            [*ROWS, "overflow_to_sample_mapping", "look_ahead_mask"],
+        ),
+        ({"packing": True, "max_length": 64}, [*PACKED, "document_ids", "look_ahead_mask"]),
+        ({"packing": "flat", "max_length": 64}, [*PACKED, "seq_idx", *KERNEL]),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, dict) else "",
+)
+def test_the_keys_of_a_batch(wordpiece, settings: dict[str, Any], keys: list[str]) -> None:
+    with warnings.catch_warnings(action="ignore"):  # texts are cut
+        assert list(DataCollatorWithPositionalEncoding(wordpiece, **settings)(TEXTS)) == keys
+
+
+def test_the_columns_of_a_column_call(wordpiece) -> None:
+    columns = DataCollatorWithPositionalEncoding(wordpiece)({"text": TEXTS})
+    assert list(columns) == ["input_ids", "token_type_ids", "attention_mask", "text", "length"]
+
+
+# ------------------------------------------------------------------------------------------------- bits of the encoding
+
+GOLDEN = json.loads(golden.FILE.read_text(encoding="utf-8"))
+
+
+def test_the_bits_of_every_convention() -> None:
+    made: dict[str, dict[str, dict[str, str]]] = {}
+    for convention, width in golden.cases():
+        made.setdefault(convention.name, {})[str(width)] = golden.of_package(convention, width)
+    assert made == GOLDEN
+
+
+@pytest.mark.slow
+def test_the_file_of_bits_holds_the_formula_rounded_once() -> None:
+    for convention, width in golden.cases():
+        assert golden.of_formula(convention, width) == GOLDEN[convention.name][str(width)], (convention.name, width)
+
+
+# ------------------------------------------------------------------------------------------------------ saved collators
+
+SAVED = sorted((DATA / "saved").glob("*/*"))
+
+
+@pytest.mark.parametrize("folder", SAVED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_a_collator_of_every_saved_format_gives_the_batch_that_it_gave(folder: Path) -> None:
+    embedding: dict[str, Any] = {}
+    if folder.name == "table":
+        table = nn.Embedding.from_pretrained(torch.arange(96.0).view(16, 6) / 64)
+        embedding = {"embedding": table}
+    with warnings.catch_warnings(action="ignore"):  # texts are cut
+        batch = DataCollatorWithPositionalEncoding.from_pretrained(folder, **embedding)(TEXTS)
+    expected = json.loads((folder / "batch.json").read_text())
+    assert list(batch) == list(expected)
+    for key, values in batch.items():
+        np.testing.assert_array_equal(np.asarray(values), np.array(expected[key], np.asarray(values).dtype), key)
+
+
+def test_every_saved_format_has_a_folder(wordpiece, tmp_path: Path) -> None:
+    DataCollatorWithPositionalEncoding(wordpiece).save_pretrained(tmp_path)
+    now = json.loads((tmp_path / "hf_posenc.json").read_text())
+    written = [json.loads((folder / "hf_posenc.json").read_text()) for folder in SAVED]
+    assert {saved["format_version"] for saved in written} == set(range(1, now["format_version"] + 1))
+    assert any(saved.keys() == now.keys() for saved in written), "add a folder that the present version wrote"
+
+
+# -------------------------------------------------------------------------------------------------------------- corpora
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the corpora as the working folder, in a later version of the package."""
+    shutil.copytree(DATA / "corpora", tmp_path / "corpora")
+    shutil.copytree(DATA / "saved" / "format-1" / "labels", tmp_path / "corpora" / "tokenizer")
+    monkeypatch.chdir(tmp_path / "corpora")
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == "hf-posenc" else version(name))
+    return tmp_path / "corpora"
+
+
+class _Shards(Progress):
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def shard(self, record: dict[str, Any]) -> None:
+        self.made.append(record["file"])
+
+
+def _encode_again(name: str) -> list[str]:
+    progress = _Shards()
+    settings: dict[str, Any] = {"workers": 0, "shard_bytes": 80, "max_length": 8, "on_bad_row": "skip"}
+    encode("texts.txt", "tokenizer", name, progress=progress, **settings)
+    return progress.made
+
+
+@pytest.mark.parametrize("name", ["format-2", "format-2-latest"])
+def test_a_later_version_verifies_a_corpus_and_makes_no_shard_of_it(corpora: Path, name: str) -> None:
+    found = verify(name, inputs="texts.txt")
+    assert str(found) == f"{name}: 3 shards, 9 rows, 60 tokens, all as they were written"
+    assert _encode_again(name) == []
+    (corpora / name / "data" / "shard-000001.parquet").unlink()
+    assert [str(bad) for bad in verify(name).bad] == ["data/shard-000001.parquet: is missing"]
+    with pytest.raises(ValueError, match=r"made the others\n  got: hf-posenc: '0\.1\.0' before"):
+        _encode_again(name)
+
+
+def test_a_corpus_of_the_first_format_is_refused_by_name(corpora: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (corpora / "format-1").rglob("[!.]*") if path.is_file()}
+
+    before = files()
+    for call in (lambda: verify("format-1"), lambda: _encode_again("format-1")):
+        with pytest.raises(ValueError, match=r"format-1/manifest\.json must have format version 2\n  got: 1\n"):
+            call()
+    assert files() == before
