@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from hf_posenc.jobs import open_sources, read_documents
 
-NAMES = {"lines": "a.txt", "paragraphs": "a.txt"}
+DOCUMENTS = {"lines": "line", "paragraphs": "paragraph", "file": "file"}
 
 
 def batches(payload: bytes, kind: str = "lines", *, text_pair_column: str | None = None, **carried: str) -> list[Any]:
     """The documents of a file with this content and the named types of its further columns."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, NAMES.get(kind, f"a.{kind}"))
+        path = Path(folder, "a.txt" if kind in DOCUMENTS else f"a.{kind}")
         path.write_bytes(payload)
-        columns = [f"{name}:{kind}" if kind else name for name, kind in carried.items()]
-        split = "paragraphs" if kind == "paragraphs" else "lines"
-        sources = open_sources([path], split=split, columns=columns, text_pair_column=text_pair_column)
+        columns = [f"{name}:{type_}" if type_ else name for name, type_ in carried.items()]
+        document = DOCUMENTS.get(kind, "line")
+        sources = open_sources([path], document=document, columns=columns, text_pair_column=text_pair_column)
         return list(read_documents(next(sources.tasks(1 << 30)), sources.columns))
 
 
@@ -227,6 +227,27 @@ def test_paragraphs_are_what_lies_between_blank_lines(text: str) -> None:
             expected.append([])
     assert texts(rows) == ["\n".join(document) for document in expected if document]
     assert rows.numbers == first
+
+
+# --------------------------------------------------------------------------------------------------------- whole files
+
+
+def test_a_whole_file_is_one_document_with_its_last_line_end() -> None:
+    rows = read(b"\xef\xbb\xbfI ride\r\n\r\n bike\r \n\n", "file")
+    assert (texts(rows), rows.numbers, rows.blank) == (["I ride\n\n bike\r \n\n"], [1], 0)
+
+
+def test_a_blank_file_is_counted_and_one_that_is_not_utf8_is_bad_from_its_first_line() -> None:
+    rows = read(b"I\nride \xff\n", "file")
+    assert (texts(rows), rows.numbers, rows.excerpts) == ([None], [1], {0: "I\nride \\xff"})
+    assert rows.bad == {0: "is not UTF-8: byte 0xff at position 7 (invalid start byte)"}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, payload in {"a": b"I\n", "b": " \n\u3000\n".encode(), "c": b"", "d": b"ride"}.items():
+            Path(folder, f"{name}.txt").write_bytes(payload)
+        sources = open_sources([folder], document="file")
+        found = [rows for task in sources.tasks(3) for rows in read_documents(task, sources.columns)]
+    assert [text for rows in found for text in texts(rows)] == ["I\n", "ride"]
+    assert sum(rows.blank for rows in found) == 1
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

@@ -5,6 +5,7 @@ Small corpora in many shards, mostly without worker processes. Engines, sources 
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import itertools
 import json
@@ -200,6 +201,54 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(
     assert content(tmp_path / "out") == content(tmp_path / "whole" / "out")
 
 
+@pytest.mark.parametrize("document", ["paragraph", "file"])
+def test_paragraphs_and_files_have_the_same_bytes_with_workers_and_after_an_interruption(
+    wordpiece: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path, document: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        some = "\n\n".join(text.replace(" the ", "\n") for text in texts[number * 50 : number * 50 + 50])
+        (tmp_path / f"in/{number}.txt.gz").write_bytes(gzip.compress(some.encode()))
+
+    def run(output: str, workers: int = 0, stop_after: int | None = None) -> jobs.Manifest:
+        settings = {"workers": workers, "document": document, "progress": Heard(stop_after)}
+        return encode(tmp_path / "in", wordpiece, tmp_path / output, **settings)
+
+    undisturbed = run("undisturbed")
+    assert undisturbed.totals["documents"] == (200 if document == "paragraph" else 4)
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped", stop_after=1)
+    run("stopped")
+    run("workers", workers=2)
+    assert content(tmp_path / "undisturbed") == content(tmp_path / "stopped") == content(tmp_path / "workers")
+
+
+def test_a_folder_from_before_the_option_document_had_its_name_is_verified_and_continued(
+    wordpiece: PreTrainedTokenizerBase, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
+    corpus.write_text("\n\n".join(texts))
+    recorded = jobs.options.Options.recorded
+    with monkeypatch.context() as before:
+
+        def old(options: Any) -> dict[str, Any]:
+            settings = recorded(options)
+            return {**settings, "split": {"line": "lines", "paragraph": "paragraphs"}[settings.pop("document")]}
+
+        before.setattr("hf_posenc.jobs.options.Options.recorded", old)
+        with pytest.raises(KeyboardInterrupt):
+            encode(corpus, wordpiece, out, document="paragraph", progress=Heard(2))
+    assert '"split": "paragraphs"' in (out / "manifest.json").read_text()
+    with pytest.raises(ValueError, match="document: 'paragraph' before, 'line' now"):
+        encode(corpus, wordpiece, out)
+    manifest = encode(corpus, wordpiece, out, document="paragraph")
+    assert manifest.totals["documents"] == len(texts)
+    assert jobs.verify(out, inputs=corpus).sound
+    (out / "manifest.json").unlink()
+    encode(corpus, wordpiece, out, document="paragraph")
+    assert jobs.verify(out, inputs=corpus).sound
+
+
 def test_a_finished_folder_is_left_as_it_is(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:
     encode(corpus, wordpiece, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("[!.]*")}
@@ -384,7 +433,7 @@ def test_a_collator_of_a_model_brings_its_numbering_and_limit(
         ({"too_long": "cut"}, "too_long must be one of 'truncate', 'split', 'error'"),
         ({"on_bad_row": "drop"}, "on_bad_row must be one of 'error', 'skip', 'keep-empty'"),
         ({"engine": "spark"}, "engine must be one of 'local', 'ray'"),
-        ({"split": "words"}, "split must be one of 'lines', 'paragraphs'"),
+        ({"document": "word"}, "document must be one of 'line', 'paragraph', 'file'"),
         ({"stride": 2}, r"stride(.|\n)*too_long=\"split\""),
         ({"pack": 32, "on_bad_row": "keep-empty"}, r"packed rows hold no empty documents(.|\n)*skip"),
         ({"pack": 0}, "pack must be"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,7 +65,7 @@ def texts_of(*inputs: Any, shard_bytes: int = 1 << 20, **options: Any) -> list[s
 # ------------------------------------------------------------------------------------------------- the cut into tasks
 
 DOCUMENTS = st.lists(st.text(st.sampled_from('aé\0 "\r'), max_size=9), max_size=12)
-KINDS = {"lines": "txt", "paragraphs": "txt", "jsonl": "jsonl", "csv": "csv", "gz": "txt.gz"}
+KINDS = {"lines": "txt", "paragraphs": "txt", "file": "txt", "jsonl": "jsonl", "csv": "csv", "gz": "txt.gz"}
 
 
 def as_csv(texts: list[str]) -> str:
@@ -89,14 +90,16 @@ def test_any_shards_may_be_finished_and_the_others_are_the_same(
         text = as_csv(documents) if kind == "csv" else "\n".join(lines) + "\n" * ends
         path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else text.encode())
         paths.append(path)
-    split = "paragraphs" if kind == "paragraphs" else "lines"
-    sources = open_sources(paths, split=split)
+    document = {"paragraphs": "paragraph", "file": "file"}.get(kind, "line")
+    sources = open_sources(paths, document=document)
     tasks = list(sources.tasks(shard_bytes))
     assert [task.shard for task in tasks] == list(range(len(tasks)))
     assert [task.begins for task in tasks] == [(0, 0, 0), *(task.ends for task in tasks[:-1])]
     assert tasks[-1].ends == (len(paths), 0, 0)
     done = data.draw(st.sets(st.sampled_from(range(len(tasks)))))
-    again = list(open_sources(paths, split=split).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done}))
+    again = list(
+        open_sources(paths, document=document).tasks(shard_bytes, {shard: tasks[shard].ends for shard in done})
+    )
     assert again == [task for task in tasks if task.shard not in done]
     assert [task.digest() for task in again] == [tasks[task.shard].digest() for task in again]
 
@@ -201,11 +204,15 @@ def test_utf16_is_refused_with_the_way_to_utf8(write: Write) -> None:
         texts_of(write("a.txt", "bike".encode("utf-16")))
 
 
-@pytest.mark.parametrize(("name", "split"), [("a.txt", "lines"), ("a.txt", "paragraphs"), ("a.jsonl", "lines")])
-def test_a_document_longer_than_the_limit_is_refused_by_file_and_line(write: Write, name: str, split: str) -> None:
-    path = write(name, b"\n\n" + (b"ab \n" if split == "paragraphs" else b"abcd") * (1 << 19) + b"\n")
-    with pytest.raises(ValueError, match=r"a\.\w+, line 3: one \w+ is longer than 1 MiB"):
-        list(open_sources([path], split=split).tasks(1000, longest=1 << 20))
+@pytest.mark.parametrize(
+    ("name", "document"), [("a.txt", "line"), ("a.txt", "paragraph"), ("a.txt", "file"), ("a.jsonl", "line")]
+)
+def test_a_document_longer_than_the_limit_is_refused_by_file_and_line(write: Write, name: str, document: str) -> None:
+    path = write(name, b"\n\n" + (b"ab \n" if document == "paragraph" else b"abcd") * (1 << 19) + b"\n")
+    with pytest.raises(
+        ValueError, match=rf"a\.\w+, line {1 if document == 'file' else 3}: one \w+ is longer than 1 MiB"
+    ):
+        list(open_sources([path], document=document).tasks(1000, longest=1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +307,7 @@ def test_inputs_are_recognized_by_content_and_differences_are_named(write: Write
     os.utime(path, (1, 1))
     assert differences(path) == differences(write("b.txt", b"I ride\n")) == []
     assert differences(path, path) == ["inputs: 1 before, 2 now"]
-    assert differences(path, split="paragraphs") == [f"input {path}: read as lines before, as paragraphs now"]
+    assert differences(path, document="paragraph") == [f"input {path}: read as lines before, as paragraphs now"]
     assert differences(write("b.txt", b"")) == [f"input {path.parent}/b.txt (before: {path}): 7 bytes became 0"]
     path.write_bytes(b"I rode\n")
     assert differences(path) == [f"input {path}: 7 bytes, other content"]
@@ -471,8 +478,14 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     path = named(tmp_path, "a.txt") / "a.txt"
     with pytest.raises(ValueError, match=r"(?s)format must be one of 'text', 'json'.*'jsn'.*format='json'"):
         open_sources([path], format="jsn")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"split must be one of 'lines', 'paragraphs'"):
-        open_sources([path], split="words")
+    with pytest.raises(ValueError, match=r"document must be one of 'line', 'paragraph', 'file'"):
+        open_sources([path], document="word")
+    for document in ("paragraph", "file"):
+        for other in (named(tmp_path, "b.jsonl") / "b.jsonl", datasets.Dataset.from_dict({"text": ["a"]})):
+            with pytest.raises(
+                ValueError, match=rf"(?s)only text files are read by {document}.*fix: document=\"line\""
+            ):
+                open_sources([path, other], document=document)
     with pytest.raises(ValueError, match=r"only a data set has splits"):
         open_sources([path], dataset_split="train")
     with pytest.raises(ValueError, match=r"inputs must be a list"):

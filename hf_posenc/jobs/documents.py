@@ -40,7 +40,7 @@ class Documents:
         carried (`pyarrow.Table`): the columns to copy to the shard, one row for each document.
         bad (`dict` from `int` to `str`): the reason for each bad document, by its index in the batch.
         excerpts (`dict` from `int` to `str`): the first characters of each bad document, by its index.
-        blank (`int`): number of blank lines, which are not documents; 0 for paragraphs and tables.
+        blank (`int`): number of blank lines or files, which are not documents; 0 for paragraphs and tables.
     """
 
     part: Part
@@ -61,7 +61,7 @@ class Documents:
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
     r"""Parse the documents of a task, and yield them in order, in batches of about a megabyte.
 
-    Blank lines are not documents. They are counted, except between paragraphs.
+    Blank lines and files are not documents. They are counted, except lines between paragraphs.
 
     Args:
         task (`Task`): the task.
@@ -192,14 +192,14 @@ def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
         start = end
 
 
-# A document of CSV, of paragraphs or of an unreadable file: its bytes, its line number (`None` for a blank line), the
+# A document of CSV, of paragraphs, or a whole file: its bytes, its line number (`None` for a blank document), the
 # values of its columns, and the reason if it is bad. A plain tuple, because a class would make reading a third slower.
 _Record = tuple[bytes, int | None, Sequence[Any], str | None]
 
 
 def _records(part: Part, columns: Columns) -> Iterator[Documents]:
-    """Yield batches of the documents in a part of CSV, paragraphs or an unreadable file; parse them one by one."""
-    parse = {"paragraphs": _paragraphs, "unreadable": _unreadable}.get(part.kind, _csv)
+    """Yield batches of the documents in a part of CSV, paragraphs or a whole file; parse them one by one."""
+    parse = {"paragraphs": _paragraphs, "file": _whole_file, "unreadable": _unreadable}.get(part.kind, _csv)
     records = parse(part, columns)
     nothing: tuple[Any, ...] = ("",) * len(columns.texts) + (None,) * len(columns.carried)
     while batch := _next_batch(records):
@@ -237,6 +237,14 @@ def _paragraphs(part: Part, columns: Columns) -> Iterator[_Record]:
             yield raw, number, () if reason else (text.decode(),), reason
         number += payload.count(b"\n", start, end)
         start = end
+
+
+def _whole_file(part: Part, columns: Columns) -> Iterator[_Record]:
+    raw = part.payload
+    reason = _not_unicode(raw)
+    text = "" if reason else raw.decode().replace("\r\n", "\n")
+    is_blank = reason is None and not text.strip()
+    yield raw, None if is_blank else part.first, () if reason else (text,), reason
 
 
 def _json_values(lines: Sequence[str], bad: dict[int, str], columns: Columns) -> list[list[Any]]:

@@ -91,7 +91,7 @@ def encode(
         text_column=resolved.text_column,
         text_pair_column=resolved.text_pair_column,
         columns=resolved.columns if resolved.pack is None else [],
-        split=resolved.split,
+        document=resolved.document,
         dataset_config=resolved.dataset_config,
         dataset_split=resolved.dataset_split,
     )

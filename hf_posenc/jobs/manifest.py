@@ -28,6 +28,8 @@ _WRITER = "hf-posenc"
 _OTHER = "another --output folder, or delete this one"
 # The only setting that may change before a job is finished: users often set it after a bad row stopped a run.
 _BAD_ROWS = "on_bad_row"
+# Values of the option `document`, by their values when its name was `split`.
+_DOCUMENTS = {"lines": "line", "paragraphs": "paragraph"}
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
@@ -258,7 +260,16 @@ class Manifest:
 
 def _of(folder: Path, content: Mapping[str, Any], **values: Any) -> Manifest:
     named = {name: content[name] for name in ("config", "tokenizer", "inputs", "libraries")}
-    return Manifest(folder, **named, **values)
+    return Manifest(folder, **_renamed(named), **values)
+
+
+def _renamed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a manifest or footer with the present names of options: `document` was `split` before."""
+    config = dict(content["config"])
+    if (document := _DOCUMENTS.get(config.get("split", ""))) is not None:
+        del config["split"]
+        config["document"] = document
+    return {**content, "config": config}
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
@@ -308,7 +319,7 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
         if shard is None or record["file"] != name:
             others[name] = f"is a copy of {record['file']}{MOVE_AWAY}"
         else:
-            footers[shard] = record, settings
+            footers[shard] = record, _renamed(settings)
     return footers, others
 
 

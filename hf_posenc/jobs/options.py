@@ -58,8 +58,10 @@ class Options:
         recorded=False,  # the manifest records the schema of the shards instead
         flag="--column",
     )
-    split: Literal["lines", "paragraphs"] = _option(
-        "lines", "Documents in text files: one on each line, or separated by blank lines.", panel=_INPUT
+    document: Literal["line", "paragraph", "file"] = _option(
+        "line",
+        "Document of a text file: each line, each paragraph (blank lines separate them), or the whole file.",
+        panel=_INPUT,
     )
     format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
         None, "Format of the files; by default their names tell it.", panel=_INPUT, recorded=False

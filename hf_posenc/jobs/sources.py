@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Source = TextFile | ParquetFile | ArrowFile | DataSet
 
+# Kind of a text file for each value of `document`.
+_DOCUMENTS = {"line": "lines", "paragraph": "paragraphs", "file": "file"}
 # Maximum number of JSON lines files whose first lines are read, to find their columns, before the work begins.
 _OPENED = 16
 
@@ -248,7 +250,7 @@ def open_sources(
     text_column: str = "text",
     text_pair_column: str | None = None,
     columns: Sequence[str] | None = None,
-    split: str = "lines",
+    document: str = "line",
     dataset_config: str | None = None,
     dataset_split: str | None = None,
 ) -> Sources:
@@ -264,7 +266,8 @@ def open_sources(
         text_column (`str`), text_pair_column (`str`, *optional*): columns of the texts.
         columns (sequence of `str`, *optional*): further columns to copy, each with or without a type
             (`"label:int64"`). Without a type, values from JSON and CSV are strings.
-        split (`"lines"` or `"paragraphs"`): documents in text files: one on each line, or separated by blank lines.
+        document (`"line"`, `"paragraph"` or `"file"`): document of a text file: each line, each paragraph (blank lines
+            separate them), or the whole file. Other files must have the default.
         dataset_config (`str`, *optional*): configuration of a data set on the Hub.
         dataset_split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
 
@@ -286,8 +289,8 @@ def open_sources(
     """
     if format is not None and format not in FORMATS:
         raise ValueError(one_of("format", format, FORMATS))
-    if split not in ("lines", "paragraphs"):
-        raise ValueError(one_of("split", split, ("lines", "paragraphs")))
+    if document not in _DOCUMENTS:
+        raise ValueError(one_of("document", document, tuple(_DOCUMENTS)))
     if isinstance(inputs, str | os.PathLike) or not inputs:
         raise ValueError(explain("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]'))
     if text_pair_column == text_column:
@@ -308,7 +311,7 @@ def open_sources(
             sources += arrow_files
             are_files = False
         elif (found := find_files(name, every=format is not None)) is not None:
-            sources += [_source(one, format, split) for one in found[0]]
+            sources += [_source(one, format, document) for one in found[0]]
             notes += _left_out(name, found[1])
         elif isinstance(given, os.PathLike):
             raise FileNotFoundError(missing(name))
@@ -319,6 +322,15 @@ def open_sources(
         got = f"dataset_split={dataset_split!r}, dataset_config={dataset_config!r}, and nothing but files"
         fix = "leave them out, and name the files to read"
         raise ValueError(explain("only a data set has splits and configurations", got=got, fix=fix))
+    other = next((source for source in sources if source.kind not in _DOCUMENTS.values()), None)
+    if document != "line" and other is not None:
+        raise ValueError(
+            explain(
+                f"only text files are read by {document}; each row of other files and data sets is a document",
+                got=f"document={document!r}, and {other.name} is read as {other.kind}",
+                fix='document="line", format="text" for text in a file of another name, or two output folders',
+            )
+        )
     named = named_columns(columns)
     json_lines = [source for source in sources if source.kind == "jsonl"]
     opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
@@ -329,10 +341,12 @@ def open_sources(
     return Sources(sources, Columns(texts, carried), notes)
 
 
-def _source(name: str, format: Format | None, split: str) -> Source:
+def _source(name: str, format: Format | None, document: str) -> Source:
     """Return the source for the file `name`, with the given format, or by default the format of its extension."""
     by_ending, compression = format_of(name)
     kind = format or by_ending or "text"
+    if kind == "text":
+        return TextFile(name, _DOCUMENTS[document], compression)
     if kind in ("parquet", "arrow"):
         if compression is not None:
             rule = (
@@ -342,7 +356,7 @@ def _source(name: str, format: Format | None, split: str) -> Source:
         return ParquetFile(name, kind) if kind == "parquet" else ArrowFile(name, kind)
     if kind == "csv":
         return TextFile(name, "tsv" if "tsv" in name.lower().split(".") else "csv", compression)
-    return TextFile(name, "jsonl" if kind == "json" else split, compression)
+    return TextFile(name, "jsonl", compression)
 
 
 def _left_out(folder: str, names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-Kind = Literal["lines", "paragraphs", "jsonl", "csv", "tsv", "arrow", "unreadable"]
+Kind = Literal["lines", "paragraphs", "file", "jsonl", "csv", "tsv", "arrow", "unreadable"]
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
@@ -35,9 +35,9 @@ class Part:
     Args:
         source (`str`): name of the source in messages.
         kind (`str`): format of the payload: text with one document per line (`"lines"`) or between blank lines
-            (`"paragraphs"`), JSON lines (`"jsonl"`), CSV records with commas (`"csv"`) or tabs (`"tsv"`), or an Arrow
-            IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a damaged file: one bad document,
-            with the reason as its payload.
+            (`"paragraphs"`), a whole text file (`"file"`), JSON lines (`"jsonl"`), CSV records with commas (`"csv"`) or
+            tabs (`"tsv"`), or an Arrow IPC stream of one table (`"arrow"`). `"unreadable"` stands for the rest of a
+            damaged file: one bad document, with the reason as its payload.
         first (`int`): number of the first line, counted from 1, or of the first row, counted from 0.
         payload (`bytes`): the documents. Text is unchanged, but without byte order mark and CSV header.
         size (`int`): bytes of the corpus that the part covers.

@@ -1,4 +1,4 @@
-"""Text files as sources: find documents in lines, paragraphs, JSON lines and CSV, compressed or not.
+"""Text files as sources: find documents in lines, paragraphs, whole files, JSON lines and CSV, compressed or not.
 
 The reader only searches for the ends of documents. Workers decode and parse, so one reader keeps many workers busy.
 """
@@ -41,7 +41,7 @@ _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class TextFile(InputFile):
-    """Source that reads a text file; `kind` is `"lines"`, `"paragraphs"`, `"jsonl"`, `"csv"` or `"tsv"`."""
+    """Source that reads a text file; `kind` is `"lines"`, `"paragraphs"`, `"file"`, `"jsonl"`, `"csv"` or `"tsv"`."""
 
     def size(self, columns: Columns) -> int:
         """Return the size of the text in bytes; for a compressed file, 4 times the file size as an estimate."""
@@ -55,7 +55,7 @@ class TextFile(InputFile):
         Raises:
             ValueError: if the file is not valid JSON lines or CSV, or not UTF-8.
         """
-        if self.kind in ("lines", "paragraphs"):
+        if self.kind in ("lines", "paragraphs", "file"):
             self.bytes()  # raises if the file does not exist
             return SourceColumns(self.name, pa.schema([(texts[0], pa.string())]))
         with closing(TextReader(self)) as reader:
@@ -195,6 +195,8 @@ class TextReader:
     def _last_end(self, limit: int) -> int:
         """Return the byte index where the last document in `_pending[:limit]` ends; 0 if no document ends there."""
         kind = self._file.kind
+        if kind == "file":
+            return 0
         if kind in _QUOTED:
             return _without_quoted(self._pending[:limit], kind).rfind(b"\n") + 1
         if kind != "paragraphs":
@@ -217,6 +219,8 @@ class TextReader:
                 # Start at the last line searched before: a blank line may have been cut off there.
                 match = _BLANK_LINE.search(self._pending, self._pending.rfind(b"\n", 0, searched) + 1)
                 end = match.end() if match else 0
+            elif kind == "file":
+                end = 0
             elif kind in _QUOTED:
                 end = _without_quoted(self._pending, kind).find(b"\n") + 1
             else:
@@ -231,8 +235,11 @@ class TextReader:
                 return len(self._pending)
 
     def _too_long(self) -> str:
-        unit, other = ("paragraph", "lines") if self._file.kind == "paragraphs" else ("line", "paragraphs")
-        fix = f"split={other!r} (--split {other}), or " if self._file.kind in ("lines", "paragraphs") else ""
+        kind = self._file.kind
+        unit, other = {"paragraphs": ("paragraph", "line"), "file": ("file", "paragraph")}.get(
+            kind, ("line", "paragraph")
+        )
+        fix = f"document={other!r} (--document {other}), or " if kind in ("lines", "paragraphs", "file") else ""
         return explain(
             f"{self._file.name}, line {self.row + 1}: one {unit} is longer than {self._longest >> 20} MiB",
             got=f"no end of it within {self._longest} bytes",

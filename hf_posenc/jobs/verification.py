@@ -164,7 +164,7 @@ def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
         text_column=config["text_column"],
         text_pair_column=config["text_pair_column"],
         columns=columns[list(config["columns"]).index("length") + 1 :],
-        split=config["split"],
+        document=config["document"],
         **options,
     )
     before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
