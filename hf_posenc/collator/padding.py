@@ -5,7 +5,6 @@ NumPy only, so that a forked worker can run it. The collator converts the arrays
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from .arrays import (
     to_float32,
 )
 from .labels import decoder_inputs
-from .tokens import Tokenized, name_taken, positions_of, repeated
+from .tokens import Tokenized, name_taken, positions_of
 
 if TYPE_CHECKING:
     from .config import Config
@@ -55,7 +54,7 @@ def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
         kept = _supervised(config, supervision, rows) if isinstance(supervision, Ragged) else None
         left_out = 0 if kept is None else len(rows.ids) - len(kept)
         if kept is not None:
-            rows, made = rows.take(kept), _taken(made, kept)
+            rows, made = rows.take(kept), made.take(kept)
             labels = labels.take(kept) if isinstance(labels, Ragged) else labels
         out = _padded(config, made, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
@@ -100,13 +99,6 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
             "them",
         )
     )
-
-
-def _taken(made: Tokenized, kept: NDArray[np.int64]) -> Tokenized:
-    """Return a copy of `made` that contains only the rows with the indices `kept`, with their columns and targets."""
-    columns = {name: repeated(values, kept) for name, values in made.columns.items()}
-    targets = None if made.targets is None else made.targets.take(kept)
-    return replace(made, rows=made.rows.take(kept), columns=columns, targets=targets)
 
 
 def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:

@@ -5,7 +5,7 @@ NumPy only, so that a forked worker can run it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,12 @@ class Tokenized:
     targets: Ragged | None = None
     targets_truncated: int = 0
     from_0: bool = False
+
+    def take(self, rows: NDArray[np.int64]) -> Tokenized:
+        """Return the rows with the given indices, in this order, with their columns and targets."""
+        columns = {name: repeated(values, rows) for name, values in self.columns.items()}
+        targets = None if self.targets is None else self.targets.take(rows)
+        return replace(self, rows=self.rows.take(rows), columns=columns, targets=targets)
 
 
 def tokenize(config: Config, given: Given) -> Tokenized:
