@@ -20,6 +20,7 @@ from ..ragged import lock_free_cache
 from ..sinusoid import sinusoidal_encoding
 from ..tokenization.loading import number_of_ids, to_files
 from . import save
+from .batches import Batches
 from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
@@ -320,6 +321,39 @@ class DataCollatorWithPositionalEncoding(Processor):
         batch = Batch(given, **self._view) if is_batch else self._collate(given)
         return self._fitted(self._config.embedder.embed(batch, out))
 
+    def batches(self, texts: Any, token_budget: int, *, window: int = 20_000) -> Batches:
+        r"""Return batches of texts of similar length, for inference. Their `in_order` returns results in text order.
+
+        The texts are tokenized once, in windows, and each batch is padded when the loop reaches it. Batches are those
+        of `batch`: with `model` they contain only its arguments, and with `embedding` they contain embeddings.
+
+        Args:
+            texts: rows or columns as in `batch`, or an iterable of rows such as a generator or a streamed data set.
+            token_budget (`int`): maximum of a batch's rows times their padded length. Tokens of targets do not count.
+            window (`int`, *optional*, defaults to 20,000): number of texts that are tokenized and sorted by length
+                together. A larger window pads less and needs more memory: 8 bytes per token and column.
+
+        Returns:
+            `Batches`: an iterable of `Batch`, with the method `in_order(results)`. Every text is in one batch.
+
+        Raises:
+            ValueError: with `packing` or `unsupervised="drop"`, because a row would not be one text. While iterating,
+                if a row alone has more tokens than the budget, and as in `batch`.
+            TypeError: if `texts` is not an iterable, or a number is not an integer.
+
+        Example:
+            >>> from tokenizers import Tokenizer, models, pre_tokenizers
+            >>> raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3}, unk_token="[UNK]"))
+            >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+            >>> table = torch.nn.EmbeddingBag(4, 2, padding_idx=0)
+            >>> batches = DataCollatorWithPositionalEncoding(raw).batches(["a", "b b b", "b a", "a a b"], 6)
+            >>> [tuple(batch.input_ids.shape) for batch in batches]
+            [(2, 3), (2, 2)]
+            >>> batches.in_order(table(batch.input_ids) for batch in batches).shape
+            torch.Size([4, 2])
+        """
+        return Batches(texts, token_budget, window, config=self._config, tokenize=self._tokenize, batch=self.batch)
+
     # -- reading a batch ----------------------------------------------------------------------------------------------
 
     def tokens(self, batch: Any) -> list[list[str]]:
@@ -531,7 +565,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return made
 
     def _collate(self, given: Any) -> Batch:
-        """Tokenize `given` and return a padded batch without embeddings."""
+        """Tokenize `given`, unless it is a `Tokenized`, and return a padded batch without embeddings."""
         if self.embedding is not None and torch.utils.data.get_worker_info() is not None:
             raise RuntimeError(
                 explain(
@@ -541,7 +575,7 @@ class DataCollatorWithPositionalEncoding(Processor):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        made = self._tokenize(given)
+        made = given if isinstance(given, Tokenized) else self._tokenize(given)
         if not len(made.rows.ids):
             raise ValueError(empty_batch(given))
         arrays, left_out = pad_batch(self._config, made)

@@ -1,0 +1,284 @@
+"""`Batches`: batches of texts of similar length for inference, and their results in the order of the texts.
+
+The texts are tokenized once, a window at a time, and only the batch in use is padded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._explain import as_integer, explain
+from ..batch import Batch
+from ..packing import BatchPlan, plan_batches
+from ..ragged import round_up
+from .arrays import as_list, is_arrow
+from .inputs import is_columns
+from .tokens import Tokenized
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+class Batches:
+    r"""Batches of texts of similar length. `collate.batches` makes them, and `in_order` sorts their results.
+
+    Every iteration yields the same batches. Texts from an iterator, such as a generator, can be iterated over once.
+
+    Args:
+        texts: rows, columns or an iterable of rows, as `collate.batches` accepts them.
+        token_budget (`int`): maximum of a batch's rows times their padded length.
+        window (`int`): number of texts that are tokenized and sorted together.
+        config (`Config`): the configuration of the collator.
+        tokenize, batch (callable): methods of the collator, from rows or columns to a `Tokenized`, and from a
+            `Tokenized` to a `Batch`.
+    """
+
+    def __init__(
+        self,
+        texts: Any,
+        token_budget: int,
+        window: int,
+        *,
+        config: Config,
+        tokenize: Callable[[Any], Tokenized],
+        batch: Callable[[Tokenized], Batch],
+    ) -> None:
+        _check_rows_are_kept(config)
+        self._texts = [texts] if isinstance(texts, str) else texts
+        if not (is_columns(texts) or isinstance(texts, Iterable)) or isinstance(texts, bytes | set | frozenset):
+            as_list(texts)  # raises
+        self._budget = as_integer(token_budget, "token_budget", minimum=1, example=16_384)
+        self._window = as_integer(window, "window", minimum=1, example=20_000)
+        self._config, self._tokenize, self._batch = config, tokenize, batch
+        self._begun = self._complete = False  # True if an iteration has begun, and if one has reached its end
+        self._rows: list[NDArray[np.int64]] = []  # the rows of each batch that was yielded
+        self._texts_of_rows: list[NDArray[np.int64]] = []  # the text of each row, for each window
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches, in each window from the longest rows to the shortest."""
+        if self._begun and isinstance(self._texts, Iterator):
+            raise ValueError(
+                explain(
+                    "texts from an iterator can be read only once, and an earlier iteration read some of them",
+                    got=type(self._texts).__name__,
+                    fix="collate.batches(list(texts), ...), or one loop over the batches",
+                )
+            )
+        self._begun = True
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Batch]:
+        number = first_row = 0
+        for index, (first_text, window) in enumerate(_windows(self._texts, self._window)):
+            made = self._tokenized(window, first_text)
+            plan = self._plan(made)
+            if index == len(self._texts_of_rows):
+                self._texts_of_rows.append(made.rows.sample)
+            for place in np.argsort(-plan.widths, kind="stable").tolist():
+                chosen = plan[place]
+                if number == len(self._rows):
+                    self._rows.append(first_row + chosen)
+                number += 1
+                yield self._batch(made.take(chosen))
+            first_row += len(made.rows.ids)
+        self._complete = True
+
+    def _tokenized(self, window: Any, first_text: int) -> Tokenized:
+        """Return the tokenized rows of a window. The texts of its rows are numbered from `first_text`."""
+        try:
+            made = self._tokenize(window)
+        except (TypeError, ValueError) as error:
+            if first_text:
+                error.add_note(f"  row 0 of this message is text {first_text}")
+            raise
+        return replace(made, rows=replace(made.rows, sample=made.rows.sample + first_text))
+
+    def _plan(self, made: Tokenized) -> BatchPlan:
+        """Return the plan of the batches of a window; raise if a row alone is beyond the budget."""
+        config, multiple = self._config, self._config.settings.pad_to_multiple_of
+        lengths = np.maximum(made.rows.ids.lengths, 1)  # a row without tokens is padded to one
+        if config.padding == "max_length" and config.limits.max_length is not None:
+            lengths = np.full_like(lengths, config.limits.max_length)
+        longest = int(lengths.max(initial=0))
+        if (width := round_up(longest, multiple)) > self._budget:
+            with_padding = "" if width == longest else f", {width} with padding"
+            raise ValueError(
+                explain(
+                    f"text {made.rows.sample[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
+                    got=f"token_budget={self._budget}",
+                    fix=f"token_budget={width}, or a collator with a smaller max_length",
+                )
+            )
+        return plan_batches(lengths, self._budget, window=max(len(lengths), 1), multiple_of=multiple)
+
+    @property
+    def overflow_to_sample_mapping(self) -> NDArray[np.int64]:
+        """Index of the text of each row of `in_order`'s result, `(R,)` int64.
+
+        It differs from 0, 1, 2, … if `return_overflowing_tokens` gave several rows for a long text.
+        """
+        self._check_complete()
+        return np.concatenate(self._texts_of_rows, dtype=np.int64) if self._texts_of_rows else np.empty(0, np.int64)
+
+    def in_order(self, results: Iterable[Any]) -> Any:
+        r"""Return the results of all batches as one tensor, array or list, in the order of the texts.
+
+        Args:
+            results (iterable): one result for each batch, in the order of the batches: a tensor or array `(B, ...)`, or
+                a list of B values of any kind. A generator over the batches keeps only the results in memory.
+
+        Returns:
+            `torch.Tensor` or `np.ndarray` `(N, ...)` of the dtype and device of the results, or a `list` of N values; N
+            is the number of texts. With `return_overflowing_tokens` N is the number of rows, see
+            `overflow_to_sample_mapping`. Without texts, an empty tensor, or array with `return_tensors="np"`.
+
+        Raises:
+            ValueError: if the number of results is not the number of batches, or a result does not have the rows of its
+                batch; if results differ in shape, dtype or device; if not all batches were made.
+            TypeError: if a result is not a tensor, an array or a list, or `results` is one tensor.
+
+        Example:
+            >>> from tokenizers import Tokenizer, models, pre_tokenizers
+            >>> from hf_posenc import DataCollatorWithPositionalEncoding
+            >>> raw = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3}, unk_token="[UNK]"))
+            >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+            >>> batches = DataCollatorWithPositionalEncoding(raw).batches(["a", "b b b", "b a", "a a b"], 4)
+            >>> batches.in_order(batch.input_ids.sum(dim=1) for batch in batches)
+            tensor([2, 9, 5, 7])
+        """
+        if isinstance(results, torch.Tensor | np.ndarray | Mapping | str) or not isinstance(results, Iterable):
+            raise TypeError(
+                explain(
+                    "in_order needs one result for each batch",
+                    got=f"a single {type(results).__name__}",
+                    fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
+                )
+            )
+        parts: deque[Any] = deque()
+        for number, result in enumerate(results):
+            if number == len(self._rows):
+                raise ValueError(self._wrong_number(f"more than {number}"))
+            parts.append(_checked(result, parts[0] if parts else result, number, len(self._rows[number])))
+        self._check_complete()
+        if len(parts) < len(self._rows):
+            raise ValueError(self._wrong_number(len(parts)))
+        count, first = sum(map(len, self._rows)), parts[0] if parts else None
+        if isinstance(first, list):
+            pairs = (zip(rows.tolist(), parts.popleft(), strict=True) for rows in self._rows)
+            values = dict(chain.from_iterable(pairs))
+            return [values[row] for row in range(count)]
+        if isinstance(first, np.ndarray) or (first is None and self._config.settings.return_tensors == "np"):
+            array = np.empty(0) if first is None else np.empty((count, *first.shape[1:]), first.dtype)
+            for rows in self._rows:
+                array[rows] = parts.popleft()
+            return array
+        tensor = torch.empty(0) if first is None else first.new_empty((count, *first.shape[1:]))
+        for rows in self._rows:
+            tensor[torch.from_numpy(rows).to(tensor.device)] = parts.popleft()
+        return tensor
+
+    def _wrong_number(self, found: object) -> str:
+        return explain(
+            "in_order needs one result for each batch",
+            got=f"{found} results for {len(self._rows)} batches",
+            fix="results.append(result) once for each batch, not results.extend(result)",
+        )
+
+    def _check_complete(self) -> None:
+        """Raise if no iteration over the batches has reached its end."""
+        if not self._complete:
+            raise ValueError(
+                explain(
+                    "the results can be sorted once all batches were made",
+                    got=f"a loop that ended after {len(self._rows)} batches" if self._begun else "no loop over them",
+                    fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
+                )
+            )
+
+
+def _check_rows_are_kept(config: Config) -> None:
+    """Raise for a setting with which a row of a batch is not one text."""
+    if config.settings.packing:
+        raise ValueError(
+            explain(
+                "packing puts several texts into one row, so that a text has no result of its own",
+                got=f"packing={config.settings.packing!r}",
+                fix="collate.replace(packing=False).batches(...)",
+            )
+        )
+    if config.settings.unsupervised == "drop":
+        raise ValueError(
+            explain(
+                "a text that is left out of its batch has no result",
+                got='unsupervised="drop"',
+                fix='collate.replace(unsupervised="keep").batches(...)',
+            )
+        )
+
+
+def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
+    """Yield rows or columns in windows of `size` rows, each with the index of its first row."""
+    if is_columns(texts) or is_arrow(texts):
+        # The longest column, so that the collator sees and refuses columns of different lengths.
+        count = max(map(len, texts.values()), default=0) if isinstance(texts, Mapping) else len(texts)
+        for start in range(0, count, size):
+            yield start, _slice(texts, start, size)
+        return
+    rows, start = iter(texts), 0
+    while window := list(islice(rows, size)):
+        yield start, window
+        start += len(window)
+
+
+def _slice(given: Any, start: int, size: int) -> Any:
+    if isinstance(given, Mapping):
+        return {name: _slice(column, start, size) for name, column in given.items()}
+    if is_arrow(given):
+        return given.slice(start, size)
+    return getattr(given, "iloc", given)[start : start + size]
+
+
+def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
+    """Return the result of batch `number`; raise if it is not like the `first` one, with one value per row."""
+    if not isinstance(result, torch.Tensor | np.ndarray | list):
+        raise TypeError(
+            explain(
+                "the result of a batch must be a tensor, an array or a list, with one value per row",
+                got=f"{type(result).__name__} for batch {number}",
+                fix="outputs.pooler_output or outputs.last_hidden_state[:, 0], not the outputs of the model themselves",
+            )
+        )
+    found = len(result) if not hasattr(result, "ndim") or result.ndim else 0
+    if found != rows:
+        raise ValueError(
+            explain(
+                f"the result of batch {number} must have one value for each of its {rows} rows, along dimension 0",
+                got=f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"{found} values",
+                fix="results in the order of the batches, without mean or squeeze over the rows",
+            )
+        )
+    kinds = [_described(each) for each in (first, result)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            explain(
+                "the results of all batches must have the same shape, dtype and device, except for the rows",
+                got=f"{kinds[0]} for batch 0, {kinds[1]} for batch {number}",
+                fix="list(result) for each batch, which returns a list",
+            )
+        )
+    return result
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, list):
+        return "a list"
+    shape = ", ".join(["rows", *map(str, result.shape[1:])])
+    return f"{type(result).__name__} ({shape}) {result.dtype} {getattr(result, 'device', '')}".rstrip()

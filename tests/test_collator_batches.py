@@ -1,0 +1,358 @@
+"""`collate.batches`: its batches beside those of `collate.batch`, and the order of results beside that of the texts."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hf_posenc import DataCollatorWithPositionalEncoding, ModelSpec, lengths_of
+
+C = DataCollatorWithPositionalEncoding
+WORDS = ("I", "ride", "bike", "and", "she", "said")
+
+
+def _texts(count: int) -> list[str]:
+    """Texts of 1 to 40 words, all different."""
+    draw = random.Random(0)
+    return [" ".join([*draw.choices(WORDS, k=draw.choice((1, 2, 5, 12, 39))), f"n{number}"]) for number in range(count)]
+
+
+def _ids(batch: Any) -> list[tuple[int, ...]]:
+    """Return the ids of each row without padding: one value per row, which identifies the text."""
+    return [
+        tuple(token for token, real in zip(row, mask, strict=True) if real)
+        for row, mask in zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), strict=True)
+    ]
+
+
+def _kinds(texts: list[str]) -> Iterator[tuple[str, Any]]:
+    import datasets
+    import pandas as pd
+    import pyarrow as pa
+
+    data = datasets.Dataset.from_dict({"text": texts})
+    yield "tuple", tuple(texts)
+    yield "NumPy", np.array(texts)
+    yield "NumPy objects", np.array(texts, dtype=object)
+    yield "pandas", pd.Series(texts, index=np.arange(len(texts))[::-1] / 2)
+    yield "pandas of strings", pd.Series(texts, dtype="string")
+    yield "Arrow", pa.array(texts)
+    yield "Arrow in chunks", pa.chunked_array([texts[:5], texts[5:]])
+    yield "generator", (text for text in texts)
+    yield "dict values", dict(enumerate(texts)).values()
+    yield "column of a data set", data["text"]
+    yield "data set", data
+    yield "data set in Arrow", data.with_format("arrow")[:]
+    yield "stream", data.to_iterable_dataset()
+    yield "row dicts", [{"text": text} for text in texts]
+    yield "columns", {"text": texts}
+    yield "data frame", pd.DataFrame({"text": texts})
+    yield "table", pa.table({"text": texts})
+
+
+# ---------------------------------------------------------------------------------------------------------- the batches
+
+
+@pytest.mark.parametrize("window", [1, 7, 50, 10_000])
+def test_every_text_is_in_one_batch_within_the_budget_and_results_come_back_in_order(any_fast, window: int) -> None:
+    texts = _texts(50)
+    collate = C(any_fast)
+    batches = collate.batches(texts, 256, window=window)
+    made = list(batches)
+    assert sum(len(batch["input_ids"]) for batch in made) == len(texts)
+    assert max(batch["input_ids"].numel() for batch in made) <= 256
+    assert batches.in_order([_ids(batch) for batch in made]) == _ids(collate(texts))
+
+
+def test_every_way_to_hand_over_texts_gives_the_same_results(wordpiece) -> None:
+    texts = _texts(12)
+    collate = C(wordpiece)
+    want = _ids(collate(texts))
+    for name, given in _kinds(texts):
+        batches = collate.batches(given, 128, window=5)
+        assert batches.in_order(_ids(batch) for batch in batches) == want, name
+    one = collate.batches("I ride", 64)
+    assert one.in_order(_ids(batch) for batch in one) == _ids(collate("I ride"))
+
+
+def test_pairs_words_and_given_ids_are_rows_too(wordpiece) -> None:
+    pairs = [("I ride bike", "she"), ("a", "said and said"), ("I", "I")]
+    words = [["I", "ride"], ["bike"], ["she", "said", "so"]]
+    ids = [[2, 5, 6, 3], [2, 3], [2, 7, 3]]
+    for collate, rows in (
+        (C(wordpiece), pairs),
+        (C(wordpiece, is_split_into_words=True), words),
+        (C(wordpiece), ids),
+        (C(wordpiece), [np.array(row) for row in ids]),
+        (C(wordpiece), [{"input_ids": row, "label": 1} for row in ids]),
+    ):
+        batches = collate.batches(rows, 16, window=2)
+        assert batches.in_order(_ids(batch) for batch in batches) == _ids(collate.batch(rows))
+
+
+def test_a_batch_is_that_of_the_collator_with_columns_labels_and_targets(wordpiece) -> None:
+    rows = [{"text": text, "label": n, "score": n / 2, "target": "I " * (n + 1)} for n, text in enumerate(_texts(9))]
+    collate = C(wordpiece, text_target_column="target", pad_to_multiple_of=8)
+    batches = collate.batches(rows, 128)
+    positions = batches.in_order(list(batch["score"]) for batch in batches)
+    assert [2 * float(value) for value in positions] == list(range(9))
+    for batch in batches:
+        again = collate.batch([rows[int(2 * value)] for value in batch["score"]])
+        assert list(again) == list(batch)
+        for name in again:
+            assert torch.equal(again[name], batch[name]), name
+
+
+def test_slow_tokenizers_give_the_same_results(slow) -> None:
+    texts = _texts(9)
+    collate = C(slow, pad_token=None if slow.pad_token else "eos")
+    batches = collate.batches(texts, 256, window=4)
+    assert batches.in_order(_ids(batch) for batch in batches) == _ids(collate(texts))
+
+
+def test_settings_of_the_collator_apply(wordpiece) -> None:
+    texts = _texts(6)
+    table = torch.nn.Embedding(len(wordpiece), 8).requires_grad_(False)
+    embeds = C(wordpiece, embedding=table, look_ahead=False)
+    batches = embeds.batches(texts, 128)
+    vectors = batches.in_order(batch["inputs_embeds"].sum(1) for batch in batches)
+    torch.testing.assert_close(vectors, embeds(texts)["inputs_embeds"].sum(1), rtol=0, atol=1e-5)
+    spec = ModelSpec(accepts=("input_ids", "attention_mask"))
+    assert list(next(iter(C(wordpiece, model=spec).batches(texts, 128)))) == ["input_ids", "attention_mask"]
+    masked = next(iter(C(wordpiece, look_ahead=True).batches(texts, 128)))
+    assert masked["look_ahead_mask"].shape == (len(masked.input_ids), 1, *[masked.input_ids.shape[1]] * 2)
+    arrays = C(wordpiece, return_tensors="np").batches(texts, 128)
+    result = arrays.in_order(batch["attention_mask"].sum(1) for batch in arrays)
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [len(row) for row in wordpiece(texts)["input_ids"]]
+
+
+def test_padding_counts_toward_the_budget(wordpiece) -> None:
+    texts = ["I"] * 10  # 3 tokens each
+    for collate, rows in (
+        (C(wordpiece), 8),
+        (C(wordpiece, pad_to_multiple_of=8), 3),
+        (C(wordpiece, padding="max_length", max_length=12), 2),
+    ):
+        assert max(len(batch["input_ids"]) for batch in collate.batches(texts, 24)) == rows
+
+
+def test_each_window_begins_with_its_longest_texts(wordpiece) -> None:
+    widths = [batch["input_ids"].shape[1] for batch in C(wordpiece).batches(_texts(60), 128)]
+    assert widths == sorted(widths, reverse=True)
+    assert len(widths) > 5
+
+
+def test_texts_are_tokenized_a_window_at_a_time(wordpiece) -> None:
+    read = []
+
+    def stream() -> Iterator[str]:
+        for number, text in enumerate(_texts(30)):
+            read.append(number)
+            yield text
+
+    batches = iter(C(wordpiece).batches(stream(), 256, window=10))
+    next(batches)
+    assert len(read) == 10
+
+
+def test_padding_is_as_low_as_that_of_a_plan_of_all_texts(wordpiece) -> None:
+    from hf_posenc import plan_batches
+
+    texts = _texts(400)
+    lengths = lengths_of([{"input_ids": row} for row in wordpiece(texts)["input_ids"]])
+    batches = list(C(wordpiece).batches(texts, 1_024))
+    padded = sum(batch["input_ids"].numel() for batch in batches)
+    assert padded - lengths.sum() == plan_batches(lengths, 1_024, window=400).padding
+
+
+# ----------------------------------------------------------------------------------------------------------- no text
+
+
+@pytest.mark.parametrize("texts", [[], (), {"text": []}, iter([]), np.array([], dtype=object)])
+def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> None:
+    batches = C(wordpiece).batches(texts, 64)
+    assert batches.in_order(batch["input_ids"] for batch in batches).shape == (0,)
+    assert batches.overflow_to_sample_mapping.shape == (0,)
+    arrays = C(wordpiece, return_tensors="np").batches([], 64)
+    assert isinstance(arrays.in_order(list(arrays)), np.ndarray)
+
+
+def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:
+    texts = ["I ride", "", "bike", "", "I"]
+    batches = C(word_level).batches(texts, 64, window=3)
+    with pytest.raises(ValueError, match="row 1 has no tokens"):
+        list(batches)
+    kept = C(word_level, empty="keep").batches(texts, 2, window=3)
+    assert kept.in_order(batch["attention_mask"].sum(1) for batch in kept).tolist() == [2, 0, 1, 0, 1]
+
+
+# ----------------------------------------------------------------------------------------------------------- overflow
+
+
+@pytest.mark.parametrize("window", [2, 100])
+def test_the_rows_of_a_long_text_stay_together_and_name_their_text(word_level, window: int) -> None:
+    texts = ["I ride bike and she said so", "I", "", "bike ride I she", "she said"]
+    collate = C(word_level, max_length=3, return_overflowing_tokens=True, stride=1, empty="keep")
+    want = collate(texts)
+    batches = collate.batches(texts, 6, window=window)
+    made = list(batches)
+    assert batches.in_order([_ids(batch) for batch in made]) == _ids(want)
+    mapping = want["overflow_to_sample_mapping"].tolist()
+    assert batches.overflow_to_sample_mapping.tolist() == mapping
+    assert batches.in_order(batch["overflow_to_sample_mapping"] for batch in made).tolist() == mapping
+    plain = C(word_level).batches(["I", "she"], 6)
+    list(plain)
+    assert plain.overflow_to_sample_mapping.tolist() == [0, 1]
+
+
+# ------------------------------------------------------------------------------------------------------------ in_order
+
+
+def test_results_keep_their_shape_dtype_and_kind(wordpiece) -> None:
+    texts = _texts(20)
+    batches = C(wordpiece).batches(texts, 128, window=8)
+    made = list(batches)
+    lengths = [batch["attention_mask"].sum(1) for batch in made]
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.bool):
+        result = batches.in_order([each.to(dtype) for each in lengths])
+        assert result.dtype == dtype
+        assert torch.equal(result, batches.in_order(lengths).to(dtype))
+    wide = batches.in_order([each[:, None, None].expand(-1, 2, 3) for each in lengths])
+    assert wide.shape == (20, 2, 3)
+    assert torch.equal(wide[:, 1, 2], batches.in_order(lengths))
+    arrays = batches.in_order([each.numpy() for each in lengths])
+    assert isinstance(arrays, np.ndarray)
+    assert arrays.tolist() == batches.in_order([each.tolist() for each in lengths])
+    with torch.inference_mode():
+        inside = [each.float() for each in lengths]
+    assert batches.in_order(inside).tolist() == arrays.tolist()
+    weight = torch.ones((), requires_grad=True)
+    batches.in_order([each * weight for each in lengths]).sum().backward()
+    assert weight.grad == arrays.sum()
+
+
+def test_the_vectors_of_an_encoder_are_those_of_each_text_alone(wordpiece) -> None:
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(wordpiece), hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    model = BertModel(config).eval()
+    collate, texts = C(wordpiece, model=model), _texts(25)
+    batches = collate.batches(texts, 128, window=10)
+    with torch.inference_mode():
+        vectors = batches.in_order(model(**batch).pooler_output for batch in batches)
+        alone = torch.cat([model(**collate([text])).pooler_output for text in texts])
+    torch.testing.assert_close(vectors, alone, rtol=0, atol=1e-5)
+
+
+def test_batches_can_be_iterated_again_and_peeked_at(wordpiece) -> None:
+    texts = _texts(20)
+    batches = C(wordpiece).batches(texts, 128, window=6)
+    first = next(iter(batches))
+    made = list(batches)
+    assert torch.equal(first["input_ids"], made[0]["input_ids"])
+    again = [_ids(batch) for batch in batches]
+    assert again == [_ids(batch) for batch in made]
+    assert batches.in_order(again) == _ids(C(wordpiece)(texts))
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_an_iterator_is_not_read_twice(wordpiece) -> None:
+    batches = C(wordpiece).batches((text for text in _texts(5)), 128)
+    next(iter(batches))
+    with pytest.raises(ValueError, match=r"only once(.|\n)*got: generator(.|\n)*list\(texts\)"):
+        iter(batches)
+
+
+def test_wrong_results_are_refused(wordpiece) -> None:
+    texts = _texts(20)
+    batches = C(wordpiece).batches(texts, 128)
+    with pytest.raises(ValueError, match="no loop over them"):
+        batches.in_order([])
+    next(iter(batches))
+    with pytest.raises(ValueError, match="a loop that ended after 1 batches"):
+        batches.in_order([])
+    with pytest.raises(ValueError, match="a loop that ended after 1 batches"):
+        _ = batches.overflow_to_sample_mapping
+    made = [batch["input_ids"].float().sum(1) for batch in batches]
+    count = len(made)
+    with pytest.raises(ValueError, match=rf"got: {count - 1} results for {count} batches"):
+        batches.in_order(made[:-1])
+    with pytest.raises(ValueError, match=rf"got: more than {count} results for {count} batches"):
+        batches.in_order([*made, made[0]])
+    with pytest.raises(ValueError, match=r"one value for each of its \d+ rows(.|\n)*shape \(\)"):
+        batches.in_order([each.mean() for each in made])
+    with pytest.raises(ValueError, match=r"batch 0 must have one value(.|\n)*got: shape \(0, 3\)"):
+        batches.in_order([torch.empty(0, 3) for _ in made])
+    with pytest.raises(ValueError, match=r"batch 0 must have one value(.|\n)*got: 0 values"):
+        batches.in_order([[] for _ in made])
+    for wrong in (torch.cat(made), np.zeros(count), {0: made[0]}, "vectors", 3):
+        with pytest.raises(TypeError, match=r"one result for each batch(.|\n)*a single"):
+            batches.in_order(wrong)
+    for wrong in (tuple(made[0]), "text", None, {"a": made[0]}, 1.5):
+        with pytest.raises(TypeError, match=r"must be a tensor, an array or a list(.|\n)*pooler_output"):
+            batches.in_order([wrong] * count)
+    for other in (made[1].double(), made[1][:, None], made[1].numpy(), made[1].tolist(), made[1].to("meta")):
+        with pytest.raises(ValueError, match=r"the same shape, dtype and device(.|\n)*for batch 0(.|\n)*list\(result"):
+            batches.in_order([made[0], other, *made[2:]])
+
+
+def test_settings_that_part_rows_from_texts_are_refused(wordpiece) -> None:
+    for packing in (True, "flat"):
+        collate = C(wordpiece, packing=packing, max_length=64)
+        with pytest.raises(ValueError, match=r"packing puts several texts(.|\n)*replace\(packing=False\)"):
+            collate.batches(["I"], 64)
+    with pytest.raises(ValueError, match=r"left out of its batch(.|\n)*unsupervised"):
+        C(wordpiece, unsupervised="drop").batches(["I"], 64)
+
+
+def test_a_text_beyond_the_budget_is_refused_by_number(wordpiece) -> None:
+    texts = ["I ride"] * 7 + ["I " * 30]
+    with pytest.raises(ValueError, match=r"text 7 has 32 tokens, beyond(.|\n)*budget=24(.|\n)*token_budget=32, or"):
+        list(C(wordpiece).batches(texts, 24, window=3))
+    with pytest.raises(ValueError, match=r"text 7 has 32 tokens, 40 with padding(.|\n)*token_budget=40"):
+        list(C(wordpiece, pad_to_multiple_of=20, max_length=40).batches(texts, 32))
+    assert len(list(C(wordpiece, max_length=24).batches(texts, 24))) > 1
+
+
+def test_a_bad_text_is_refused_by_number_also_in_a_later_window(wordpiece) -> None:
+    texts: list[Any] = ["I ride", "bike", None, "I"]
+    with pytest.raises(TypeError, match="row 2 of column 'text' is NoneType") as first:
+        list(C(wordpiece).batches(texts, 64))
+    assert not hasattr(first.value, "__notes__")
+    with pytest.raises(TypeError, match=r"row 0 of column 'text' is NoneType(.|\n)*row 0 of this message is text 2"):
+        list(C(wordpiece).batches(texts, 64, window=2))
+
+
+def test_arguments_of_the_wrong_kind_are_refused(wordpiece) -> None:
+    collate = C(wordpiece)
+    for texts in (None, 3, {"a", "b"}, b"text"):
+        with pytest.raises(TypeError, match="is not a batch"):
+            collate.batches(texts, 64)
+    for arguments in ({"token_budget": 0}, {"token_budget": 64, "window": 0}):
+        with pytest.raises(ValueError, match="must be positive"):
+            collate.batches(["a"], **arguments)
+    with pytest.raises(TypeError, match="token_budget must be an integer"):
+        collate.batches(["a"], 1.5)
+    with pytest.raises(ValueError, match="same number of rows"):
+        list(collate.batches({"text": ["a"] * 4, "other": [1] * 5}, 64, window=4))
+
+
+def test_the_callers_texts_stay_as_they_are_and_truncation_warns_once(wordpiece) -> None:
+    texts = _texts(20)
+    before = list(texts)
+    wordpiece.model_max_length = 16
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert sum(len(batch["input_ids"]) for batch in C(wordpiece).batches(texts, 64, window=5)) == 20
+    assert texts == before
+    assert [str(warning.message).splitlines()[0].partition(" texts were")[1] for warning in seen] == [" texts were"]
