@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._explain import counted, in_bytes
 from .folder import CARD, REJECTED, output_file
 from .manifest import Manifest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _FRONT = """---
 configs:
@@ -41,14 +43,13 @@ dataset = load_dataset("parquet", data_files="data/shard-*.parquet", split="trai
 print(dataset)
 ```
 
-Batches for a model, and for `Trainer(model, train_dataset=dataset, data_collator=collate)`:
+Batches for a model, and for `Trainer(model, train_dataset=dataset, data_collator=collate)`. The tokenizer is given by
+its name on the Hub or its path:
 
 ```python
 from hf_posenc import DataCollatorWithPositionalEncoding
-from transformers import AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({tokenizer})
-collate = DataCollatorWithPositionalEncoding(tokenizer{labels})
+collate = DataCollatorWithPositionalEncoding({collator})
 batch = collate(list({rows}.take(min(8, len(dataset)))))
 print({{name: tuple(value.shape) for name, value in batch.items()}})
 ```"""
@@ -65,13 +66,14 @@ print(plan)
 ```"""
 
 
-def write_card(manifest: Manifest) -> bool:
+def write_card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> bool:
     r"""Write the data card, `README.md`, to the output folder; keep an existing file that the user wrote or edited.
 
     The YAML header of the card makes `load_dataset(folder)` read the shards.
 
     Args:
         manifest (`Manifest`): the manifest of the folder.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of the job.
 
     Returns:
         `bool`: True if the card was written, False if the file of the user was kept.
@@ -79,7 +81,7 @@ def write_card(manifest: Manifest) -> bool:
     path = manifest.folder / CARD
     if path.is_symlink() or (path.exists() and not _is_unchanged(path)):
         return False
-    text = _card(manifest)
+    text = _card(manifest, tokenizer)
     with output_file(path) as temporary:
         temporary.write_text(f"{text}{_last_line(text)}\n", encoding="utf-8", errors="replace", newline="\n")
     return True
@@ -98,7 +100,7 @@ def _last_line(text: str) -> str:
     return _LAST_LINE.format(hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
 
 
-def _card(manifest: Manifest) -> str:
+def _card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the text of the data card (README.md): a YAML header, then Markdown."""
     config, totals = manifest.config, manifest.totals
     names = [Path(one["name"]).name for one in manifest.inputs]
@@ -119,11 +121,11 @@ def _card(manifest: Manifest) -> str:
         "## Columns",
         _table(("column", "type"), _code(config["columns"].items())),
         "## Reading it",
-        _reading(manifest),
+        _reading(manifest, tokenizer),
         "## How it was made",
         "`manifest.json` holds all of this, and a checksum of each shard; `hf-posenc verify` compares them.",
         _table(("setting", "value"), _code((name, config[name]) for name in config if name != "columns")),
-        _table(("tokenizer", ""), _code({**manifest.tokenizer, "name": _tokenizer(manifest)}.items())),
+        _table(("tokenizer", ""), _code(manifest.tokenizer.items())),
         _table((counted(len(inputs), "input"), "size"), _code(inputs)),
         _table(("library", "version"), _code(manifest.libraries.items())),
     ]
@@ -173,21 +175,25 @@ def _share(tokens: int, padded: int) -> str:
     return f"{100 - 100 * tokens / padded:.1f} %"
 
 
-def _reading(manifest: Manifest) -> str:
+def _reading(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
     columns = manifest.config["columns"]
     own = [name for name in _MADE if name in columns]
+    settings = []
+    if "labels" not in columns:
+        settings.append('labels="causal_lm"' if tokenizer.mask_token is None else 'labels="masked_lm"')
+    if tokenizer.pad_token is None:
+        pad_token = "eos" if tokenizer.eos_token is not None else tokenizer.convert_ids_to_tokens(0)
+        settings.append(f"pad_token={_quoted(pad_token)}")
     code = _READING.format(
-        tokenizer=json.dumps(_tokenizer(manifest)),
-        labels="" if "labels" in columns else ', labels="causal_lm"',
-        rows=f"dataset.select_columns({json.dumps(own)})" if set(columns) - {*own, "length"} else "dataset",
+        collator=", ".join([_quoted(manifest.tokenizer["name"] or "the/tokenizer"), *settings]),
+        rows=f"dataset.select_columns({_quoted(own)})" if set(columns) - {*own, "length"} else "dataset",
     )
     return code if manifest.config["pack"] else code + _BY_LENGTH
 
 
-def _tokenizer(manifest: Manifest) -> str:
-    """Return the tokenizer's name on the Hub, or the last part of its local path; a placeholder if it has no name."""
-    name = manifest.tokenizer["name"] or "the/tokenizer"
-    return Path(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
+def _quoted(value: Any) -> str:
+    """Format a string, or a list of strings, as Python code with double quotation marks."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from .._explain import explain
@@ -105,7 +105,8 @@ def encode(
     )
     _check_names(job)
     with output_folder(folder):
-        manifest, job = _manifest(job, sources, str(mine.name_or_path), type(mine).__name__)
+        name = tokenizer if isinstance(tokenizer, str | os.PathLike) else mine.name_or_path
+        manifest, job = _manifest(job, sources, _public_name(str(name)), type(mine).__name__)
         bad = manifest.check(progress.checked)
         rejected = find_rejected(folder, manifest.shards)
         done = {
@@ -121,13 +122,23 @@ def encode(
         join_rejected(folder, manifest.shards)
         _check_other_files(manifest)
         if not manifest.finished or not (folder / CARD).exists():
-            if not write_card(manifest):
+            if not write_card(manifest, mine):
                 progress.message("README.md was changed by hand, and is not replaced")
             manifest.finish()
             if cut := manifest.totals["cut"]:
                 documents = manifest.totals["documents"]
                 progress.message(f"{cut:,} of {documents:,} documents were truncated to {job.max_length} tokens")
         return manifest
+
+
+def _public_name(name: str) -> str:
+    r"""Return the name of a tokenizer on the Hub, or the last part of its local path, which is private.
+
+    Example:
+        >>> _public_name("google-bert/bert-base-uncased"), _public_name("/home/me/bert"), _public_name(".")
+        ('google-bert/bert-base-uncased', 'bert', '')
+    """
+    return PureWindowsPath(name).name if re.match(r"[./~\\]|[A-Za-z]:", name) else name
 
 
 def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifest, Job]:
