@@ -1,0 +1,102 @@
+"""The commands for releases and versions, without network: what they refuse, what they write and what they install."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import release
+import versions
+
+PROJECT = '[project]\nname = "hf-posenc"\nversion = "0.9.0"\n'
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n- A crash.\n\n## [0.9.0] - 2026-01-02\n\n- The first.\n"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository with one commit, at version 0.9.0."""
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / ".gitignore").write_text("dist/\n")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def _texts(repo: Path) -> tuple[str, str]:
+    return (repo / "pyproject.toml").read_text(), (repo / "CHANGELOG.md").read_text()
+
+
+def test_a_release_writes_version_and_date_and_checks_wheel_and_sdist(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = []
+    monkeypatch.setattr(release, "check_package", lambda at, dist, package: checked.append((at, dist, package)))
+    release.main(["0.10.0"], repo)
+    project, changelog = _texts(repo)
+    assert project == PROJECT.replace("0.9.0", "0.10.0")
+    date = changelog.split("## [0.10.0] - ")[1][:10]
+    assert changelog == CHANGELOG.replace("[Unreleased]\n", f"[Unreleased]\n\n## [0.10.0] - {date}\n")
+    assert checked == [(repo, repo / "dist", "wheel"), (repo, repo / "dist", "sdist")]
+    assert "git tag v0.10.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("version", "changelog", "words"),
+    [
+        ("0.9.0", CHANGELOG, "larger than 0.9.0"),
+        ("0.8.7", CHANGELOG, "larger than 0.9.0"),
+        ("0.10.0rc01", CHANGELOG, "in its normal form"),
+        ("next", CHANGELOG, "next is not a version"),
+        ("0.10.0", CHANGELOG.replace("- A crash.\n", ""), "is empty: there is nothing to release"),
+        ("0.10.0", CHANGELOG.replace("## [Unreleased]\n", ""), r"must begin with \[Unreleased\]"),
+        ("0.10.0", CHANGELOG + CHANGELOG, "each section once"),
+        ("0.10.0", CHANGELOG.replace("[0.9.0]", "[0.10.0]"), "each section once"),
+    ],
+)
+def test_a_release_is_refused_and_nothing_is_written(repo: Path, version: str, changelog: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        release.released(PROJECT, changelog, version, "2026-01-03")
+    (repo / "CHANGELOG.md").write_text(changelog)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "All"], cwd=repo, check=False)
+    before = _texts(repo)
+    with pytest.raises(SystemExit, match=words):
+        release.main([version], repo)
+    assert _texts(repo) == before
+
+
+def test_a_release_of_uncommitted_changes_is_refused(repo: Path) -> None:
+    (repo / "new.py").write_text("")
+    with pytest.raises(SystemExit, match=r"commit or remove these changes first:\n\?\? new\.py"):
+        release.main(["0.10.0"], repo)
+
+
+def test_a_release_whose_tests_fail_leaves_the_files_as_they_were(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise subprocess.CalledProcessError(1, "pytest")
+
+    monkeypatch.setattr(release, "check_package", fails)
+    with pytest.raises(subprocess.CalledProcessError):
+        release.main(["0.10.0"], repo)
+    assert _texts(repo) == (PROJECT, CHANGELOG)
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    lines = versions.requirements("lowest")
+    assert "torch==2.13" in lines
+    assert [line for line in lines if line.startswith(("pytest", "hypothesis"))] == ["hypothesis==6.100", "pytest==8.3"]
+    assert all(line.count("==") == 1 for line in lines)
+
+
+def test_only_the_early_libraries_may_be_pre_releases() -> None:
+    assert [line for line in versions.requirements("pre") if "dev" in line] == [
+        "tokenizers>=0.dev0",
+        "transformers>=0.dev0",
+    ]
+
+
+def test_the_core_tests_are_those_of_ci() -> None:
+    files = versions.core_tests()
+    assert {"tests/test_arrow.py", "tests/test_tokenization.py"} <= set(files)
+    assert all((versions.REPO / file).is_file() for file in files)
