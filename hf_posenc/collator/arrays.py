@@ -31,7 +31,11 @@ def is_arrow(column: object) -> bool:
 
 
 def as_list(values: Any) -> Values:
-    """Return a column or batch as a list, tuple or array. Numeric arrays are returned unchanged."""
+    """Return the column or batch `values` as a sequence.
+
+    A list, tuple, `Ragged` or NumPy array of numbers is returned unchanged; anything else, such as an Arrow column or a
+    generator, becomes a list. Raise for a set, for bytes and for a value that is not iterable.
+    """
     if isinstance(values, (list, tuple, Ragged)):
         return values
     if isinstance(values, np.ndarray) and values.ndim and values.dtype.kind not in "OUS":
@@ -174,9 +178,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return which of `label`, `label_ids` and `labels` are columns with a value in at least one row.
-
-    A row without a value is None.
+    r"""Return the names among `label`, `label_ids` and `labels` of columns that are not all None.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})
@@ -197,6 +199,11 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     Returns:
         `np.ndarray` `(B,)` int64 or float32 for numbers; `Ragged` of int64 for a label per token; `np.ndarray` `(B, C)`
         float32 for C labels per text.
+
+    Raises:
+        TypeError: if the value of a row is not a number or a list of numbers.
+        ValueError: if some rows have a number and others a list, if lists of floats differ in length, or if a list of
+            integers is longer or shorter than its row.
 
     Example:
         >>> given_labels([1, 0], np.array([5, 7]))
@@ -245,15 +252,15 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     return Ragged.from_rows(rows, name="labels", bools=True)
 
 
-def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
-    r"""Return True if labels are copies of the ids: most tokens have a label, and each label is the id of its token.
+def are_copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -> bool:
+    r"""Return True if most tokens have a label and each label is the id of its token, as in causal language modeling.
 
     Return False for masked language modeling, where few tokens have a label, and most of these were replaced by the
-    mask token. `real` `(N,)` is False at padding.
+    mask token. `labels` and `ids` have N tokens; `real` `(N,)` is False at padding. A label of -100 is no label.
 
     Example:
         >>> ids = Ragged.from_rows([[5, 6, 7]])
-        >>> copies(Ragged.from_rows([[-100, 6, 7]]), ids), copies(Ragged.from_rows([[-100, 1, 0]]), ids)
+        >>> are_copies(Ragged.from_rows([[-100, 6, 7]]), ids), are_copies(Ragged.from_rows([[-100, 1, 0]]), ids)
         (True, False)
     """
     made = labels.values != IGNORED
@@ -262,7 +269,7 @@ def copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = None) -
 
 
 def _as_lists(value: Any) -> Any:
-    """Return a NumPy array of dtype object as lists; return any other value unchanged."""
+    """Return `value.tolist()` if `value` is a NumPy array of dtype object, otherwise `value` itself."""
     return value.tolist() if isinstance(value, np.ndarray) and value.dtype == object else value
 
 

@@ -276,7 +276,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         module, embedder = None, self._config.embedder
         if self.store_embeddings:
             module = embedder.ready()
-            self._warnings.once("size", embedder.size_of_stored(len(made.rows.ids.values)))
+            self._warnings.once("size", embedder.stored_size_warning(len(made.rows.ids.values)))
         joined = joins_columns(given)  # map adds the given columns itself
         columns = to_columns(self._config, made, module, carried=not joined or made.has_split_texts)
         if is_table(given):
@@ -591,9 +591,9 @@ class DataCollatorWithPositionalEncoding(Processor):
         return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Remove keys that the model does not accept, in place, and return the batch.
+        """Remove keys that the collator's model does not accept from `batch`, in place, and return `batch`.
 
-        Warn if left padding changes the outputs of the model.
+        Without a model nothing is removed. Warn if left padding changes the outputs of the model.
         """
         model = self.model
         if model is None:
@@ -609,7 +609,10 @@ class DataCollatorWithPositionalEncoding(Processor):
 
     @lock_free_cache
     def _view(self) -> dict[str, Any]:
-        """Keyword arguments for `Batch` that its view in a notebook needs."""
+        """Arguments of `Batch` for its view in a notebook.
+
+        They are functions that return token strings and encodings, and the special ids.
+        """
         special_ids = frozenset(self.tokenizer.all_special_ids)
         return {"tokens_of": self._tokens_of, "special_ids": special_ids, "encoding_of": self._encoding_of}
 

@@ -99,7 +99,10 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments for an equal collator, without tokenizer and embedding. Limits that were not given are `None`."""
+        """Arguments that make an equal collator, without tokenizer and embedding.
+
+        A limit that the user did not set is `None`.
+        """
         of_limits = {
             name: limit if getattr(self.settings, name) is not None else None
             for name, limit in self._effective_limits().items()
@@ -124,9 +127,9 @@ class Config:
         return {"max_length": self.limits.max_length, "max_target_length": self.target_limits.max_length}
 
     def _limits(self) -> tuple[Limits, Limits]:
-        """Return the `Limits` of rows and of targets.
+        """Return two `Limits`: of rows and of targets.
 
-        The limit on rows is the smallest of the limits of settings, tokenizer, model and embedding.
+        The maximal length of a row is the smallest limit of settings, tokenizer, model and embedding.
         """
         settings, model = self.settings, self.model
         truncation, own = truncation_of(settings.truncation), stated_limit(self.tokenizer)
@@ -151,7 +154,10 @@ class Config:
             warnings.warn(explain(rule, fix=fix), stacklevel=6)
 
     def _check_lengths(self) -> None:
-        """Raise if padding, packing or truncation is impossible with these limits or without a padding token."""
+        """Raise if padding has no padding token, or if padding or packing needs a `max_length` and there is none.
+
+        Also raise if a limit leaves no room for special tokens, or is not a multiple of `pad_to_multiple_of`.
+        """
         settings, tokenizer, limit = self.settings, self.tokenizer, self.limits.max_length
         is_padded = self.padding != "do_not_pad" and settings.packing != "flat"
         if tokenizer.pad_token_id is None and is_padded:

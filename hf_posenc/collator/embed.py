@@ -38,7 +38,11 @@ EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 
 @dataclass(frozen=True)
 class MissingTable:
-    """Shape and digest of an embedding table that was not pickled or saved with its collator."""
+    """Shape and digest of an embedding table that was not pickled or saved with its collator.
+
+    `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or `None` for sinusoids.
+    `max_length` is the number of positions of this encoding; `None` if unlimited.
+    """
 
     num_embeddings: int
     d_model: int
@@ -106,7 +110,10 @@ class Embedder:
         )
 
     def ready(self) -> PositionalEmbedding:
-        """Return the `PositionalEmbedding`, in training mode if the given table is; raise if the table is missing."""
+        """Return the `PositionalEmbedding`; raise if its table was not pickled or saved.
+
+        A `PositionalEmbedding` that the collator made around a table is set to the training mode of the table.
+        """
         if self.missing is not None:
             raise ValueError(self.missing.message())
         if self.module is not self._given.embedding:
@@ -168,9 +175,10 @@ class Embedder:
         return given | own
 
     def state(self, *, weights: bool) -> Any:
-        """Return plain values to pickle and compare: shape and digest of the table, or with `weights` all its weights.
+        """Return the argument `embedding=` as plain values, to pickle and compare. `from_state` converts them back.
 
-        A width or `None` is returned unchanged. `from_state` converts the result back.
+        A width or `None` is returned unchanged. A table becomes its shape and digest or, with `weights`, all its
+        weights.
         """
         given = self._given.embedding
         if given is None or isinstance(given, int):
@@ -192,8 +200,8 @@ class Embedder:
         dtype = self.ready().embedding.weight.dtype
         return torch.float32 if dtype == torch.bfloat16 else dtype
 
-    def size_of_stored(self, tokens: int) -> str:
-        """Return the warning that stored embeddings are large, with their size in MB for `tokens` tokens."""
+    def stored_size_warning(self, tokens: int) -> str:
+        """Return the warning about the size of a column of embeddings, with the number of MB for `tokens` tokens."""
         per_token = self.module.d_model * self.stored_dtype.itemsize
         return explain(
             f"store_embeddings writes {per_token:,} bytes per token, {per_token // 4} times what ids take",
@@ -268,7 +276,10 @@ def check_exchange(old: Any, new: Any) -> None:
 
 
 def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
-    """Return the error message for `rows` embedding rows but `needed` tokenizer ids; `of` is the model's name."""
+    """Return the error message for a tokenizer with `needed` ids and an embedding with only `rows` rows.
+
+    `of` is the name of the model that has the embedding, if the collator was given a model.
+    """
     return explain(
         f"tokenizer has {needed} ids, the embedding has {rows} rows; call model.resize_token_embeddings({needed})",
         got=f"ids beyond the last row{'' if of is None else f' of {of}'}, which crash on a GPU",
@@ -278,7 +289,10 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.Embedding:
-    """Return a frozen float32 table of normally distributed numbers. Equal seeds give equal tables on every machine."""
+    """Return a frozen float32 table `(rows, width)` of normally distributed numbers on `device` (`None`: the CPU).
+
+    Equal seeds give equal tables on every machine.
+    """
     values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
     return _frozen(torch.from_numpy(values).to(device or "cpu"))
 
@@ -289,7 +303,8 @@ def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.E
 def own_encoding(embedding: object) -> PositionalEncoding | None:
     r"""Return the encoding of a `PositionalEmbedding`, or `None` if the settings of a collator can describe it.
 
-    The settings can describe only sinusoids without `max_length`. For any other object `None` is returned.
+    The settings (`convention`, `base` and so on) describe only sinusoids without `max_length`. If `embedding` is not a
+    `PositionalEmbedding`, the result is `None`.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -353,7 +368,10 @@ def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
 
 
 def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
-    """Return the kind, settings and weights of an encoding as plain values; raise for a custom class."""
+    """Return the name, the settings and the weights of an encoding as plain values.
+
+    Raise for a class other than those of `positional_encoding`, because a pickle does not contain its code.
+    """
     kind = next((kind for kind, made in KINDS.items() if made is type(encoding)), None)
     if kind is None:
         raise ValueError(

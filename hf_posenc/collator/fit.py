@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the id that begins each row of `decoder_input_ids`, the model's or else a special token of the tokenizer.
+    """Return the id of the start token of `decoder_input_ids`: the model's, or else a special token of the tokenizer.
 
-    Return `None` if the collator need not make `decoder_input_ids`: the model makes them or does not accept them.
+    Return `None` if the model makes `decoder_input_ids` from the labels or does not accept them.
     """
     if spec is not None:
         shifts = spec.shifts_labels and "labels" in spec.accepts
@@ -49,9 +49,9 @@ def padding_changes_outputs(spec: ModelSpec, side: PaddingSide) -> bool:
 
 
 def was_examined(spec: ModelSpec) -> bool:
-    """Return True if the spec describes the model, and not only the argument names of its forward.
+    """Return True if the spec describes a real model.
 
-    If False, it is unknown whether the model is causal.
+    Return False if it contains only the argument names of a forward; it is then unknown whether the model is causal.
     """
     return bool(spec.positions) or spec.is_causal or spec.is_encoder_decoder
 
@@ -164,7 +164,7 @@ def _look_ahead(spec: ModelSpec) -> str:
 
 
 def _why_not_isolated(spec: ModelSpec) -> str | None:
-    """Return the reason why no mask can isolate packed documents in the model; `None` if one can."""
+    """Return the reason why no mask can isolate packed documents in the model, for a message; `None` if one can."""
     if spec.is_encoder_decoder:
         return "it reads two sequences"
     if "attention_mask" not in spec.accepts or not spec.takes_4d_mask:
@@ -295,9 +295,10 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
 
 
 def _isolating(documents: Any, spec: ModelSpec) -> Any:
-    """Return an additive attention mask (B, 1, T, T) that isolates documents.
+    """Return an additive attention mask (B, 1, T, T) that isolates the documents of packed rows.
 
-    For a model with several kinds of layers, return a dict with one mask for each kind.
+    `documents` `(B, T)` are the `document_ids`, an array or a tensor, and the mask has the same type. For a model with
+    several kinds of layers, return a dict with one mask for each kind.
     """
     mask = AttentionMask.from_batch({"document_ids": documents}).for_hf(spec, dims=4)
     if not isinstance(documents, np.ndarray):

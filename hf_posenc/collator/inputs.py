@@ -206,7 +206,10 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
 
 
 def _checked(rows: Values, column: str, words: bool) -> list[Any]:
-    """Return the texts as `str` (or lists of `str`), or raise a TypeError that names the first bad row."""
+    """Return the texts of a column as a list of `str`, or of lists of `str` if `words` is True.
+
+    Raise a TypeError that names `column` and the first row with a value of another type.
+    """
     if not words:
         if set(map(type, rows)) <= {str}:
             return list(rows)
@@ -288,7 +291,10 @@ def is_table(given: object) -> bool:
 
 
 def is_mapped() -> bool:
-    """Return True if `datasets.map` called the collator, judged by the call stack: the batch may be a plain `dict`."""
+    """Return True if `datasets.map` called the collator.
+
+    The call stack decides, because the batch that `map` passes may be a plain `dict`.
+    """
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -296,7 +302,10 @@ def is_mapped() -> bool:
 
 
 def joins_columns(given: Any) -> bool:
-    """Return True if `datasets.map` passed the batch `given`, and will add the returned columns to its columns."""
+    """Return True if `datasets.map` passed the mapping `given` and will add the returned columns to the columns in it.
+
+    Return False for a table or a data frame: `map` replaces its columns.
+    """
     return is_lazy_batch(given) or (isinstance(given, Mapping) and is_mapped())
 
 

@@ -106,10 +106,11 @@ class MaskedLabels:
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the masked ids and the labels of a flat array `ids`.
+        """Return the masked ids and the labels of a flat array `ids` `(N,)`.
 
-        With a seed the masks depend on the seed and `ids` only, without one on torch's generator. `special` is True at
-        tokens that are never masked. With `words`, the index of each token's word, whole words are masked.
+        `special` `(N,)` is True at tokens that are never masked. `words` `(N,)` is the index of each token's word, or
+        `None`; if given, whole words are masked. The random numbers depend only on the seed and `ids`; without a seed
+        they come from torch's generator.
         """
         offsets = None if words is None else _offsets(words)
         if self._seed is not None:
@@ -130,7 +131,10 @@ def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return artificial character offsets with a gap before each new word, by which transformers detects words."""
+    """Return artificial character offsets `(1, N, 2)` of N tokens, with a gap before each new word.
+
+    `words` `(N,)` is the index of each token's word. transformers takes a gap between offsets for the start of a word.
+    """
     new_word = np.diff(words, prepend=words[:1]) != 0
     ends = np.cumsum(1 + new_word) + 1
     return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
@@ -173,10 +177,10 @@ LABEL_KINDS = {
 
 
 def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tuple[Ragged, int]:
-    r"""Return targets truncated to the limit, and the number of targets that lost tokens.
+    r"""Return targets truncated to `limits.max_length`, and the number of targets that lost tokens.
 
-    From a target that is too long, -100 is first removed at both ends. If truncation is off, a target that is still too
-    long raises an error; `model` is the name of the model with this limit, for the message.
+    If a target is too long, -100 is removed at both ends before tokens are. If truncation is off, a target that is
+    still too long raises an error, which names `model` if the limit is that of the model.
 
     Example:
         >>> targets, lost = truncate_targets(Ragged.from_rows([[5, 6, 7], [8, -100, -100]]), Limits(2), None)

@@ -16,9 +16,9 @@ from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
 from .arrays import (
     LABEL_COLUMNS,
+    are_copies,
     as_array,
     as_list,
-    copies,
     given_labels,
     label_names,
     numbers,
@@ -64,11 +64,11 @@ def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
 
 
 def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.int64] | None:
-    """Return the indices of the rows to keep, those with a label other than -100; `None` if all rows are kept.
+    """Return the indices of the rows with a label other than -100; `None` if all rows are kept.
 
     Raises:
-        ValueError: if all labels of a row are -100, unless the setting `unsupervised` keeps or drops such rows; if all
-            rows would be dropped.
+        ValueError: if all labels of a row are -100 and the setting `unsupervised` is `"error"` (the default of most
+            labels); if it is `"drop"` and no row is left.
     """
     settings, kind = config.settings, config.label_kind
     default = "error" if kind is None or kind.predicts_next else "keep"  # a short row may have no masked token
@@ -145,7 +145,10 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
 
 
 def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return as arrays the given numeric columns that the model accepts and the batch `out` does not yet contain."""
+    """Return as arrays the given numeric columns that the model accepts, without those already in the batch `out`.
+
+    `inside` `(B, T)` is False at padding. Raise if a column given beside texts has the name of a column in `out`.
+    """
     accepts, more = config.accepts, {}
     for name in made.columns:
         if name in NOT_COPIED:
@@ -184,16 +187,22 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
 
 
 def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
-    """Return True if each label is predicted from the token before it, as in a causal language model."""
+    """Return True if each label is predicted from the token before it, as in a causal language model.
+
+    The setting `labels` decides, or else the model. Without both, packed labels that are copies of the ids are causal.
+    """
     if config.label_kind is not None:
         return config.label_kind.predicts_next
     if config.shifts_labels is not None:
         return config.shifts_labels
-    return config.settings.packing and copies(labels, ids)
+    return config.settings.packing and are_copies(labels, ids)
 
 
 def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the embeddings in the column `inputs_embeds` as one array `(B, T, D)`, zero at padding."""
+    """Return the given column `inputs_embeds` as one float array `(B, T, D)`, zero at padding.
+
+    `inside` `(B, T)` is False at padding. Raise if a row does not have one vector for each token.
+    """
     rows: list[NDArray[Any]] = []
     stored = as_list(made.columns["inputs_embeds"])
     for index, (value, length) in enumerate(zip(stored, made.rows.ids.lengths, strict=True)):
@@ -214,10 +223,10 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
 
 
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
-    """Return the columns to pack, with one row per document, and the number of documents left out.
+    """Return the columns to pack, split into one row per document, and the number of documents left out.
 
-    Documents may be left out if all their labels are -100. In causal language modeling the label of each document's
-    first token is set to -100.
+    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. In causal language
+    modeling the label of each document's first token is set to -100.
     """
     if isinstance(labels, np.ndarray):
         raise ValueError(
@@ -282,9 +291,10 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
 
 
 def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
-    """Return the rows, and their labels made from the ids or read from a column. Labels are `None` if there are none.
+    """Return the rows and their labels, made from the ids or read from a label column; `None` if there are no labels.
 
-    With `labels="masked_lm"` some ids of the returned rows are masked.
+    With `labels="masked_lm"` some ids of the returned rows are masked. Raise if there is more than one source of
+    labels.
     """
     rows = made.rows
     labels: Labels = None
@@ -297,7 +307,7 @@ def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
         labels = rows.columns.get(names[0])
         if labels is None:
             labels = given_labels(made.columns[names[0]], rows.ids.lengths, name=names[0])
-    causal = isinstance(labels, Ragged) and copies(labels, rows.ids, rows.is_token)
+    causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
     if names and config.label_maker is not None:
         raise ValueError(
             explain(
@@ -340,9 +350,9 @@ def _width(config: Config, ids: Ragged) -> int:
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return padded position ids `(B, T)`, counted from the row lengths; faster than a cumulative sum of the mask.
+    """Return the position ids `(B, T)` of padded rows with the given lengths `(B,)`.
 
-    Correct only if `mask` is 0 at padding and 1 at all tokens of the rows.
+    `mask` `(B, T)` must be 1 at every token of a row, and 0 at padding. A cumulative sum of the mask would be slower.
     """
     padding, width = config.fills["position_ids"], mask.shape[1]
     first = config.first_position - padding

@@ -43,7 +43,7 @@ class Processor(Settings):
 
     @property
     def model_input_names(self) -> list[str]:
-        """Input names of the tokenizer; `Trainer(processing_class=collate)` uses them."""
+        """Names of the inputs that the tokenizer makes, such as `input_ids`; trainers read them."""
         return list(self.tokenizer.model_input_names)
 
     @property
@@ -88,7 +88,7 @@ class Processor(Settings):
         return ProcessorMixin.apply_chat_template(self, plain, **settings)
 
     def _process(self, text: Any, **settings: Any) -> Any:
-        """Call the tokenizer and return its `BatchEncoding`. A single `str` gives a batch of one row.
+        """Tokenize `text` and return the `BatchEncoding` of the tokenizer. A single `str` gives a batch of one row.
 
         `settings` are arguments of the tokenizer; some trainers pass them nested in `text_kwargs` or `common_kwargs`.
         Raise for images, videos and audio.

@@ -66,13 +66,16 @@ def rebuild(*state: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class PickledBackend:
-    """Name of the backend in a pickled collator; a separate class, so that fingerprints can omit it."""
+    """Name of the backend in a pickled collator.
+
+    It has a class of its own, so that fingerprints of `datasets` can leave it out.
+    """
 
     name: str
 
 
 def pickled_backend(name: str) -> PickledBackend:
-    """Return the name of the backend as an object to pickle, which `datasets` omits in fingerprints.
+    """Return `name` as an object that pickles contain but fingerprints of `datasets` omit.
 
     All backends return the same ids, so the fingerprint must not depend on the backend.
     """
@@ -94,7 +97,8 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     """Return a collator of class `cls` with the loaded tokenizer, the embedding and the settings.
 
     Raises:
-        ValueError: if the collator's own copy of a fast tokenizer differs from `tokenizer`, so that ids could differ.
+        ValueError: if the collator's copy of `tokenizer` would return other ids, because an attribute of the original
+            tokenizer was not saved.
     """
     arguments = {name: value for name, value in settings.items() if name != "device"}
     with on_device(settings.get("device")):
@@ -185,7 +189,10 @@ After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the coll
 def load(
     cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str], hub: Mapping[str, Any]
 ) -> Any:
-    """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`."""
+    """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`.
+
+    `known` are the names of settings that the file may contain, and `hub` are options of the download.
+    """
     for option in hub:
         if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto
             raise TypeError(unknown_keyword(option, ("embedding", "model", *_HUB), {}))
@@ -239,7 +246,11 @@ def _digest(name: str, content: bytes) -> str:
 
 
 def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer from folder or repository `name`; raise if files, class or size differ from `record`."""
+    """Load the tokenizer from the folder or repository `name`; raise if it is not the tokenizer that was saved.
+
+    `record` contains its class, its number of ids and the digests of its files, as read from the file `path`. `hub` are
+    options of the download.
+    """
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
         kind, number, digests = _read(

@@ -121,7 +121,7 @@ class Settings:
                 )
 
     def _check_combinations(self) -> None:
-        """Raise for the first pair of settings that exclude each other."""
+        """Raise for the first pair of settings that cannot be used together."""
         padding, truncation = padding_of(self.padding), truncation_of(self.truncation)
         if self.return_overflowing_tokens and truncation == "do_not_truncate":
             raise ValueError(

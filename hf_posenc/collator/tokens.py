@@ -74,10 +74,10 @@ def tokenize(config: Config, given: Given) -> Tokenized:
 def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
     """Return the position of every token `(N,)`: the given `position_ids` if there are any.
 
-    Otherwise positions are counted in each document, and the first token has position `start`.
+    Otherwise positions count the tokens of each document from `start`.
     """
     given = rows.columns.get("position_ids")
-    return rows.document_counters(start) if given is None else given.values
+    return rows.positions_in_documents(start) if given is None else given.values
 
 
 def name_taken(name: str, made: Tokenized) -> str:

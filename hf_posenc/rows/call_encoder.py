@@ -95,7 +95,10 @@ class CallEncoder:
         return dict(row)
 
     def _overflowing_rows(self, text: Text, pair: Text | None) -> list[dict[str, list[int]]]:
-        """Split a text or pair that is too long for one row with a fast tokenizer; return a dict for each row."""
+        """Split a text or pair that is too long for one row with a fast tokenizer.
+
+        Return one dict for each row, with `input_ids` and, if the tokenizer makes them, `token_type_ids`.
+        """
         limits = self.limits
         several = self._call(
             text,
@@ -109,9 +112,10 @@ class CallEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*(several[name] for name in names), strict=True)]
 
     def _windows(self, index: int, text: Text, pair: Text | None, window: int) -> list[dict[str, list[int]]]:
-        """Split a long text with a slow tokenizer; return a dict for each row of `window` tokens plus special tokens.
+        """Split a long text with a slow tokenizer; return a dict for each row, as `_overflowing_rows` does.
 
-        Raise for a pair. `index` is the number of the text, for the error message.
+        A row has at most `window` tokens of the text, plus special tokens. Raise for a pair; the message names row
+        `index`.
         """
         if pair is not None:
             raise ValueError(

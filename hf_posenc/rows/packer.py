@@ -63,7 +63,9 @@ def pack_rows(
 
 
 def is_no_mask(values: Any) -> bool:
-    r"""Return True if `values`, a column `attention_mask`, contains the text `NO_MASK` instead of masks.
+    r"""Return True if `values`, the column `attention_mask` of packed rows, contains the text `NO_MASK`.
+
+    Packed data sets have this text in place of a mask, because a mask of ones would not separate documents.
 
     Example:
         >>> is_no_mask([NO_MASK]), is_no_mask([[1, 1, 0]])

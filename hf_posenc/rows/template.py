@@ -70,9 +70,12 @@ def make_rows(
 
 
 class _Parts(NamedTuple):
-    """Part of a text that each row contains, as arrays with one value per row.
+    """Part of a text that each row contains. Arrays have one value per row.
 
-    A field that is a list has one array for the texts and, for pairs, a second array for the second texts.
+    A field that is a list has one array for the texts and, for pairs, a second array for the second texts. `starts` are
+    the indices of the first tokens, empty if every part is a whole text. `lengths` are numbers of tokens, and `windows`
+    the indices of the windows of split texts, empty without overflow. `sample` is the index of the text, and
+    `truncated` the number of texts that lost tokens.
     """
 
     starts: list[Lengths]  # index of the first token of the part, in its text; empty if every part is a whole text
@@ -124,11 +127,11 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
 
 
 def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
-    """Return for every row the index of its text, and which window of the text (for pairs, of both texts) it contains.
+    """Return the index of the text of each row, and the indices of the windows that the row contains.
 
-    `counts` are the numbers of windows of the texts and, for pairs, of the second texts. For pairs the rows have the
-    order of `tokenizers`: first the first windows of both texts; then each further window of the first text with every
-    window of the second; then the first window of the first text with each further window of the second.
+    `counts` are the numbers of windows of the texts and, for pairs, of the second texts. A pair gives a row for each
+    combination of windows, in the order of `tokenizers`: 2 and 3 windows give (0, 0), (1, 0), (1, 1), (1, 2), (0, 1)
+    and (0, 2).
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
@@ -143,8 +146,8 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
 def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, special: int) -> list[Lengths]:
     """Return the number of tokens that truncation keeps of each text: one array `(B,)` for texts, two for pairs.
 
-    `lengths` are the numbers of tokens before, `too_long` is True at rows above the limit, and `special` is the number
-    of special tokens in a row. Raise if a row cannot be truncated to the limit.
+    `lengths` are the numbers of tokens before truncation, and `special` is the number of special tokens in a row. Only
+    rows at which `too_long` `(B,)` is True are truncated. Raise if a row cannot be truncated to the limit.
     """
     assert limits.max_length is not None
     limit = limits.max_length - special

@@ -70,7 +70,7 @@ class TokenRows:
         documents[real] = found
         return Ragged(documents, positions.lengths)
 
-    def document_counters(self, start: int) -> NDArray[np.int64]:
+    def positions_in_documents(self, start: int) -> NDArray[np.int64]:
         """Return the position `(N,)` int64 of each token within its document; the first token has position `start`."""
         if self.documents is None:
             return self.ids.counters(start).values

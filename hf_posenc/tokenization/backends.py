@@ -71,7 +71,7 @@ class FastBackend:
     def __init__(self, text: str, *, interval: int = 4096, most_tokens: int = 1 << 25) -> None:
         self._interval, self._most_tokens = interval, most_tokens
         content = json.loads(text)
-        library, self._load = _LIBRARIES[_library(content)]
+        library, self._load = _LIBRARIES[_supported_model(content)]
         self._text = json.dumps({**content, "post_processor": None, "padding": None, "truncation": None})
         self._reference = TokenizersBackend(text)
         self.rust = self._reference.rust
@@ -113,7 +113,7 @@ class FastBackend:
     def _ids(self, texts: Sequence[Any]) -> Ragged:
         """Return the token ids of `texts` from the fast library.
 
-        Its tokenizer is loaded again first in a forked child, and whenever it has returned `most_tokens` tokens.
+        In a forked child, and after every `most_tokens` tokens, the library's tokenizer is loaded again.
         """
         if self._tokens > self._most_tokens or self._process != os.getpid():
             self._start()
@@ -194,8 +194,11 @@ def _fast(text: str) -> FastBackend | Unsupported | ImportError:
         return error.with_traceback(None)
 
 
-def _library(content: dict[str, Any]) -> str:
-    """Return the model type of a parsed `tokenizer.json`; raise `Unsupported` if no fast library supports it."""
+def _supported_model(content: dict[str, Any]) -> str:
+    """Return the model type of a parsed `tokenizer.json`, such as `"BPE"`.
+
+    Raise `Unsupported` if no fast library supports the tokenizer.
+    """
     model = content["model"]
     kind = str(model.get("type"))
     if kind not in _LIBRARIES:

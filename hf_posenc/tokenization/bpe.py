@@ -254,7 +254,10 @@ def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
 
 
 def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
-    """Write a tokenizer to its cache folder atomically; return False if the folder does not hold it afterwards."""
+    """Write a tokenizer to its cache folder, and return True if the folder then contains it.
+
+    Another process may have written the same tokenizer first. Return False if the cache is not writable.
+    """
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             made = Path(temporary, "tokenizer")

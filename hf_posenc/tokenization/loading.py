@@ -241,7 +241,7 @@ class _Folder:
 
 
 def _with_rust_part(loaded: PreTrainedTokenizerBase, content: bytes | None) -> PreTrainedTokenizerBase:
-    """Return `loaded` with the Rust tokenizer of `content`, a `tokenizer.json`.
+    """Return `loaded` after replacing its Rust tokenizer, in place, by the one in `content`, a `tokenizer.json`.
 
     A slow tokenizer, or one without `content`, is returned unchanged.
     """

@@ -1,7 +1,7 @@
 """Shortening of very long texts when only their first tokens are needed.
 
-A prefix of a text is sufficient if it has more tokens than needed, without counting its last words: the text after the
-prefix may change their tokens.
+A prefix of the text is tokenized first. The text after the prefix may change the tokens of the prefix's last words, so
+these are not counted. If the other tokens are enough, the rest of the text is not tokenized.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNBOUNDED = re.compile(r"[*+$]|\{\d*,\}|\\[kgzZX\d]|\(\?[^:=!<]")
 
 
 def characters_read_whole(limit: int) -> int:
-    """Return the length in characters up to which `sufficient_prefix` returns every text whole, for `limit` tokens."""
+    """Return the number of characters up to which `sufficient_prefix` never shortens a text, for `limit` tokens."""
     return _GROWTH * _CHARACTERS_A_TOKEN * limit
 
 
@@ -83,14 +83,18 @@ def _patterns(rust: RustTokenizer) -> Iterator[dict[str, str]]:
 
 
 def _may_match_far(pattern: str) -> bool:
-    """Return True if a match of `pattern` may be arbitrarily long; False for a run of one class such as `[a-z]+`."""
+    """Return True if the regular expression `pattern` may match text of any length.
+
+    A single repeated character class, such as `[a-z]+`, returns False.
+    """
     return _RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
 
 
 def _final_tokens(prefix: str, longest: int, rust: RustTokenizer) -> int:
-    """Return the number of tokens of `prefix` that stay the same however the text continues after it.
+    """Return the number of tokens of `prefix` that stay the same if any text is appended to it.
 
-    Tokens in the last words, or within `longest` characters of the end, are not counted.
+    Tokens in its last words, or in its last `longest` characters, may change and are not counted. `longest` is the
+    length of the longest added token, or string that the normalizer replaces.
     """
     encoding = rust.encode(prefix, add_special_tokens=False)
     words = [

@@ -77,8 +77,9 @@ class Template:
     Args:
         pieces (`tuple` of pairs of `int`): (id, token type) of each part of the row, in order. The id is that of
             a special token, or `FIRST` for the text, or `SECOND` for the second text of a pair.
-        types_windows (`bool`, *optional*): True if the second and later windows of a long text also get the token types
-            in `pieces`; otherwise their token type is 0 in the first text and 1 in the second, as in `tokenizers`.
+        types_windows (`bool`, *optional*): token types of the second and later rows of a text that is split into
+            several. True takes them from `pieces`. False, the usual case in `tokenizers`, means 0 for tokens of the
+            first text and 1 for those of the second.
 
     Example:
         >>> bert = {"type": "BertProcessing", "cls": ["[CLS]", 101], "sep": ["[SEP]", 102]}
@@ -121,7 +122,7 @@ class Template:
 
     @lock_free_cache
     def single_row(self) -> NDArray[np.int64]:
-        """Array `(3, 1, P)` with the id (or text), token type and length of each piece, if each text has one token."""
+        """Array `(3, 1, P)` int64 of a row with P pieces: their ids, token types and lengths (1, also for a text)."""
         return np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
 
 
@@ -188,7 +189,7 @@ def remove_state(rust: Tokenizer) -> None:
 
 
 def is_from_rust(error: BaseException) -> bool:
-    """Return True if Rust may have raised `error`: any `Exception`, or a panic, which is only a `BaseException`."""
+    """Return True if `error` may come from Rust code: an `Exception`, or a panic, which is only a `BaseException`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
