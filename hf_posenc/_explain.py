@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
-    r"""Return an error message of three lines: the rule, the given value, and the fix.
+    r"""Return an error message of up to three lines: the rule, the given value, and the fix.
 
     Args:
         rule (`str`): the broken rule; name the column, the row and the compared numbers if there are any.

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ._explain import explain, shorten
-from .positions import check_mask, count_real_tokens
+from .positions import check_mask, unchecked_position_ids
 from .sinusoid import (
     Convention,
     Kind,
@@ -151,7 +151,7 @@ class PositionalEmbedding(nn.Module):
             keep = _checked_keep(attention_mask, ids)
         if counted and keep is not None:
             first = self.encoding.first_position
-            position_ids = count_real_tokens(keep, first)
+            position_ids = unchecked_position_ids(keep, first)
             bound = first + ids.shape[1] if first >= 0 else None
         if out is not None:
             self._check_out(out, ids)
@@ -244,10 +244,10 @@ class PositionalEmbedding(nn.Module):
     def _runs(
         self, ids: torch.Tensor, keep: torch.Tensor, position_ids: torch.Tensor | None
     ) -> list[tuple[int, int]] | None:
-        """Return (first column, count) of the real tokens of each row; `None` if `_add_runs` cannot be used.
+        """Return the first column and the number of the real tokens of each row; `None` if `_add_runs` cannot be used.
 
-        `_add_runs` needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no
-        dropout and no gradient.
+        `keep` `(B, T)` is True at real tokens. `_add_runs` needs plain sinusoids, real tokens without gaps, positions
+        that count from the first real token, no dropout and no gradient.
         """
         encoding, weight = self.encoding, self.embedding.weight
         # Checked first, because a compiled graph must not depend on the attributes that are read below.
@@ -306,7 +306,7 @@ class PositionalEmbedding(nn.Module):
         return type(self.embedding) is nn.Embedding and not any(hooks)
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
-        """Return True if the result can overwrite `embedded`: no gradient needs it, and nothing else refers to it."""
+        """Return True if the result may overwrite `embedded`: no gradient needs it, and nothing else refers to it."""
         learns = torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns())
         return self._is_plain and not learns
 
@@ -314,9 +314,10 @@ class PositionalEmbedding(nn.Module):
         return any(weight.requires_grad for weight in self.encoding.parameters())
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Warn once, at the first call, if the encoding is much larger than the token embeddings.
+        """Warn once, at the first call, if the encoding is much larger than the token embeddings `embedded`.
 
-        The constructor does not compare them, because a checkpoint may be loaded later.
+        Only tokens where `keep` is True are compared. The constructor does not compare them, because a checkpoint may
+        be loaded later.
         """
         if without_values(embedded) or self._spread_seen:  # in this order: compiled graphs must not read the attribute
             return

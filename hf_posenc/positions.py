@@ -41,7 +41,7 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
         array([[2, 2, 3]])
     """
     keep: _Array = check_mask(attention_mask)
-    return count_real_tokens(keep, as_integer(start, "start", example=0))
+    return unchecked_position_ids(keep, as_integer(start, "start", example=0))
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
@@ -154,8 +154,8 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
     return _like(padded, rows[0] if rows else None)
 
 
-def count_real_tokens(keep: _Array, start: int) -> _Array:
-    """Return the result of `position_ids_from_mask` for a bool mask `keep` `(B, T)`, without its checks."""
+def unchecked_position_ids(keep: _Array, start: int) -> _Array:
+    """Return the same result as `position_ids_from_mask` for a bool mask `keep` `(B, T)`, without its checks."""
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start

@@ -265,9 +265,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             `return_overflowing_tokens`, given values are repeated for every row of a long text. Labels made from ids
             are not stored as columns; `batch` makes them.
 
-            Inside `datasets.map` only the new columns are returned: `map` keeps the given ones, except those in
-            `remove_columns`. For tables and data frames (`with_format("arrow")` or `"pandas"`) all columns are
-            returned, because `map` replaces them and ignores `remove_columns`; call `.remove_columns` afterwards.
+            Inside `datasets.map` only the new columns are returned, unless a text became several rows: `map` keeps the
+            given ones, except those in `remove_columns`. For tables and data frames (`with_format("arrow")` or
+            `"pandas"`) all columns are returned, because `map` replaces them and ignores `remove_columns`; call
+            `.remove_columns` afterwards.
 
         Raises:
             ValueError, TypeError: for bad rows, see the class.

@@ -69,7 +69,7 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return the embeddings of all rows, without padding.
+    """Return one vector for each token of the rows, without gradient, as a `Ragged` of `(N, D)`.
 
     Only one thread computes them, because torch's threads do not survive a fork.
     """

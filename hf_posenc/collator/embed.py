@@ -47,8 +47,8 @@ class MissingTable:
     num_embeddings: int
     d_model: int
     digest: str
-    encoding: str | None = None  # code for `encoding=`; `None` if the settings of the collator describe the encoding
-    max_length: int | None = None  # number of positions of that encoding
+    encoding: str | None = None
+    max_length: int | None = None
 
     def message(self) -> str:
         """Return the message that the table is missing, with the code that passes it to the collator again."""
@@ -126,7 +126,10 @@ class Embedder:
         return self.ready().training and any(weight.requires_grad for weight in self.module.parameters())
 
     def embed(self, batch: Batch, out: torch.Tensor | None = None) -> Batch:
-        """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the current weights."""
+        """Return a new batch on the table's device, with `inputs_embeds` (B, T, D) from the current weights.
+
+        If `out` is given, the vectors are written to its start.
+        """
         module = self.ready()
         moved = batch.to(module.embedding.weight.device)
         keep = moved.get("attention_mask")

@@ -167,7 +167,7 @@ def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray
 
 
 def _pad_targets(config: Config, targets: Ragged) -> Arrays:
-    """Return padded labels, and the decoder inputs if the model does not make them itself."""
+    """Return the targets as padded `labels`, with the inputs of the decoder if the model does not make them."""
     limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
     longest = limit if config.padding == "max_length" else None
     width = max(round_up(longest or targets.longest, multiple), 1)
@@ -364,7 +364,7 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
 
 
 def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
-    """Return the look-ahead mask `(rows, 1, T, T)`, True where key j <= query i: a view of one T×T matrix."""
+    """Return the look-ahead mask `(rows, 1, length, length)`, a view of one matrix: True where key j <= query i."""
     run = np.zeros(2 * length, dtype=np.bool_)
     run[:length] = True
     matrix = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1)).copy()

@@ -141,7 +141,10 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
 
 
 def push(collate: Any, repo_id: str, *, token: Any, private: bool | None, revision: str | None, **commit: Any) -> Any:
-    """Upload a collator and its `README.md` to the Hub; see `DataCollatorWithPositionalEncoding.push_to_hub`."""
+    """Upload a collator and its `README.md` to the Hub; see `DataCollatorWithPositionalEncoding.push_to_hub`.
+
+    `commit` are further arguments of `HfApi.upload_folder`, such as `commit_message`.
+    """
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
@@ -235,9 +238,9 @@ _MAY_CHANGE = (CONFIG, "chat_template.jinja")
 
 
 def _digest(name: str, content: bytes) -> str:
-    """Return the SHA-256 of a tokenizer's file.
+    """Return the SHA-256 of the `content` of a tokenizer's file `name`.
 
-    Padding and truncation settings in the file are ignored, because calls of a tokenizer change them.
+    In `tokenizer.json` the settings of padding and truncation are ignored, because calls of a tokenizer change them.
     """
     if name == TOKENIZER:
         with contextlib.suppress(ValueError, TypeError, RecursionError):  # a damaged file is hashed as it is
@@ -330,7 +333,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:
-    """Return `read(value)`, or `value` if `read` is None. Errors name the key and the file."""
+    """Return `read(value)`, or `value` if `read` is None. Errors of `read` are raised again with `key` and `path`."""
     try:
         return value if read is None else read(value)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -344,9 +347,9 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
 
 
 def _missing_table(table: Any) -> Any:
-    """Return the argument `embedding=` from its value in the file: a width, `None`, or a `MissingTable` for a table.
+    """Convert `table`, the value of `"embedding"` in the file, to the argument `embedding=`.
 
-    The weights of a table are not saved.
+    A width or `None` is returned unchanged. For a table the result is a `MissingTable`, because weights are not saved.
     """
     if table is None or (isinstance(table, int) and not isinstance(table, bool)):
         return table

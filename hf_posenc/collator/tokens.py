@@ -81,7 +81,7 @@ def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
 
 
 def name_taken(name: str, made: Tokenized) -> str:
-    """Return the error message for a given column with the same `name` as a column that tokenization makes."""
+    """Return the error message for a given column with the name of a column that tokenization makes."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
         got=list(made.columns),
@@ -102,9 +102,10 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 
 
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
-    """Return two values: checked `TokenRows` from the columns with one value per token, and all other columns.
+    """Return the checked `TokenRows` of tokenized input, and the given columns that are not a part of them.
 
-    `input_ids` is one of the columns with one value per token.
+    The rows contain `input_ids` and, if given, `attention_mask`, `token_type_ids` and the like. Raise if the ids are
+    not in the vocabulary, or if another column of the rows has other lengths.
     """
     columns = dict(given.columns)
     if is_no_mask(columns.get("attention_mask", ())):
@@ -159,7 +160,8 @@ def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> t
 def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[Ragged | None, dict[str, Values], int]:
     """Return the truncated targets, the columns without the targets, and the number of targets that lost tokens.
 
-    Targets come from target texts, or else from a label column; they are `None` if there is neither.
+    Targets are the target texts of `given`, tokenized, or else the label column in `columns`; `None` if there is
+    neither.
     """
     model = config.limited_by("max_target_length")
     if given.targets is not None and config.target_encoder is not None:
@@ -196,9 +198,9 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise if the mask `real` is False at every id of a row that is not the padding id.
+    """Raise if a row has tokens other than padding, and the mask `real` `(N,)` is False at all of them.
 
-    In such an `attention_mask`, 0 and 1 are probably swapped.
+    0 and 1 are probably swapped in the given `attention_mask`, from which `real` comes.
     """
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))

@@ -99,7 +99,7 @@ class HuggingFaceForms(Description):
         return self._four_dimensions(spec)
 
     def _reason_for_four(self, spec: ModelSpec) -> str | None:
-        """Return a message why the mask needs four dimensions for the model; `None` if two are enough."""
+        """Return the reason why the model needs a mask of four dimensions, for a message; `None` if two are enough."""
         layout = self._layout
         if self.is_packed:
             return "several documents share a row"
@@ -133,7 +133,7 @@ class HuggingFaceForms(Description):
         return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """Return the largest number of columns between the first and last token of a document, both included."""
+        """Return the largest distance from the first token of a document to its last, counting both."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0

@@ -11,15 +11,21 @@ import torch
 
 
 class Layout(NamedTuple):
-    """Properties of a mask that decide which of its forms is the cheapest, as plain Python values."""
+    """Properties of a mask that decide which of its forms is the cheapest, as plain Python values.
 
-    full: bool  # no padding among the keys
-    from_the_start: bool  # no padding before a real key: right padding or no padding
-    one_document: bool  # in each row
-    highest: int  # document number, -1 for none
-    look_ahead: bool  # True if later keys are hidden
-    window: int | None  # None if it hides nothing
-    prefix: bool  # True if it shows keys that look-ahead would hide
+    `full` is True without padding among the keys, `from_the_start` if there is no padding before a real key, and
+    `one_document` if no row has more than one document. `highest` is the highest document number, -1 for none.
+    `look_ahead` is True if later keys are hidden, `window` is None if it hides nothing, and `prefix` is True if it
+    shows keys that look-ahead would hide.
+    """
+
+    full: bool
+    from_the_start: bool
+    one_document: bool
+    highest: int
+    look_ahead: bool
+    window: int | None
+    prefix: bool
 
     @property
     def hides_padding_alone(self) -> bool:
@@ -83,13 +89,18 @@ def layout_of(
 
 
 def visible_keys(documents: torch.Tensor) -> torch.Tensor:
-    """Return a mask `(B, K)` bool, True at real tokens; in a row without real tokens, True at all tokens."""
+    """Return a mask `(B, K)` bool, True at real tokens; in a row without real tokens, True at all tokens.
+
+    `documents` `(B, K)` is negative at padding.
+    """
     real = documents >= 0
     return real | ~real.any(dim=-1, keepdim=True)
 
 
 def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | None:
-    r"""Return the mask `(T, T)` bool of look-ahead and window alone, True at visible keys; `None` if they hide nothing.
+    r"""Return the mask `(length, length)` bool of look-ahead and window alone, True at visible keys.
+
+    Return `None` if look-ahead and window hide nothing.
 
     Example:
         >>> layout = Layout(True, True, True, 0, look_ahead=True, window=2, prefix=False)
@@ -111,7 +122,8 @@ def band(layout: Layout, length: int, device: torch.device) -> torch.Tensor | No
 def queries_without_keys(documents: torch.Tensor, layout: Layout) -> torch.Tensor | None:
     """Return a mask `(B, T)` bool, True at queries that see no key; `None` if every query is known to see one.
 
-    Real tokens see themselves, so only queries at padding can be without keys.
+    `documents` `(B, T)` is negative at padding, and `layout` has the look-ahead and window of the mask. Real tokens see
+    themselves, so only queries at padding can be without keys.
     """
     if layout.window is None and (not layout.look_ahead or layout.from_the_start):
         return None
@@ -177,12 +189,14 @@ def small_numbers(documents: torch.Tensor, queries: torch.Tensor | None, highest
 class Spans(NamedTuple):
     """Range of the tokens of each document, as tensors `(B, D)`: index [b, d] is for row b, document number d.
 
-    Documents are numbered as in `Numbers`. Number 0 stands for the whole row.
+    `first` is the index of its first token (the number of keys if it has no tokens), `after` the index of its last
+    token plus one, and `whole` is True if its tokens are contiguous. Documents are numbered as in `Numbers`; number 0
+    stands for the whole row.
     """
 
-    first: torch.Tensor  # index of the first token; the number of keys if the document has no tokens
-    after: torch.Tensor  # index of the last token + 1
-    whole: torch.Tensor  # bool: the tokens are contiguous
+    first: torch.Tensor
+    after: torch.Tensor
+    whole: torch.Tensor
 
 
 def spans_of(numbers: Numbers, keys: torch.Tensor) -> Spans:

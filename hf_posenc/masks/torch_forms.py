@@ -300,10 +300,9 @@ def _refuse_varlen(rule: str, fix: str) -> None:
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return two bool tensors with a value for each block of `size` queries and `size` keys of a mask.
 
-    The first is True if at least one (query, key) pair of the block is visible, the second if all are. Both are
-    `(B, Q / size, K / size)`, rounded up; an incomplete last block is never fully visible.
-
-    The number of queries that see a block is a cumulative sum of +1 where a range begins and -1 where it stops.
+    The first is True if at least one (query, key) pair of the block is visible, the second if all are. Both are `(B, Q
+    / size, K / size)`, rounded up; an incomplete last block is never fully visible. `ranges` are the visible keys of
+    each query, and `keys` is K.
     """
     rows, queries = ranges.begin.shape
     across, down = -(-keys // size), -(-queries // size)

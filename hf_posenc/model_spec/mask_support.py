@@ -128,7 +128,7 @@ def _restarting(positions: ModelPositions) -> torch.Tensor:
 
 
 def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Return True if the second of two packed documents is isolated from the first, else False.
+    """Return True if the second of two packed documents is isolated from the first.
 
     It is isolated if other tokens in the first document do not change its outputs, but other tokens of its own do.
     `run` returns the outputs for ids `(3, T)`, with the mask or the keys to be tested. Several tokens are replaced at
@@ -216,10 +216,10 @@ def _additive(may_attend: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _window_masks(dtype: torch.dtype, is_causal: bool, layers: tuple[str, ...], window: int, length: int) -> Any:
-    """Return an additive mask `(1, 1, T, T)` that hides keys `window` or more positions away from the query.
+    """Return an additive mask `(1, 1, length, length)` that hides keys `window` or more positions away from the query.
 
-    If `layers` has names of layer kinds, return a `LayerMasks` with one mask for each kind: this mask for
-    `"sliding_attention"`, and a mask without a window for the others.
+    With `is_causal` it also hides later keys. If `layers` has names of layer kinds, return a `LayerMasks` with one mask
+    for each kind: this mask for `"sliding_attention"`, and a mask without a window for the others.
     """
     columns = torch.arange(length, device="cpu")
     distance = columns[:, None] - columns[None, :]

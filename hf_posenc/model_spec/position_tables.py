@@ -173,8 +173,8 @@ def _left_padding_shifts(
 ) -> bool:
     """Return True if left padding changes the outputs of real tokens, and right padding does not.
 
-    `padded` holds the model's outputs for a left-padded and a right-padded row, `alone` those for the same row without
-    padding.
+    `tables` are the position tables of the model. `padded` holds the model's outputs for a left-padded and a
+    right-padded row, `alone` those for the same row without padding.
     """
     by_rows = any(table.left_padding_shifts for table in tables)
     if probe.has_fixed_length or (by_rows and probe.has_decoder):
@@ -201,9 +201,10 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables: tables of which a forward reads consecutive rows, one per token, and adds them.
+    """Return the position tables: those whose consecutive rows are read in order, one per token, and added to vectors.
 
-    `plain`, `short` and `padded` are the lookups of runs on unpadded, shorter and padded rows.
+    `plain`, `short` and `padded` are the lookups of three runs: on rows without padding, on shorter rows and on padded
+    rows. `short` is `None` if the model has a fixed length.
     """
     tables: dict[int, PositionTable] = {}
     names: tuple[IdsName, ...] = ("decoder_input_ids", "input_ids")  # the shorter one first: it must fit exactly
@@ -242,10 +243,11 @@ def _counts_up(rows: torch.Tensor, first: int) -> bool:
 
 
 def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsName) -> int | None:
-    """Return the number of table rows read in addition to one per token; `None` if the rows are not positions.
+    """Return the number of table rows that `lookup` reads beyond one per token; `None` if the rows are not positions.
 
-    `lookup` is compared with those of a shorter sequence, `short`. Prompts and labels read the same number of rows at
-    any length; relative distances start at another row, or read twice as many rows.
+    `counts` is the sequence of tokens, and `short` are the lookups of a run with fewer tokens. Positions read fewer
+    rows for fewer tokens. Prompts and labels read the same number of rows at any length; relative distances start at
+    another row, or read twice as many rows.
     """
     exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
     width, less = _width(lookup, length), length - padding
@@ -275,14 +277,18 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
 
 
 def _width(lookup: Lookup, length: int) -> int:
-    """Return the number of table rows that a lookup reads for each sequence of the batch."""
+    """Return the number of table rows that a lookup reads for each sequence of the batch.
+
+    `length` is the number of tokens. Rows read for two sequences in one dimension, `(2 * length,)`, count as `length`.
+    """
     return length if lookup.rows.dim() == 1 and len(lookup.rows) == 2 * length else int(lookup.rows.shape[-1])
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the indices of the table rows that a lookup reads for the tokens of each sequence, `(1 or 2, length)`.
+    """Return the indices of the table rows that a lookup reads for the `length` tokens of each sequence.
 
-    Return `None` if the lookup does not read at least one row per token, or if it reads more rows and `exact` is True.
+    The result is `(1, length)` or `(2, length)`. It is `None` if the lookup reads fewer rows than tokens, the whole
+    table, or, with `exact`, more rows than tokens.
     """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension
@@ -301,7 +307,9 @@ def _rows_with_padding(
 ) -> tuple[bool, int | None]:
     """Return two values: True if left padding moves real tokens to other table rows, and the row of padding tokens.
 
-    The second value is `None` if padding tokens read several rows, or if the padding side makes no difference.
+    The second value is `None` if padding tokens read several rows, or if the padding side makes no difference. `padded`
+    are the lookups of a run with padded rows of `length` tokens, `padding` of them padding. `first` is the row that the
+    first token reads without padding.
     """
     for lookup in padded:
         rows = _rows_of_tokens(lookup, length) if lookup.table is table else None
@@ -316,16 +324,17 @@ def _rows_with_padding(
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
     """Return the number of rows read after the row of the last token: 1 in ProphetNet's decoder, 0 in most models.
 
-    Only lookups of `length` rows count: models that pad to a multiple of a window read more rows for padding.
+    `plain` are the lookups of a run without padding, and `first` is the row of the first token. Only lookups of
+    `length` rows count: models that pad to a multiple of a window read more rows for padding.
     """
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])
 
 
 def _offset(table: torch.Tensor, lookups: list[Lookup], positions: torch.Tensor) -> int | None:
-    """Return the index of the table row minus the position id, if it is the same for all tokens, else `None`.
+    """Return the row index in `table` minus the position id, if it is the same for all tokens, else `None`.
 
-    `lookups` are the lookups of a forward with `positions` as its `position_ids`.
+    `lookups` are those of a forward with the `position_ids` `positions`.
     """
     for lookup in lookups:
         rows = _rows_of_tokens(lookup, len(positions)) if lookup.table is table else None
@@ -349,11 +358,11 @@ def _repeated_tokens(probe: Probe, count: int, shorter: int = 0) -> dict[str, to
 
 
 def _read_by_length(probe: Probe) -> tuple[str, ...]:
-    """Return the names of tensors that are read by position: T tokens use T slices, or 2T - 1 for relative positions.
+    """Return the names of tensors of which T tokens use T slices, or 2T - 1 slices for relative positions.
 
-    The model is run at two lengths T; the slices in use have nonzero gradients. Tables are found in any order of rows
-    and along any dimension: 3D, transposed, strided or reversed. The row repeats two tokens, so that token embeddings
-    use two slices at any length.
+    The model is run at two lengths T; a slice is in use if its gradient is not zero. This finds position tables in any
+    order of rows and along any dimension: 3D, transposed, strided or reversed. The sample repeats two tokens, so that
+    token embeddings use two slices at any length.
     """
     if probe.has_fixed_length:
         return ()
@@ -369,7 +378,7 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
 
 
 def _nonzero(grad: torch.Tensor) -> list[int]:
-    """Return for each dimension of a gradient the number of slices that are not all zeros."""
+    """Return, for each dimension of a gradient, the number of slices along it that are not all zeros."""
     return [int((grad != 0).movedim(axis, 0).flatten(1).any(dim=1).sum()) for axis in range(grad.dim())]
 
 
@@ -384,10 +393,10 @@ _NAMED_RELATIVE = re.compile(r"relative|rel_|distance", re.IGNORECASE)
 
 
 def _not_reached(model: Any, tables: tuple[PositionTable, ...]) -> tuple[str, ...]:
-    """Return the names of parameters that seem to hold positions, by their names, but are not among `tables`.
+    """Return the names of parameters that are called positions, but are not among the position tables `tables`.
 
-    `tables` are the position tables found by running the model. Names of relative positions are left out.
-    If `tables` is empty, parameters outside `nn.Embedding` are included: Reformer has two of them for one position.
+    Parameters with names of relative positions are left out. If there are tables, only parameters of `nn.Embedding` are
+    returned; without tables all are, because Reformer's position parameters belong to no `nn.Embedding`.
     """
     reached = {id(table.tensor) for table in tables}
     return tuple(

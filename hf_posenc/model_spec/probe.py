@@ -40,11 +40,14 @@ _DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
 
 
 class Lengths(NamedTuple):
-    """Numbers of sample tokens for the input and for the decoder; they differ, to tell apart their table lookups."""
+    """Number of sample tokens in the input, in the decoder's input, and of padding tokens in a padded row of either.
+
+    Input and decoder differ in length, so that their table lookups can be distinguished.
+    """
 
     input_ids: int
     decoder_input_ids: int
-    padding: int  # number of padding tokens in a padded row of either
+    padding: int
 
     def of(self, sequence: IdsName) -> int:
         """Return the number of tokens of `sequence`, `"input_ids"` or `"decoder_input_ids"`."""
@@ -120,7 +123,10 @@ class Probe:
         self.lengths, self.samples = self._sample_tokens()
 
     def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
-        """Return the numbers of sample tokens, and sample ids `(2, T)` for each sequence; rows differ at the end."""
+        """Return the numbers of sample tokens, and sample ids `(2, T)` for each sequence.
+
+        The second row repeats the first, except for its last tokens.
+        """
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
         lengths = _TINY if room is not None and room < 12 else _USUAL
         if fixed is not None:
@@ -132,7 +138,10 @@ class Probe:
         return lengths, samples
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
-        """Return random ids `(rows, length)` int64 of ordinary tokens, in descending order, unlike position ids."""
+        """Return random ids `(rows, length)` int64 of ordinary tokens.
+
+        The ids of a row descend, so that they cannot be taken for position ids.
+        """
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
 
@@ -322,7 +331,8 @@ def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tenso
 def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_id: int) -> dict[str, torch.Tensor]:
     """Return keyword arguments for a forward on the first sample in two rows: left-padded, then right-padded.
 
-    The attention masks are included. The sample loses its last `padding` tokens, so that the length stays the same.
+    Attention masks are included. The last `padding` tokens of the sample are left out, so that the length stays the
+    same. `padding_id` is the id of padding tokens.
     """
     inputs: dict[str, torch.Tensor] = {}
     for name, ids in samples.items():

@@ -205,7 +205,7 @@ class ModelSpec:
 
     @property
     def counts_tokens(self) -> bool:
-        """True if the model uses absolute (or unknown) positions, not only distances between tokens."""
+        """True if outputs depend on absolute (or unknown) positions, and not only on distances between tokens."""
         return bool({"learned", "sinusoidal", "unknown"} & set(self.positions))
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,7 +235,8 @@ class ModelSpec:
 def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | None:
     """Return the maximum number of tokens in the sequence `counts`, `"input_ids"` or `"decoder_input_ids"`.
 
-    It is read from the position tables or, for a model without tables, from its configuration. `None` for no maximum.
+    It is read from the position tables in `positions` or, for a model without tables, from its configuration. `None`
+    means that there is no maximum.
     """
     rows = [table.max_length for table in positions.tables if table.counts == counts]
     if rows:
@@ -244,7 +245,7 @@ def _max_length(model: Any, positions: ModelPositions, counts: str) -> int | Non
 
 
 def _shifts_labels(probe: Probe, positions: ModelPositions) -> bool:
-    """Return True if a model shifts `labels` by one itself, so that they are passed unshifted."""
+    """Return True if the model itself shifts `labels` by one: users pass them unshifted."""
     model = probe.model
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return True
@@ -277,9 +278,10 @@ def _compares_with_next(probe: Probe) -> bool | None:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with `shifts_labels` set to "start" or "last", if one of them gives the model's own shift.
+    """Return the spec with `shifts_labels` set to `"start"` or `"last"`, if the model shifts labels in this way.
 
-    Otherwise the spec is returned unchanged.
+    Both are compared with the decoder's input that the model itself makes from labels. If neither is equal, the spec is
+    returned unchanged.
     """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)

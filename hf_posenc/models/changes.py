@@ -103,8 +103,8 @@ def lengthen(
 
     Args:
         model (`PreTrainedModel`): without wrappers.
-        positions (`ModelPositions`): the model's positions. Tables that `input_ids` do not read, such as LUKE's entity
-            positions, may be lengthened too.
+        positions (`ModelPositions`): the model's positions. Its tables for other inputs than token ids, such as LUKE's
+            entity positions, may also become longer.
         tables (`tuple` of `PositionTable`): the model's learned position tables.
         max_positions (`int`): new maximum number of tokens in a sequence.
         changes (`Changes`): recorder of the changes, to undo them.
@@ -138,7 +138,11 @@ def lengthen(
 
 
 def _new_lengths(config: Any, tables: tuple[PositionTable, ...], max_positions: int) -> dict[int, dict[str, int]]:
-    """Return the new values of all configuration keys that set the length of `tables`: `{id(config): {key: value}}`."""
+    """Return the new values of all configuration keys that set the length of `tables`: `{id(config): {key: value}}`.
+
+    `config` is the model's configuration; those nested in it are included. After the change the tables are long enough
+    for `max_positions` tokens.
+    """
     changes: dict[int, dict[str, int]] = {}
     for each in configurations(config):
         for key in LENGTH_KEYS:
@@ -177,7 +181,10 @@ def _check_twin(
 
 
 def _copy_lengths(model: nn.Module, twin: nn.Module, changes: Changes) -> None:
-    """Copy what depends on the length from `twin` to `model`: new rows of parameters, buffers, integer attributes."""
+    """Copy all values that depend on the length from `twin` to `model`: new rows, buffers and integer attributes.
+
+    `twin` is the same model with longer tables. Rows that `model` already has keep their values.
+    """
     twins = dict(twin.named_modules())
     longer: dict[int, nn.Parameter] = {}  # a table may be the attribute of several modules
     for path, module in model.named_modules():

@@ -199,8 +199,9 @@ def _signs_of_training(rows: torch.Tensor) -> dict[tuple[str, int], tuple[float,
         rows (`torch.Tensor` `(N, D)`, floating): as in `looks_trained`.
 
     Returns:
-        `dict` from (kind of sign, number of first rows) to (measured value, distance). The distance is in standard
-        errors: the square root of twice the log-likelihood ratio. 6 is beyond chance for a table of any size.
+        `dict` from (kind of sign, number of first rows) to (measured value, significance). The significance is the
+        number of standard errors from random rows: the square root of twice the log-likelihood ratio. 6 is beyond
+        chance for a table of any size.
 
     Example:
         >>> signs = _signs_of_training(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))

@@ -239,9 +239,10 @@ def _no_table(model: Any, positions: ModelPositions) -> str:
 
 
 def _matched(formula: Formula, positions: ModelPositions, longest: int, size: float) -> tuple[Formula, float]:
-    """Return the formula with base and scale of the recipe "matched", and the factor for the token embeddings.
+    """Return `formula` with the base and scale of the recipe "matched", and the factor for the token embeddings.
 
-    `longest` is the number of positions of the longest table, `size` the standard deviation of the token embeddings.
+    A base that `formula` already has is kept. `longest` is the number of positions of the longest table, and `size` the
+    standard deviation of the token embeddings.
     """
     base, convention, multiply = formula.base, formula.convention, 1.0
     if base is None and convention == replace(convention, base=USUAL_BASE, bases=None, wavelengths=None):
@@ -262,7 +263,10 @@ def _token_tables(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
-    """Return the standard deviation of token embeddings, after any factor of the model; 0 if `tokens` is empty."""
+    """Return the standard deviation of the model's token embeddings `tokens`; 0 if `tokens` is empty.
+
+    If the model multiplies its token embeddings by a factor, the result includes the factor.
+    """
     first = next(iter(tokens.values()), torch.zeros(1))
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
@@ -291,7 +295,10 @@ def recorded_formula(model: Any) -> Formula | None:
 
 
 def _recorded(model: Any, tables: tuple[PositionTable, ...]) -> tuple[Formula | None, float]:
-    """Return the recorded formula and factor of token embeddings; `None` and 1.0 if `tables` hold other numbers."""
+    """Return the formula and the factor of token embeddings that an earlier call recorded in the model's configuration.
+
+    Return `None` and 1.0 if nothing is recorded, or if `tables` do not contain the sinusoids of the formula.
+    """
     formula = recorded_formula(model)
     if formula is None or not all(formula.matches(table.tensor[table.first_row :]) for table in tables):
         return None, 1.0
@@ -323,7 +330,11 @@ def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formu
 def _warning(
     model: Any, tables: tuple[PositionTable, ...], recipe: str, freeze: bool, spread: float | None
 ) -> str | None:
-    """Return a warning if training with the written positions is known to be slow or to fail, otherwise `None`."""
+    """Return a warning if training with the written positions is known to be slow or to fail, otherwise `None`.
+
+    `tables` were written by `recipe`, and are not trained if `freeze` is True. `spread` is the standard deviation of
+    the positions divided by that of the token embeddings.
+    """
     name = type(model).__name__
     if recipe == "paper" and spread is not None and spread > MAX_SPREAD:
         return (

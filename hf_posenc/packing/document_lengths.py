@@ -86,11 +86,11 @@ def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
     r"""Return the document number of each token in packed rows, found from position ids that restart.
 
-    A document begins at each token whose position falls back to the smallest position of the row. If positions of a row
-    also fall to another value, the row is one document. Repeated positions and gaps do not begin a document. There is
-    one exception, if positions fall back in any of the rows: in every row that otherwise counts by ones, a repeated
-    smallest position begins a document too. So 0 1 0 0 1 is three documents, the second of one token. The whole package
-    uses this rule.
+    A document begins at each token whose position falls back to the smallest position of its row: 0 1 2 0 1 is two
+    documents. If positions of a row also fall to a larger number, the whole row is one document. Gaps do not begin a
+    document, and neither do repeated positions, with one exception: if positions fall back in any row, a repeated
+    smallest position also begins a document in the rows that otherwise count by ones. So 0 1 0 0 1 is three documents,
+    the second of one token. The whole package uses this rule.
 
     Args:
         positions (`np.ndarray` `(N,)`): position ids of the real tokens of all rows, one row after the other.

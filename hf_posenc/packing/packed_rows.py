@@ -63,10 +63,10 @@ class PackingPlan:
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Return two indices of each token of the packed rows: in a flat array of all documents, and in its document.
+        r"""Return where each token of the packed rows comes from: its index in the flat input, and in its own document.
 
         Args:
-            begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of tokens.
+            begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of all tokens.
 
         Returns:
             Two `np.ndarray` `(tokens,)` int64, for the tokens of all rows, row after row.
@@ -248,13 +248,14 @@ def split_long(lengths: ArrayLike, capacity: int) -> tuple[NDArray[np.int64], ND
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """Pack `counts[i]` documents of length `sizes[i]` into rows by best-fit decreasing; `sizes` must be descending.
+    """Pack `counts[i]` documents of length `sizes[i]` into rows of `capacity` tokens; `sizes` must be descending.
 
-    Rows with the same contents are handled together, as a range of row numbers. A row with space for `free` tokens gets
-    `free // size` documents of the same size before another row fits better, so one move fills a whole range of rows.
+    Best-fit decreasing puts each document into the row with the least free space that still holds it. Rows with equal
+    contents have consecutive numbers and are filled together, which is called a move: each of the rows gets the same
+    number of documents of one size.
 
-    Return `(4, M)` int64 for M moves: first row of the range, number of rows, number of documents put into each row,
-    and number of documents that were in each row before.
+    The result is `(4, M)` int64 for M moves: first row, number of rows, number of documents put into each row, and
+    number of documents that were in each row before.
     """
     ranges: dict[int, list[tuple[int, int, int]]] = {}  # free space -> (first row, rows, documents already in each)
     spaces: list[int] = []  # the keys of `ranges`, ascending
@@ -299,7 +300,10 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
 
 
 def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
-    """Return a lower bound on the number of rows of `capacity` tokens for documents: L2 of Martello and Toth."""
+    """Return a lower bound on the number of rows of `capacity` tokens for documents with the given lengths.
+
+    It is the bound L2 of Martello and Toth; see `PackingPlan.lower_bound`.
+    """
     if not len(lengths):
         return 0
     sizes, counts = histogram(lengths)

@@ -68,11 +68,12 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Add one shape in `best_shapes`; return the new lowest costs, and the index of the next smaller shape, per width.
+    """Return the lowest cost for each width if one more shape is allowed, and the index of the next smaller shape.
 
-    `best[i]` is the lowest cost of all documents up to width i, if width i is the largest shape so far. A further shape
-    j > i costs `price[j]` for each document wider than i, up to j. `below[i]` is the number of documents narrower than
-    width i. The cost at index 0 does not change, because no shape is smaller.
+    Widths are the sorted padded lengths of the documents. `best[i]` is the lowest cost of all documents up to width i
+    if width i is the largest shape. A new largest shape j costs `price[j]` for each document wider than the next
+    smaller shape i, so the result is the minimum over i < j. `below[i]` is the number of documents narrower than width
+    i.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)

@@ -107,8 +107,9 @@ def _rows_and_groups(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the number of documents (rows) of each batch `(M,)`, and the group number of each batch `(M,)`.
 
-    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are shuffled
-    among the batches of one group.
+    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are later
+    shuffled among the batches of one group. `sizes` are the lengths of the documents, `ranks` is the number of ranks,
+    and the other arguments are those of `plan_batches`.
     """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
@@ -142,7 +143,11 @@ def _shuffled(
     ranks: int,
     random: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Shuffle documents within each group of batches, and the steps; return the plan's `order`, `batch_offsets`."""
+    """Shuffle documents within each group of batches, and the steps; return `order` and `batch_offsets` of the plan.
+
+    `sizes` are the lengths of the documents. `rows` and `group` are the number of documents and the group number of
+    each batch, from the longest documents to the shortest.
+    """
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]
     steps = random.permutation(len(rows) // ranks)
@@ -156,7 +161,10 @@ def _shuffled(
 def _shapes(
     shapes: int | Sequence[int] | None, sizes: NDArray[np.int64], multiple_of: int | None, cost: Cost | None
 ) -> tuple[int, ...] | None:
-    """Return `shapes` in ascending order; for an integer, that many lengths by `best_shapes`; `None` for `None`."""
+    """Return `shapes` in ascending order; for an integer, the result of `best_shapes`; `None` for `None`.
+
+    `sizes` are the lengths of the documents. `multiple_of` and `cost` are passed to `best_shapes`.
+    """
     if shapes is None:
         return None
     if np.ndim(shapes) == 0:

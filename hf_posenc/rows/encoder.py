@@ -150,7 +150,7 @@ class Encoder:
             ) from error
 
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return the texts; a very long text is replaced by a prefix with all tokens that truncation would keep."""
+        """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps."""
         limits = self.limits
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts

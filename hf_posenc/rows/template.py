@@ -78,11 +78,11 @@ class _Parts(NamedTuple):
     `truncated` the number of texts that lost tokens.
     """
 
-    starts: list[Lengths]  # index of the first token of the part, in its text; empty if every part is a whole text
-    lengths: list[Lengths]  # number of tokens
-    windows: list[Lengths]  # index of the window over the text; empty without overflow
-    sample: Lengths  # index of the text
-    truncated: int  # number of texts that lost tokens
+    starts: list[Lengths]
+    lengths: list[Lengths]
+    windows: list[Lengths]
+    sample: Lengths
+    truncated: int
 
     def of(self, text: int, column: Ragged) -> NDArray[np.int64]:
         """Return the values of `column` for the tokens that the rows contain, concatenated row by row.
@@ -99,6 +99,7 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
     """Return which part of its text each row contains, so that no row exceeds the limit.
 
     `lengths` are the lengths of the texts and, for pairs, of the second texts. Each row also has `special` tokens.
+    `side` is the truncation side.
     """
     sample = np.arange(len(lengths[0]))
     whole = _Parts([], lengths, [], sample, 0)

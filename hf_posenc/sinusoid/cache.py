@@ -98,7 +98,7 @@ def _table(
         encoding (`Encoding`): settings of the rows.
         length (`int`): minimum number of rows.
         dtype (`torch.dtype`), device (`torch.device`): of the table.
-        count (`int`): number of rows that the caller reads. If it is small, the table is not lengthened much.
+        count (`int`): number of rows that the caller reads. For few rows, many missing ones are not computed.
 
     Returns:
         `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if computing the rows directly is better.
@@ -223,7 +223,8 @@ def _traced_rows(
 ) -> torch.Tensor:
     """Return the encodings of `positions` whose values cannot be read, for example in compiled code.
 
-    If `first` >= 0, the positions are known to be `first`, `first` + 1, and so on.
+    `bound` and `limit` are those of `rows_at`. If `first` >= 0, the positions are known to be `first`, `first` + 1, and
+    so on.
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():  # torch.export
         return encode_in_graph(positions, encoding.waves, dtype).to(positions.device)
@@ -237,7 +238,8 @@ def _rows(
 ) -> torch.Tensor:
     """Return the encodings of `positions`: an operator that compilers call as it is, without compiling its code.
 
-    Compiled float64 angles would take three times as long. The arguments are those of `_traced_rows`.
+    Compiled float64 angles would take three times as long. `key` and `d_model` identify the `Encoding`; the other
+    arguments are those of `_traced_rows`.
     """
     encoding = _from_key(key, d_model)
     if first >= 0 and len(positions):

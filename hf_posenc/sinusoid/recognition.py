@@ -198,8 +198,8 @@ def identify(
 class _Fit(NamedTuple):
     """Best fit of a formula to sampled rows of a table.
 
-    `error` is the root mean square of the differences. `ratio` is the largest ratio of a difference to the one that
-    `_allowed` allows.
+    `error` is the root mean square of the differences. `ratio` is the largest difference relative to the error that
+    `_allowed` returns for the same number: the fit is good if it is at most 1.
     """
 
     formula: Convention
@@ -248,7 +248,10 @@ def _fit(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precisio
 
 
 def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Convention, precision: torch.dtype) -> int:
-    """Return the position of the table's row 0 with which `formula` fits best; if several fit, the nearest to 0."""
+    """Return the position of the table's row 0 with which `formula` fits best; if several fit, the nearest to 0.
+
+    `values` `(R, D)` are sampled rows of the table, and `rows` `(R,)` their indices. `precision` is as in `_fit`.
+    """
     d_model = values.shape[1]
     sines, cosines = (values[:, columns] for columns in formula.columns(d_model))
     pairs = min(formula.counts(d_model))
@@ -267,9 +270,10 @@ def _first_position(values: torch.Tensor, rows: torch.Tensor, formula: Conventio
 
 
 def _by_vernier(angles: torch.Tensor, rates: torch.Tensor) -> torch.Tensor:
-    """Return candidates for a position whose columns, with frequencies `rates`, have the given `angles`.
+    """Return candidates for a position whose pairs of columns have the given `angles` `(F,)`.
 
-    The slowest column gives one rough position per turn. Each faster column refines these positions.
+    `rates` `(F,)` are the frequencies of the pairs in radians per position. The slowest pair gives one rough position
+    for each of its turns. Each faster pair refines these positions.
     """
     order = rates.argsort()
     slowest = float(rates[order[0]])
@@ -294,9 +298,9 @@ def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.
 def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
     r"""Return the largest allowed error `(R, D)` of each number in a table with the formula of `fit`.
 
-    It is the sum of three errors. One is the error of rounding, three times as much if the amplitude is only estimated.
-    One is the error of a float32 sine, two units in the last place. One is the error of an angle in float32: its
-    frequency errs by a few parts in 2**24, and more for lower frequencies.
+    `exact` `(R, D)` are the exact numbers for `positions` `(R,)`. The allowed error is the sum of three: of rounding to
+    `precision`, three times as much if the amplitude is only estimated; of a float32 sine, two units in the last place;
+    and of an angle in float32, whose frequency errs by a few parts in 2**24, and more for lower frequencies.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")

@@ -288,7 +288,10 @@ _HOSTILE = (
 
 
 def _probes(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts on which backends are compared at loading: difficult ones, added tokens, vocabulary samples."""
+    """Yield the texts on which the fast backend is compared with `tokenizers` when a tokenizer is loaded.
+
+    They are difficult texts, and texts made from the added tokens and the vocabulary in `content`, a `tokenizer.json`.
+    """
     yield from _HOSTILE
     for token in _spread([token["content"] for token in content["added_tokens"]], _ADDED_TRIED):
         yield from (token, f"a{token}b", f" {token} ", f"A {token}. {token}{token}", f"{token[:-1]} {token.upper()}é")

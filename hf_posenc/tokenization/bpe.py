@@ -177,7 +177,7 @@ def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
     """Return the post-processor that adds special tokens to a text; `None` if `roles` has none of these tokens.
 
-    It adds cls (or else bos) before the text, and sep (or else eos) after it.
+    It adds cls (or else bos) before the text, and sep (or else eos) after it. `rust` is the tokenizer with their ids.
     """
     from tokenizers import processors
 

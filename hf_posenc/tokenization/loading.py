@@ -222,7 +222,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
-    """Return the local path of a file in a folder or in a repository on the Hub; `None` if there is no such file."""
+    """Return the local path of `file` in the folder or Hub repository `name`; `None` if there is no such file."""
     from transformers.utils import cached_file
 
     found = cached_file(str(name), file, _raise_exceptions_for_missing_entries=False, **hub)

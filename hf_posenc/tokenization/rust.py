@@ -122,12 +122,12 @@ class Template:
 
     @lock_free_cache
     def single_row(self) -> NDArray[np.int64]:
-        """Array `(3, 1, P)` int64 of a row with P pieces: their ids, token types and lengths (1, also for a text)."""
+        """Array `(3, 1, P)` int64 that describes a row of P pieces: their ids, token types and lengths (all 1)."""
         return np.array([[(token, kind, 1) for token, kind in self.pieces]], dtype=np.int64).transpose(2, 0, 1)
 
 
 def has_template(rust: Tokenizer) -> bool:
-    """Return True if `Template` can describe the post-processor: it must use each text once, and in order."""
+    """Return True if `Template` can describe the tokenizer's post-processor: it uses each text once and in order."""
     processor = post_processor(rust)
     kinds = [step["type"] for step in _steps(processor)]
     if len(kinds) > 1 or not {"TemplateProcessing", "BertProcessing", "RobertaProcessing"}.issuperset(kinds):
@@ -173,7 +173,10 @@ def rust_from(text: str) -> Tokenizer:
 
 
 def copy_scores(text: str, rust: Tokenizer) -> None:
-    """Set the scores of a Unigram model to exactly those in the JSON `text`; Rust's parser rounds some of them."""
+    """Set the scores of the Unigram model of `rust` to exactly those in the JSON `text`.
+
+    Rust's JSON parser rounds some of them.
+    """
     from tokenizers import models
 
     if isinstance(rust.model, models.Unigram):
@@ -194,6 +197,6 @@ def is_from_rust(error: BaseException) -> bool:
 
 
 def ragged_ids(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Convert lists of Python integers, such as token ids, to `Ragged` int64."""
+    """Convert one list of Python integers per row, such as token ids, to a `Ragged` of int64."""
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     return Ragged(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
