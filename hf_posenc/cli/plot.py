@@ -206,7 +206,7 @@ def _argument_help(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _text(default: Any) -> str | None:
-    """Return the default value of an argument as it is written on the command line: `"1,10"` for the tuple `(1, 10)`."""
+    """Return the default value of an argument as text for the command line: `"1,10"` for the tuple `(1, 10)`."""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return None if default is None else str(default)

@@ -201,11 +201,11 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
     rows computed by `_values`. If the error of a product could change its rounding, the number is computed from
     `_angles`.
     """
-    # Sines and cosines from `_values` err by at most 2**-51, and the sine and cosine of one angle add up to at most √2. So
-    # a product errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings. It differs by less
-    # than 2**-48 from the exact number, and from the number that `_values` gives. If both ends of this interval round to
-    # the same number, the exact number and that of `_values` round to it too. The conversion to 16 bits goes through
-    # float32, which can move an end by another 2**-24.
+    # Sines and cosines from `_values` err by at most 2**-51, and the sine and cosine of one angle add up to at most √2.
+    # So a product errs by at most 2·√2·2**-51 because of its factors and 2**-52 because of its roundings. It differs by
+    # less than 2**-48 from the exact number, and from the number that `_values` gives. If both ends of this interval
+    # round to the same number, the exact number and that of `_values` round to it too. The conversion to 16 bits goes
+    # through float32, which can move an end by another 2**-24.
     (margin, integers), pairs = _PRODUCTS[out.dtype], len(waves.whole)
     step = 1 << (max(1, _BLOCK // (2 * pairs)).bit_length() - 1)  # a power of two divides 64, or 64 divides it
     group = max(1, step // _RUN)
