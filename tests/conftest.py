@@ -22,7 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import hypothesis
 import pytest
+
+# The same examples in every run, and none fails because the machine is busy.
+_unchecked = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture]
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=_unchecked)
+hypothesis.settings.load_profile("same")
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first imported
 # Nothing that an earlier run left behind may make a test pass, and nothing of a test stays on the machine.

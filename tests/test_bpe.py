@@ -122,7 +122,7 @@ def test_the_merges_shown_are_those_of_the_library(sentences: list[str], byte_le
     byte_level=st.booleans(),
     min_frequency=st.integers(1, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_merges_shown_are_those_of_the_library_for_any_text(
     texts: list[str], byte_level: bool, min_frequency: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_padding_and_special_tokens_work_at_once(trained: PreTrainedTokenizerFas
 
 
 @given(text=st.text(max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_comes_back_from_decode(trained: PreTrainedTokenizerFast, text: str) -> None:
     ids = trained(text, add_special_tokens=False)["input_ids"]
     assert trained.decode(ids) == text

@@ -147,7 +147,7 @@ def test_positions_counted_from_the_padding_or_from_the_step_are_seen_to_be_wron
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4), new=st.integers(1, 5), start=st.integers(0, 3))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_last_column_of_the_mask_so_far_is_the_next_position(lengths: list[int], new: int, start: int) -> None:
     """All that a decoding loop needs: keep the mask, append a 1, take the last column."""
     _, mask = batch(tuple(lengths), new)

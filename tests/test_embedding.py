@@ -153,7 +153,7 @@ def test_large_positions_of_any_kind_give_a_warning_and_small_ones_do_not(kind: 
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_padding_side_does_not_change_the_encoding_of_real_tokens(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([1, 2, 7, 33]))
     dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))

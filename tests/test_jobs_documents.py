@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_posenc.jobs import open_sources, read_documents
@@ -44,7 +44,6 @@ def texts(rows: Any) -> list[str | None]:
 # --------------------------------------------------------------------------------------------------------------- lines
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff")), min_size=1), st.booleans())
 def test_lines_are_what_splitting_at_line_feeds_gives_and_blank_ones_are_counted(lines: list[str], ends: bool) -> None:
     payload = "\n".join(lines) + ("\n" if ends or not lines[-1] else "")
@@ -62,7 +61,6 @@ def test_only_a_line_feed_ends_a_line_and_a_carriage_return_before_it_goes() -> 
     assert rows.numbers == [1, 2, 4]
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=5).map(str.encode), st.binary(max_size=5)), min_size=1))
 def test_bytes_that_are_not_utf8_make_their_own_line_bad_and_no_other(lines: list[bytes]) -> None:
     lines = [b"x" + line.replace(b"\n", b"").replace(b"\r", b"") for line in lines]
@@ -96,7 +94,6 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from(["text", "meta", "else"]), VALUES, max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(OBJECTS, VALUES), min_size=1), st.booleans())
 def test_json_lines_are_what_json_gives_and_nothing_carried_as_text_is_lost(values: list[Any], escaped: bool) -> None:
     values = [{"text": "the first line names the columns"}, *values]
@@ -168,7 +165,6 @@ def test_both_texts_of_a_pair_must_be_there() -> None:
 # ----------------------------------------------------------------------------------------------------------------- CSV
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(st.sampled_from('aé," \n')), st.text(st.sampled_from('b,"\t\n'))), min_size=1))
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_csv_records_are_those_that_were_written_with_the_numbers_of_their_lines(
@@ -212,7 +208,6 @@ def test_a_csv_field_of_megabytes_is_a_text() -> None:
 # ---------------------------------------------------------------------------------------------------------- paragraphs
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("ab \t\n\r"), max_size=40).filter(lambda text: text.strip(" \t\r\n")))
 def test_paragraphs_are_what_lies_between_blank_lines(text: str) -> None:
     rows = read(text.encode(), "paragraphs")

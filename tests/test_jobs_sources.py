@@ -17,14 +17,14 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from hf_posenc.jobs import Progress, encode, open_sources, read_documents
 
 Write = Callable[[str, bytes], Path]
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+SAME_FOLDER = settings(max_examples=60)
 
 
 @pytest.fixture
@@ -104,7 +104,6 @@ def test_any_shards_may_be_finished_and_the_others_are_the_same(
     assert [task.digest() for task in again] == [tasks[task.shard].digest() for task in again]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.text(st.sampled_from('a," \n')), st.text(st.sampled_from('b,"\n')))), st.integers(1, 30))
 def test_csv_is_cut_between_records_only(tmp_path: Path, records: list[tuple[str, str]], shard_bytes: int) -> None:
     file = io.StringIO(newline="")

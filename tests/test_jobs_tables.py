@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_posenc._arrow import row_sizes
@@ -90,7 +90,7 @@ def test_every_kind_of_table_gives_its_rows_with_their_types(stored: Path, name:
     assert read(stored / name, columns=["id:string"])[7]["id"] == "7"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(shard_bytes=st.integers(100, 20_000), data=st.data())
 @pytest.mark.parametrize("name", [*KINDS, "objects"])
 def test_any_shards_of_a_table_may_be_finished_and_the_others_are_the_same_bytes(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mask_reference import reference
 from torch import nn
@@ -480,7 +480,6 @@ def test_square_batches_are_not_broadcast_along_the_wrong_dimension(form: Any, s
             torch.testing.assert_close(out[b][real(mask)[b]], expected[0][real(mask)[b]], rtol=0, atol=1e-5)
 
 
-@settings(deadline=None)
 @given(packed_rows(), st.integers(0, 2), st.sampled_from(["left", "right"]), st.booleans())
 def test_sdpa_gets_a_mask_or_is_causal_never_both(rows: Rows, spare: int, side: Any, look_ahead: bool) -> None:
     width = max(map(sum, rows)) + spare

@@ -52,7 +52,7 @@ def projected(mha: nn.MultiheadAttention, x: torch.Tensor, y: torch.Tensor) -> t
 # --------------------------------------------------------------------------------------------------------- definition
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(any_description)
 def test_the_dense_form_is_the_definition_pair_by_pair(mask: AttentionMask) -> None:
     found = mask.dense()
@@ -115,7 +115,7 @@ def test_cross_attention_leaves_out_look_ahead_window_and_prefix_of_both_sides()
 # -------------------------------------------------------------------------------------------- through torch's attention
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(any_description)
 def test_scaled_dot_product_attention_agrees_and_gets_a_mask_or_is_causal_never_both(mask: AttentionMask) -> None:
     kwargs, mha = mask.for_sdpa(), attention()
@@ -127,7 +127,7 @@ def test_scaled_dot_product_attention_agrees_and_gets_a_mask_or_is_causal_never_
     torch.testing.assert_close(found[real], expected(mha, mask)[real], rtol=0, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(any_description, st.booleans())
 def test_multihead_attention_agrees_in_train_and_eval(mask: AttentionMask, weights: bool) -> None:
     mha, real = attention(), real_queries(mask)
@@ -144,7 +144,7 @@ def test_multihead_attention_agrees_in_train_and_eval(mask: AttentionMask, weigh
     assert found.isfinite().all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(to_itself)
 def test_encoders_agree_with_the_loops_in_train_and_eval(mask: AttentionMask) -> None:
     torch.manual_seed(2)
@@ -173,7 +173,7 @@ def _pairs(draw: st.DrawFn) -> tuple[AttentionMask, AttentionMask]:
     ), across
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(_pairs())
 def test_decoders_hide_later_targets_and_other_documents_of_the_memory(
     pair: tuple[AttentionMask, AttentionMask],
@@ -218,7 +218,6 @@ def test_a_decoder_without_a_mask_of_the_memory_sees_all_of_it() -> None:
 # -------------------------------------------------------------------------------------------------------------- memory
 
 
-@settings(deadline=None)
 @given(any_description, st.integers(0, 9))
 def test_a_reused_buffer_contains_the_same_mask_as_new_memory(mask: AttentionMask, spare: int) -> None:
     wanted = mask.dense()
@@ -249,7 +248,6 @@ def test_moving_a_mask_moves_all_of_its_tensors(device: torch.device) -> None:
     assert torch.equal(across.to(device).dense().cpu(), across.dense())
 
 
-@settings(deadline=None)
 @given(st.one_of(padded(), packed(), crossed()))
 def test_rendering_on_an_accelerator_does_not_wait_for_its_values(mask: AttentionMask) -> None:
     there = mask.to("meta")  # where there is no number to wait for

@@ -26,7 +26,7 @@ def same_blocks(ours: BlockMask, theirs: BlockMask) -> None:
         assert torch.equal(one, other), name
 
 
-@settings(deadline=None, max_examples=75)
+@settings(max_examples=75)
 @given(any_description, st.integers(1, 5))
 def test_blocks_equal_those_of_create_block_mask(mask: AttentionMask, size: int) -> None:
     wanted = reference(mask)
@@ -78,7 +78,6 @@ def stretches(mask: AttentionMask) -> list[tuple[int, int, int]]:
     return found
 
 
-@settings(deadline=None)
 @given(st.one_of(packed(), scattered()), st.booleans())
 def test_cumulative_lengths_count_the_real_tokens_of_each_document(mask: AttentionMask, look_ahead: bool) -> None:
     mask = AttentionMask(mask.documents, look_ahead, mask.window)

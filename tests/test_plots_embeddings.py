@@ -68,7 +68,7 @@ def words(axes: Axes) -> dict[str, Any]:
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(3, 12), width=st.integers(2, 8))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_the_plane_is_that_of_the_two_largest_eigenvectors(seed: int, count: int, width: int) -> None:
     points = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     module = nn.Embedding.from_pretrained(torch.from_numpy(points))

@@ -126,7 +126,7 @@ def test_the_position_of_row_0_is_found_beyond_the_slowest_turn(first: int) -> N
     assert (multiplied.is_sinusoidal, multiplied.first_position) == (True, -100)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(list(CONVENTIONS)),
     width=st.integers(2, 90),

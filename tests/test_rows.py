@@ -86,7 +86,6 @@ def test_trimming_removes_padding_at_the_ends_only() -> None:
 # ------------------------------------------------------------------------------------------------------------- packing
 
 
-@settings(deadline=None)
 @given(rows=DOCUMENTS, capacity=st.integers(12, 20), seed=st.none() | st.integers(0, 3), first=st.integers(0, 2))
 def test_packed_rows_hold_every_document_once_with_positions_that_restart(
     rows: list[list[int]], capacity: int, seed: int | None, first: int
@@ -139,7 +138,7 @@ POST_PROCESSORS = {
 
 
 @pytest.mark.parametrize("name", POST_PROCESSORS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     counts=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), min_size=1, max_size=4),
     max_length=st.integers(1, 16),

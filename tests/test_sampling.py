@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -246,7 +246,7 @@ def test_shapes_are_chosen_once_and_stay_over_epochs() -> None:
     assert sampler.plan.shapes == shapes
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 5), st.data())
 def test_a_sampler_resumes_wherever_it_was_saved(epoch: int, data: st.DataObject) -> None:
     world = data.draw(st.sampled_from([1, 4]))
@@ -527,7 +527,7 @@ def by_hand(rows: Any, capacity: int) -> list[list[int]]:
     return found
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.integers(12, 20), st.integers(0, 3))
 def test_a_packed_window_holds_every_document_once_with_its_own_positions_and_labels(
     lengths: list[int], capacity: int, seed: int

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_posenc import PositionalEmbedding, positional_encoding
@@ -98,7 +98,6 @@ def test_rows_of_fixed_bases_are_unique_within_their_common_period() -> None:
 
 
 @given(position=st.integers(-(2**31), 2**31), width=st.integers(1, 40), convention=st.sampled_from(NAMES))
-@settings(deadline=None)
 def test_a_row_depends_only_on_its_own_position(position: int, width: int, convention: str) -> None:
     alone = sinusoidal_encoding(torch.tensor(position), width, convention=convention)
     others = torch.tensor([[0.5, 2.0**40, position], [position, -1e-3, 7.0]], dtype=torch.float64)

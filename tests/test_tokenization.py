@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex
 
@@ -47,7 +47,7 @@ TEXTS = st.lists(
     min_size=1,
     max_size=5,
 )
-sweep = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+sweep = settings(max_examples=40)
 
 
 # Every kind of tokenizer on every backend that has it; "auto" is the fast one for the first three.
