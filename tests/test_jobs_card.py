@@ -63,6 +63,14 @@ def figure(text: str, name: str) -> str:
     return found[1]
 
 
+def run_code(text: str) -> dict[str, Any]:
+    """Run the code of a card in the working directory, and return its variables."""
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
+    return names
+
+
 def lengths(folder: Path) -> np.ndarray[Any, Any]:
     return np.concatenate([pq.read_table(path)["length"].to_numpy() for path in sorted(folder.glob("data/*.parquet"))])
 
@@ -104,19 +112,16 @@ def test_its_code_runs_in_the_folder(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, bert_folder: Path, tmp_path: Path
 ) -> None:
     manifest: Manifest = request.getfixturevalue(kind)
-    blocks = re.findall(r"```python\n(.*?)```", (manifest.folder / CARD).read_text(), re.DOTALL)
-    assert len(blocks) == (3 if kind == "plain" else 2)
     for name, path in (("data", manifest.folder / "data"), (bert_folder.name, bert_folder)):
         (tmp_path / name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(block, names)  # as a reader of the card would
+    names = run_code((manifest.folder / CARD).read_text())
     assert names["collate"].labels == ("masked_lm" if kind == "plain" else None)
     assert names["dataset"].num_rows == manifest.totals["rows"]
     batch = names["batch"]
     assert batch["input_ids"].shape == batch["labels"].shape
     assert batch["input_ids"].shape[0] == 8
+    assert ("plan" in names) == (kind == "plain")
     if kind == "packed":
         assert (batch["labels"] == -100).any(dim=1).all()
         assert "document_ids" in batch
@@ -134,9 +139,7 @@ def test_its_code_runs_for_a_tokenizer_without_mask_and_padding_tokens(
     encode("corpus.txt", tmp_path / "numbers.json", "out", workers=0)
     monkeypatch.chdir("out")
     (tmp_path / "out" / "numbers.json").symlink_to(tmp_path / "numbers.json")
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", Path(CARD).read_text(), re.DOTALL):
-        exec(block, names)
+    names = run_code(Path(CARD).read_text())
     assert (names["collate"].labels, names["collate"].pad_token) == ("causal_lm", "?")
     assert names["batch"]["labels"].tolist() == [[1]] * 8
 
@@ -165,14 +168,22 @@ def test_what_the_job_was_is_said_in_tables_that_no_name_can_break(plain: Manife
     assert figure(text, "`name`") == "`model`"  # the last part of a local path
 
 
-def test_rows_that_are_kept_empty_and_folders_without_rows_are_described(tmp_path: Path) -> None:
+def test_rows_that_are_kept_empty_and_folders_without_rows_are_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    NUMBERS.save(str(tmp_path / "numbers.json"))
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n' * 2)
     for on_bad_row, rejected, tokens in (
         ("keep-empty", "2, kept as empty rows and listed in `rejected.jsonl`", "0.0 on average, 0 at most"),
         ("skip", "2, left out and listed in `rejected.jsonl`", "none"),
     ):
-        encode(tmp_path / "empty.jsonl", NUMBERS, tmp_path / on_bad_row, workers=0, on_bad_row=on_bad_row)
-        text = (tmp_path / on_bad_row / CARD).read_text()
+        out = tmp_path / on_bad_row
+        encode(tmp_path / "empty.jsonl", tmp_path / "numbers.json", out, workers=0, on_bad_row=on_bad_row)
+        text = (out / CARD).read_text()
+        monkeypatch.chdir(out)
+        shutil.copy(tmp_path / "numbers.json", out)
+        batch = run_code(text).get("batch")
+        assert batch is None if on_bad_row == "skip" else batch["input_ids"].tolist() == [[0], [0]]
         assert "There are no tokens." in text
         assert (figure(text, "rejected"), figure(text, "tokens a row")) == (rejected, tokens)
         assert (figure(text, "documents"), figure(text, "truncated")) == ("2", "none")

@@ -120,8 +120,7 @@ def _card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
         _padding(totals, config["pack"]),
         "## Columns",
         _table(("column", "type"), _code(config["columns"].items())),
-        "## Reading it",
-        _reading(manifest, tokenizer),
+        *(("## Reading it", _reading(manifest, tokenizer)) if totals["rows"] else ()),
         "## How it was made",
         "`manifest.json` holds all of this, and a checksum of each shard; `hf-posenc verify` compares them.",
         _table(("setting", "value"), _code((name, config[name]) for name in config if name != "columns")),
@@ -165,7 +164,7 @@ def _padding(totals: Mapping[str, int], pack: int | None) -> str:
         less = f"Packed rows are filled to {100 * tokens / (rows * pack):.1f} %."
     else:
         less = (
-            "Batches of rows of similar length, which `plan_batches` below makes from the column `length`, have "
+            "Batches of rows of similar length, which `plan_batches` makes from the column `length`, have "
             "less padding, and so have rows that documents share (`hf-posenc encode --pack`)."
         )
     return f"The share of padding in batches of these rows:\n\n{_table(('', 'padding'), figures)}\n\n{less}"
@@ -184,11 +183,14 @@ def _reading(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
     if tokenizer.pad_token is None:
         pad_token = "eos" if tokenizer.eos_token is not None else tokenizer.convert_ids_to_tokens(0)
         settings.append(f"pad_token={_quoted(pad_token)}")
+    has_empty_rows = manifest.config["on_bad_row"] == "keep-empty" and manifest.totals["rejected"]
+    if has_empty_rows:
+        settings.append('empty="keep"')
     code = _READING.format(
         collator=", ".join([_quoted(manifest.tokenizer["name"] or "the/tokenizer"), *settings]),
         rows=f"dataset.select_columns({_quoted(own)})" if set(columns) - {*own, "length"} else "dataset",
     )
-    return code if manifest.config["pack"] else code + _BY_LENGTH
+    return code if manifest.config["pack"] or has_empty_rows else code + _BY_LENGTH
 
 
 def _quoted(value: Any) -> str:
