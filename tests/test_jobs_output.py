@@ -116,6 +116,27 @@ def test_the_footer_of_a_shard_holds_its_record(corpus: Path, tmp_path: Path) ->
         assert {**footer["record"], "bytes": record["bytes"], "sha256": record["sha256"]} == record
 
 
+def test_nothing_in_the_folder_names_a_folder_of_the_machine(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for language in ("en", "de"):
+        (tmp_path / "in" / language).mkdir(parents=True)
+        shutil.copyfile(corpus, tmp_path / "in" / language / "corpus.txt")
+    datasets.Dataset.from_dict({"text": ["1", ""]}).save_to_disk(str(tmp_path / "in" / "saved"))
+    TOKENIZER.save(str(tmp_path / "tokenizer.json"))
+    inputs = [tmp_path / "in" / "en", "~/in/de/*.txt", "~/in/de/corpus.txt", f"file://{tmp_path}/in/de", "~/in/saved"]
+    manifest = run(inputs, tmp_path / "out", tokenizer=tmp_path / "tokenizer.json")
+    names = ["en/corpus.txt", "de/corpus.txt", "~/in/de/corpus.txt", "de/corpus.txt", "saved/data-00000-of-00001.arrow"]
+    assert [one["name"] for one in manifest.inputs] == names
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    assert {json.loads(line)["file"] for line in lines} == set(names)
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes(), path
+    with pytest.raises(ValueError, match=f"{tmp_path}/in/en/corpus.txt, line 16: is not UTF-8"):  # for the user
+        run(inputs, tmp_path / "refused", on_bad_row="error")
+
+
 def test_equal_corpora_on_two_machines_give_equal_folders(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +278,7 @@ def test_rejected_documents_are_listed_with_file_line_and_reason(corpus: Path, t
     run(corpus, tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert [(line["shard"], line["line"]) for line in lines] == [(1, 16), (3, 34)]
-    assert {line["file"] for line in lines} == {str(corpus)}
+    assert {line["file"] for line in lines} == {corpus.name}
     assert all("UTF-8" in line["reason"] for line in lines)
 
 
@@ -514,6 +535,6 @@ def test_names_that_are_not_unicode_are_kept(tmp_path: Path) -> None:
         pytest.skip("this file system has no such names")
     manifest = run(path, tmp_path / "out")
     assert Manifest.read(tmp_path / "out").inputs == manifest.inputs
-    assert manifest.inputs[0]["name"] == str(path)
+    assert manifest.inputs[0]["name"] == path.name
     assert verify(tmp_path / "out").bad == ()
     assert "# ?.txt as token ids" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

@@ -55,7 +55,7 @@ class Documents:
         """Return a `Rejected` for each bad document; `bad` maps the index of a document in this batch to the reason."""
         shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:_EXCERPT] or None for row in bad}
         part = self.part
-        return [Rejected(part.source, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
+        return [Rejected(part.recorded, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
 
 
 def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:

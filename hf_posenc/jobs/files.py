@@ -14,7 +14,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -160,6 +160,24 @@ class InputFile:
             return [int(size), None, str(system.modified(path)), None]
         except NotImplementedError:
             return [int(size), None, None, None]
+
+
+def recorded_names(names: Sequence[str]) -> list[str]:
+    r"""Return the names of the inputs for the output, without absolute paths, which are private.
+
+    Absolute paths lose the folders that all of them share; other names stay as they were given.
+
+    Example:
+        >>> recorded_names(["/home/me/en/a.txt", "/home/me/de/a.txt", "old/a.txt", "hf://datasets/me/a.txt"])
+        ['en/a.txt', 'de/a.txt', 'old/a.txt', 'hf://datasets/me/a.txt']
+    """
+    paths = [Path(name.removeprefix("file://")) for name in names]
+    folders = [path.parent.parts for path in paths if path.is_absolute()]
+    shared = len(os.path.commonprefix(folders))  # noqa: RUF071 (compares parts; `commonpath` refuses two Windows drives)
+    return [
+        "/".join(path.parts[max(shared, 1) :]) if path.is_absolute() else name
+        for name, path in zip(names, paths, strict=True)
+    ]
 
 
 class DamagedError(Exception):

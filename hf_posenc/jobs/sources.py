@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import pyarrow as pa
 from .._explain import explain, one_of
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, by_name, of_object, saved
-from .files import FORMATS, Format, find_files, format_of, missing
+from .files import FORMATS, Format, find_files, format_of, missing, recorded_names
 from .schema import Columns, SourceColumns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
 from .task import Cursor, Part, Task
@@ -76,9 +76,14 @@ class Sources:
         sizes = [file.size(self.columns) for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
+    @lock_free_cache
+    def recorded(self) -> list[str]:
+        """Names of the sources in the output; see `recorded_names`."""
+        return recorded_names(self.names)
+
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return a JSON object for each source: name, kind, size and digest, to identify it without timestamps."""
-        return [file.fingerprint() for file in self.files]
+        return [{**file.fingerprint(), "name": name} for file, name in zip(self.files, self.recorded, strict=True)]
 
     def stamps(self) -> list[Any]:
         """Return a list for each source: its size, inode and timestamps when it was opened; empty for a data set."""
@@ -111,9 +116,10 @@ class Sources:
             return [f"inputs: {len(before)} before, {len(self.files)} now"]
         found, doubtful = [], set()
         for number, file in enumerate(self.files[: last.source + (last.row > 0)]):
-            words = _difference(before[number], file.fingerprint())
+            words, earlier = _difference(before[number], file.fingerprint()), before[number].get("name")
             if words is not None and number < last.source:
-                found.append(f"input {words}")
+                renamed = f" (before: {earlier})" if earlier != self.recorded[number] else ""
+                found.append(f"input {file.name}{renamed}: {words}")
             elif words is not None or stamps is None or stamps[number] != self._stamps[number]:
                 doubtful.add(number)
         if found or not doubtful:
@@ -212,7 +218,7 @@ class Sources:
                     reader.seek(ends.offset, ends.row)
                     part = reader.take(shard_bytes - size, must=not parts)
                     if part is not None:
-                        parts.append(part)
+                        parts.append(replace(part, recorded=self.recorded[ends.source]))
                         size += part.size
                     if reader.ended():
                         ends = Cursor(ends.source + 1)
@@ -230,17 +236,14 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
     Names and timestamps are not compared, so a file that was copied or moved has no difference if its content is equal.
     """
-    name = now["name"] if before.get("name") == now["name"] else f"{now['name']} (before: {before.get('name')})"
     if before.get("kind") != now["kind"]:
-        return f"{name}: read as {before.get('kind')} before, as {now['kind']} now"
+        return f"read as {before.get('kind')} before, as {now['kind']} now"
     keys = [key for key in {**before, **now} if key != "name" and before.get(key) != now.get(key)]
     if "size" in keys:
-        return f"{name}: {before.get('size')} bytes became {now['size']}"
+        return f"{before.get('size')} bytes became {now['size']}"
     if keys == ["digest"]:
-        return f"{name}: {now['size']} bytes, other content"
-    return (
-        f"{name}: {', '.join(f'{key} {before.get(key)} before, {now.get(key)} now' for key in keys)}" if keys else None
-    )
+        return f"{now['size']} bytes, other content"
+    return ", ".join(f"{key} {before.get(key)} before, {now.get(key)} now" for key in keys) or None
 
 
 def open_sources(

@@ -42,6 +42,7 @@ class Part:
         payload (`bytes`): the documents. Text is unchanged, but without byte order mark and CSV header.
         size (`int`): bytes of the corpus that the part covers.
         header (`tuple` of `str`): names of the columns of CSV records.
+        recorded (`str`): name of the source in the output; `recorded_names` makes it.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Part:
     payload: bytes
     size: int = 0
     header: tuple[str, ...] = ()
+    recorded: str = ""
 
     @property
     def unit(self) -> Literal["line", "row"]:
@@ -101,7 +103,7 @@ class Rejected:
     r"""A bad document that the job left out or replaced by an empty text, with the reason.
 
     Args:
-        source (`str`): name of its file or data set.
+        source (`str`): name of its file or data set in the output.
         unit (`"line"` or `"row"`): unit of `number`.
         number (`int`): number of its line or row in the source.
         reason (`str`): the reason why it was rejected.

@@ -20,7 +20,7 @@ from .documents import Documents, read_documents
 from .options import Job
 from .schema import Columns
 from .shard_columns import Block
-from .task import Rejected, Task
+from .task import Part, Rejected, Task
 
 
 @dataclass
@@ -102,7 +102,7 @@ class TaskEncoder:
         if bad:
             counted.rejected += (rejected := documents.rejected(bad))
             if self._job.on_bad_row == "error":
-                raise ValueError(self._bad_row(rejected[0], is_unreadable=documents.part.kind == "unreadable"))
+                raise ValueError(self._bad_row(documents.part, rejected[0]))
             if self._job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
@@ -148,13 +148,13 @@ class TaskEncoder:
         same[rows] = (tokens == self._empty).all(axis=1)
         return same
 
-    def _bad_row(self, bad: Rejected, *, is_unreadable: bool) -> str:
-        fixes = ["download or write the file again"] if is_unreadable else []
+    def _bad_row(self, part: Part, bad: Rejected) -> str:
+        fixes = ["download or write the file again"] if part.kind == "unreadable" else []
         fixes.append('on_bad_row="skip" leaves such rows out and lists them in rejected.jsonl')
         if self._job.pack is None:
             fixes.append('on_bad_row="keep-empty" keeps them as empty texts')
         return explain(
-            f"{bad.source}, {bad.unit} {bad.number}: {bad.reason}",
+            f"{part.source}, {bad.unit} {bad.number}: {bad.reason}",
             got=shorten(bad.text) if bad.text else "no text",
             fix="; ".join(fixes),
         )
