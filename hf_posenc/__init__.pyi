@@ -25,6 +25,7 @@ from .positions import position_ids_from_lengths as position_ids_from_lengths
 from .positions import position_ids_from_mask as position_ids_from_mask
 from .sampling import TokenBudgetBatchSampler as TokenBudgetBatchSampler
 from .sampling import TokenBudgetMixin as TokenBudgetMixin
+from .sampling import budget_batches as budget_batches
 from .sampling import lengths_of as lengths_of
 from .sampling import pack_dataset as pack_dataset
 from .sampling import with_arrow_batches as with_arrow_batches

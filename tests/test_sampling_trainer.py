@@ -29,6 +29,7 @@ from hf_posenc import (
     DataCollatorWithPositionalEncoding,
     TokenBudgetBatchSampler,
     TokenBudgetMixin,
+    budget_batches,
     pack_dataset,
     plan_batches,
     train_bpe,
@@ -295,6 +296,83 @@ def test_texts_mapped_and_collated_by_this_package_train_by_tokens(tmp_path: Pat
     assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
 
 
+STREAMED = 20  # rows of a window
+
+
+class Streamed(TokenBudgetMixin, Watched, token_budget=64, window=STREAMED): ...
+
+
+def test_a_stream_is_planned_a_window_at_a_time_and_read_until_max_steps(tmp_path: Path) -> None:
+    stream = rows().to_iterable_dataset(num_shards=3)
+    alone = run(Streamed, tmp_path, data=stream, max_steps=25)
+    steps = next(end for end in range(1, 25) if sum(map(len, alone.documents()[:end])) == COUNT)
+    assert flat(alone.documents()[:steps]) == flat(alone.documents()[steps : 2 * steps]) == [*range(COUNT)]
+    assert alone.documents()[:steps] != alone.documents()[steps : 2 * steps]
+    assert all(fed["input_ids"].numel() <= 64 for fed in alone.fed)
+    for seen in alone.documents()[:steps]:
+        assert len({number // STREAMED for number in seen}) == 1
+    helped = run(Streamed, tmp_path, data=stream, max_steps=25, dataloader_num_workers=2)
+    assert helped.documents() == alone.documents()
+
+
+def test_accumulated_batches_of_a_stream_count_by_their_labels(tmp_path: Path) -> None:
+    stream = rows().to_iterable_dataset()
+    once = len(list(budget_batches(stream, 64)))
+    trainer = run(Budgeted, tmp_path, data=stream, max_steps=1, gradient_accumulation_steps=once)
+    assert flat(trainer.documents()) == [*range(COUNT)]
+    assert_same_weights(trainer.model, one_step_by_hand("gpt2")[0])
+
+
+def test_a_generator_ends_a_run_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="fewer rows in pass 1 than in the first one, so it ends here") as told:
+        trainer = run(Budgeted, tmp_path, data=iter(list(rows())), max_steps=99)
+    assert flat(trainer.documents()) == [*range(COUNT)]
+    assert trainer.state.global_step == len(trainer.fed) < 99
+    assert "0 rows, 60 before: an iterator can be read only once" in str(told[0].message)
+
+
+def test_a_stream_with_fewer_rows_in_its_second_pass_is_reported_and_goes_on(tmp_path: Path) -> None:
+    class Shrinking(torch.utils.data.IterableDataset):
+        passes = 0
+
+        def __iter__(self) -> Any:
+            self.passes += 1
+            return iter(list(rows())[: 60 // min(self.passes, 2)])
+
+    with pytest.warns(UserWarning, match="fewer rows in pass [12] than in the first one\\n") as told:
+        trainer = run(Budgeted, tmp_path, data=Shrinking(), max_steps=16)
+    assert "got: 30 rows, 60 before" in str(told[0].message)
+    assert trainer.state.global_step == 16
+
+
+def test_texts_of_a_stream_are_counted_by_the_collator(tmp_path: Path) -> None:
+    class Shaped(TokenBudgetMixin, Watched, token_budget=96, shapes=(8, 16, 32)): ...
+
+    tokenizer = train_bpe(TEXTS, vocab_size=300, progress=False)
+    model = trainer_runs.build("gpt2", tokenizer)
+    collate = DataCollatorWithPositionalEncoding(tokenizer, model=model, labels="causal_lm")
+    stream = datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
+    settings = arguments(tmp_path, max_steps=8, remove_unused_columns=False)
+
+    class Texts(TokenBudgetMixin, Watched, token_budget=96): ...
+
+    trainer = Texts(model=model, args=settings, train_dataset=stream, data_collator=collate)
+    trainer.train()
+    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
+    tokenized = stream.map(collate, batched=True, remove_columns="text")
+    trainer = Shaped(model=model, args=settings, train_dataset=tokenized, data_collator=collate)
+    trainer.train()
+    assert {fed["input_ids"].shape[1] for fed in trainer.fed} <= {8, 16, 32}
+    assert all(fed["input_ids"].numel() <= 96 for fed in trainer.fed)
+
+
+def test_a_function_gives_the_lengths_of_a_data_set(tmp_path: Path) -> None:
+    class Counted(TokenBudgetMixin, Watched, token_budget=64, length=lambda row: len(row["input_ids"])): ...
+
+    trainer = run(Counted, tmp_path)
+    assert trainer.documents() == [batch.tolist() for batch in plan_batches(LENGTHS, 64)]
+
+
 @pytest.mark.parametrize(("kind", "workers"), [(Watched, 2), (Budgeted, 0)])
 def test_a_data_set_with_arrow_batches_trains_on_the_same_batches(
     tmp_path: Path, word_level: Any, kind: type[Any], workers: int, monkeypatch: pytest.MonkeyPatch
@@ -336,7 +414,19 @@ def test_evaluation_stays_as_it_is(tmp_path: Path) -> None:
 
 REFUSED: list[tuple[Any, dict[str, Any], type[Exception], list[str]]] = [
     (lambda: datasets.Dataset.from_dict({"text": ["a"]}), {}, ValueError, ["'input_ids' is missing", "batched=True"]),
-    (lambda: rows().to_iterable_dataset(), {"max_steps": 2}, TypeError, ["without a length", "pack_dataset"]),
+    (
+        lambda: rows().to_iterable_dataset(),
+        {"max_steps": 2, "save_strategy": "epoch"},
+        ValueError,
+        ["a stream has no epochs", "save_strategy='epoch'", "save_steps=500"],
+    ),
+    (
+        lambda: datasets.Dataset.from_dict({"text": ["a"]}).to_iterable_dataset(),
+        {"max_steps": 2},
+        TypeError,
+        ["row 0 of the stream has no tokens in column 'input_ids'", "keys ['text']"],
+    ),
+    (lambda: iter([]), {"max_steps": 2}, ValueError, ["the stream has no rows"]),
     (
         rows,
         {"train_sampling_strategy": "group_by_length"},
@@ -560,6 +650,8 @@ def work(folder: Path) -> None:
     trainer = Watched(model=build("gpt2"), args=stream_arguments(folder / "stream", 2), train_dataset=packed)
     trainer.train()
     found["stream"] = [fed["input_ids"] for fed in trainer.fed], trainer.model.state_dict()
+    trainer = run(Streamed, folder / "budget", data=rows().to_iterable_dataset(), max_steps=14, ddp_backend="gloo")
+    found["budget"] = trainer.documents()
     steps = len(plan_batches(LENGTHS, 64, world_size=2)) // 2
     stop = steps + steps // 2
     saved = {"num_train_epochs": 2, "ddp_backend": "gloo"}
@@ -643,6 +735,15 @@ def test_two_processes_share_the_packed_rows_of_a_stream(ranks: Any) -> None:
         model.load_state_dict(weights)
         assert_same_weights(model, expected)
     assert sorted(seen) == list(range(COUNT))
+
+
+@pytest.mark.slow
+def test_two_processes_share_every_row_of_a_stream_with_a_budget(ranks: Any) -> None:
+    one, two = (rank["budget"] for rank in ranks)
+    assert len(one) == len(two) == 14
+    both = [[*a, *b] for a, b in zip(one, two, strict=True)]
+    steps = next(end for end in range(1, 14) if sum(map(len, both[:end])) == COUNT)
+    assert flat(both[:steps]) == flat(both[steps : 2 * steps]) == [*range(COUNT)]
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
             explain(
                 "batches cannot be planned for a data set without a length",
                 got=type(dataset).__name__,
-                fix="pack_dataset(dataset, capacity) packs a stream through a window",
+                fix="budget_batches(stream, token_budget), or pack_dataset(stream, capacity)",
             )
         )
     if is_dataset(dataset):

@@ -105,7 +105,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """The `BatchPlan` of the current epoch."""
         if self._plan_given is not None:
             return self._plan_given
-        key = self.epoch, self._world_size or _processes_of_accelerate()
+        key = self.epoch, self._world_size or processes_of_accelerate()
         if self._planned is None or self._planned[0] != key:
             made = plan_batches(self._lengths, epoch=self.epoch, world_size=key[1], rank=self.rank, **self._settings)
             self._planned = key, made
@@ -232,7 +232,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         one rank would be divided once more, and most batches lost. If the number of batches is not a multiple of the
         number of processes, accelerate would repeat some batches.
         """
-        processes = _processes_of_accelerate()
+        processes = processes_of_accelerate()
         if processes > 1 and self.rank is not None:
             raise ValueError(
                 explain(
@@ -283,7 +283,7 @@ def _refuse_settings(given: dict[str, Any]) -> None:
         )
 
 
-def _processes_of_accelerate() -> int:
+def processes_of_accelerate() -> int:
     """Return the number of processes of accelerate, or 1 if it is not initialized, without initializing it."""
     module = sys.modules.get("accelerate.state")
     state = {} if module is None else module.PartialState._shared_state

@@ -18,11 +18,12 @@ from .._huggingface import opened
 from ..rows import IGNORED
 from .lengths import is_dataset
 from .sampler import TokenBudgetBatchSampler
+from .stream import RowLengths, StreamBatchSampler, is_stream, stream_loader
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_SETTINGS = ("token_budget", "column", "window", "seed", "cost", "multiple_of", "shapes")
+_SETTINGS = ("token_budget", "column", "length", "window", "seed", "cost", "multiple_of", "shapes")
 _LOADER = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context", "in_order")
 
 
@@ -38,20 +39,24 @@ class TokenBudgetMixin:
     `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
     all processes get the same number of batches, of similar size.
 
+    A stream, such as a `datasets.IterableDataset` or a generator, is planned a window at a time, see `budget_batches`.
+    It is read again and again until `max_steps`, as one epoch of Trainer.
+
     The loss of an optimizer step is the mean over all labels of its batches, those of every process and all accumulated
     ones. This requires a model whose own loss is the mean over the labels of a batch.
 
     Args:
         token_budget (`int`): maximal cost of a batch: its rows times their padded length.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens of the data set.
+        length (callable, *optional*): returns the number of tokens of a row; used instead of `column`.
         window, seed, cost, multiple_of, shapes (*optional*): as in `plan_batches`. `seed` is by default
             that of `TrainingArguments`. With `multiple_of` or `shapes`, the collator pads to these lengths.
 
     Raises:
-        TypeError: if the class lists `Trainer` before the mixin, a setting does not exist, or the data set has no
-            length.
+        TypeError: if the class lists `Trainer` before the mixin, a setting does not exist, or the length of a row
+            cannot be found.
         ValueError: if batches cannot be planned for the rows, `token_budget` is missing, or the training arguments
-            choose another sampling, such as `group_by_length`.
+            choose another sampling, such as `group_by_length`, or for a stream the strategy "epoch".
 
     Example:
         >>> class Trainer: ...                      # transformers.Trainer
@@ -115,23 +120,31 @@ class TokenBudgetMixin:
             )
         data_seed = getattr(self.args, "data_seed", None)
         settings.setdefault("seed", self.args.seed if data_seed is None else data_seed)
-        sampler = TokenBudgetBatchSampler(
-            self.train_dataset, **settings, world_size=int(self.accelerator.num_processes)
-        )
-        dataset, collator = self.train_dataset, self._padding(self.data_collator, sampler)
+        budget, world_size = settings.pop("token_budget"), int(self.accelerator.num_processes)
+        column, length = settings.pop("column", "input_ids"), settings.pop("length", None)
+        dataset, collator = self.train_dataset, self.data_collator
+        sampler: StreamBatchSampler | TokenBudgetBatchSampler
+        if is_stream(dataset):
+            _check_strategies(self.args)
+            lengths = RowLengths(column, length, collator)
+            sampler = StreamBatchSampler(dataset, budget, lengths, **settings, world_size=world_size, repeats=True)
+            collator = self._padding(collator, sampler.shapes, sampler.multiple_of, column)
+        else:
+            source = dataset if length is None else [length(row) for row in dataset]
+            sampler = TokenBudgetBatchSampler(source, budget, column=column, **settings, world_size=world_size)
+            collator = self._padding(collator, sampler.plan.shapes, sampler.plan.multiple_of, column)
         if is_dataset(dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
             collator = self._get_collator_with_removed_columns(collator, description="training")
-        loader = DataLoader(
-            dataset,
-            batch_sampler=sampler,
-            collate_fn=collator,
-            worker_init_fn=_worker_seed(self.args),
-            **{
-                name: value for name in _LOADER if (value := getattr(self.args, f"dataloader_{name}", None)) is not None
-            },
-        )
+        options = {
+            name: value for name in _LOADER if (value := getattr(self.args, f"dataloader_{name}", None)) is not None
+        }
+        options["worker_init_fn"] = _worker_seed(self.args)
+        if isinstance(sampler, StreamBatchSampler):
+            loader = stream_loader(sampler, collator, **options)
+        else:
+            loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collator, **options)
         self._follow_epochs(sampler)
         return self.accelerator.prepare(loader)
 
@@ -182,23 +195,26 @@ class TokenBudgetMixin:
         shifts = "shift_labels" not in batch and labels.ndim > 1 and _shifts_labels(self)
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
 
-    def _padding(self, collator: Any, sampler: TokenBudgetBatchSampler) -> Any:
-        """Return a collator that pads to the lengths of the sampler's plan; `collator` itself if the plan has none."""
-        plan = sampler.plan
-        if plan.shapes is not None:
-            return PadToShapes(collator, plan.shapes, self.batch_settings.get("column", "input_ids"))
-        if plan.multiple_of is None:
+    def _padding(self, collator: Any, shapes: tuple[int, ...] | None, multiple_of: int | None, column: str) -> Any:
+        """Return a collator that pads to the lengths of the plan; `collator` itself if the plan has none."""
+        if shapes is not None:
+            return PadToShapes(collator, shapes, column)
+        if multiple_of is None:
             return collator
         _check_padding(collator, "multiple_of")
-        return _changed(collator, {"pad_to_multiple_of": plan.multiple_of})
+        return _changed(collator, {"pad_to_multiple_of": multiple_of})
 
-    def _follow_epochs(self, sampler: TokenBudgetBatchSampler) -> None:
+    def _follow_epochs(self, sampler: StreamBatchSampler | TokenBudgetBatchSampler) -> None:
         """Add a callback that sets the sampler's epoch; Trainer does not set it if several processes resume a run."""
         from transformers import TrainerCallback
 
         class FollowEpochs(TrainerCallback):  # type: ignore[misc]
             def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 sampler.set_epoch(int(state.epoch or 0))
+
+            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if isinstance(sampler, StreamBatchSampler):  # which repeats the stream itself, so it has ended
+                    control.should_training_stop = True
 
         previous = self.__dict__.get("_following")
         if previous is not None:
@@ -229,6 +245,19 @@ def _worker_seed(args: Any) -> Any:
     from transformers.trainer_utils import seed_worker
 
     return partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index)
+
+
+def _check_strategies(args: Any) -> None:
+    """Raise `ValueError` for an action at the end of every epoch, which Trainer does not see in a stream."""
+    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
+        if getattr(args, name, None) == "epoch":
+            raise ValueError(
+                explain(
+                    "a stream has no epochs: it is read again and again until max_steps",
+                    got=f"{name}='epoch'",
+                    fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
+                )
+            )
 
 
 def _check_arguments(args: Any, accelerator: Any) -> None:

@@ -1,0 +1,376 @@
+"""`budget_batches`: batches with a token budget from rows whose lengths are not known in advance.
+
+One process reads the rows and plans a window of them at a time; `DataLoader` workers only collate.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+
+from .._explain import as_integer, explain, shorten
+from ..collator import DataCollatorWithPositionalEncoding
+from ..packing import Cost, padded, plan_batches, row_costs
+from .sampler import processes_of_accelerate
+
+Numbered = tuple[int, Any]  # a row and its number in the stream
+
+
+def budget_batches(
+    rows: Iterable[Any],
+    token_budget: int,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    *,
+    column: str = "input_ids",
+    length: Callable[[Any], int] | None = None,
+    window: int = 20_000,
+    seed: int = 0,
+    cost: Cost | None = None,
+    multiple_of: int | None = None,
+    shapes: Sequence[int] | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    **loader: Any,
+) -> DataLoader[Any]:
+    r"""Return a `DataLoader` that batches a stream of rows by a token budget.
+
+    A window of rows is read, planned by `plan_batches`, and returned as batches, then the next window is read. So a row
+    moves fewer than `window + world_size` places, and every row of the stream is in exactly one batch.
+
+    The process that iterates reads the stream, and the workers of the loader only collate. So the batches are the same
+    with any number of workers, and no row is lost or repeated. With several processes each of them reads the whole
+    stream and keeps its own batches, and all get the same number of batches.
+
+    The length of a row is the result of `length`, or comes from the column `column`. Rows without that column, such as
+    texts, are tokenized by `collate_fn` to count their tokens, if it is a `DataCollatorWithPositionalEncoding`.
+
+    Args:
+        rows (iterable): a `datasets.IterableDataset`, a torch `IterableDataset`, a generator, or any other iterable.
+        token_budget (`int`): maximal cost of a batch, see `plan_batches`.
+        collate_fn (callable, *optional*): makes a batch from a list of rows. By default, a batch is the list of rows.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, or of their numbers.
+        length (callable, *optional*): returns the number of tokens of a row.
+        window (`int`, *optional*, defaults to 20,000): number of rows that are planned together and kept in memory. It
+            is rounded up to a multiple of `world_size`.
+        shapes (sequence of `int`, *optional*): rows are padded to the shortest of these lengths that fits.
+        seed, cost, multiple_of, rank (*optional*): as in `plan_batches`.
+        world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1. Under
+            accelerate leave out `world_size` and `rank`.
+        **loader: further arguments of `DataLoader`, such as `num_workers`.
+
+    Returns:
+        `DataLoader` without a length. Each iteration reads the stream once. Its `batch_sampler.set_epoch(epoch)`
+        changes the order of the batches, and calls `rows.set_epoch` if there is such a method.
+
+    Raises:
+        ValueError: if the stream has no rows, if a row has no tokens or costs more than the budget, if an iterator is
+            read twice, or if the last rows cannot be divided among `world_size` processes.
+        TypeError: if the length of a row cannot be found.
+        RuntimeError: if the stream raises an error.
+
+    Example:
+        >>> rows = ({"input_ids": [1] * length} for length in (5, 3, 8, 2, 4, 4))
+        >>> for batch in budget_batches(rows, 12, seed=1):
+        ...     print([len(row["input_ids"]) for row in batch])
+        [4, 5]
+        [8]
+        [4, 2, 3]
+    """
+    sampler = StreamBatchSampler(
+        rows,
+        token_budget,
+        RowLengths(column, length, collate_fn),
+        window=window,
+        seed=seed,
+        cost=cost,
+        multiple_of=multiple_of,
+        shapes=shapes,
+        world_size=world_size,
+        rank=rank,
+    )
+    return stream_loader(sampler, collate_fn, **loader)
+
+
+def is_stream(rows: Any) -> bool:
+    r"""Return True if `rows` can only be read one after another, such as a generator or an `IterableDataset`.
+
+    Example:
+        >>> is_stream([{"input_ids": [5]}]), is_stream(iter([{"input_ids": [5]}]))
+        (False, True)
+    """
+    return isinstance(rows, IterableDataset) or not hasattr(rows, "__len__")
+
+
+def stream_loader(
+    sampler: StreamBatchSampler, collate_fn: Callable[[list[Any]], Any] | None, **loader: Any
+) -> DataLoader[Any]:
+    """Return a `DataLoader` that collates the rows that `sampler` yields."""
+    return DataLoader(_AsRead(), batch_sampler=sampler, collate_fn=_Collate(collate_fn), **loader)
+
+
+class RowLengths:
+    r"""Function from rows to their numbers of tokens, see `budget_batches`.
+
+    Args:
+        column (`str`): the column of tokens, or of their numbers.
+        length (callable, *optional*): from a row to its number of tokens; used instead of the column.
+        collate_fn (`DataCollatorWithPositionalEncoding`, *optional*): tokenizes rows without that column. Any other
+            value is not used.
+    """
+
+    def __init__(self, column: str, length: Callable[[Any], int] | None, collate_fn: Any) -> None:
+        self.column, self.length = column, length
+        self.collate = collate_fn if isinstance(collate_fn, DataCollatorWithPositionalEncoding) else None
+
+    def __call__(self, rows: list[Any], first: int) -> NDArray[np.int64]:
+        """Return the lengths `(N,)` of `rows`; the number of the first row in the stream is for error messages."""
+        if self.length is not None:
+            return np.array([as_integer(self.length(row), "length(row)", example=5) for row in rows], dtype=np.int64)
+        if self.collate is not None and not (isinstance(rows[0], Mapping) and self.column in rows[0]):
+            try:
+                found = np.asarray(self.collate.columns(rows)["length"])
+            except (TypeError, ValueError) as problem:
+                problem.add_note(f"  row 0 of these is row {first} of the stream")
+                raise
+            if len(found) != len(rows):
+                raise ValueError(
+                    explain(
+                        "a text that becomes several rows has no single length",
+                        got=f"{len(rows)} texts that became {len(found)} rows: return_overflowing_tokens=True",
+                        fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
+                    )
+                )
+            return found.astype(np.int64)
+        return np.array([self._of(row, first + index) for index, row in enumerate(rows)], dtype=np.int64)
+
+    def _of(self, row: Any, number: int) -> int:
+        tokens: Any = row.get(self.column) if isinstance(row, Mapping) else None
+        if isinstance(tokens, numbers.Integral):
+            return int(tokens)
+        if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
+            return len(tokens)
+        raise TypeError(
+            explain(
+                f"row {number} of the stream has no tokens in column '{self.column}', which give its length",
+                got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
+                fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
+                "DataCollatorWithPositionalEncoding",
+            )
+        )
+
+
+class StreamBatchSampler(Sampler[list[Numbered]]):
+    r"""A batch sampler that yields numbered rows of a stream, instead of indices; see `budget_batches`.
+
+    Args:
+        rows, token_budget, window, seed, cost, multiple_of, shapes, world_size, rank: as in `budget_batches`.
+        lengths (`RowLengths`): returns the lengths of rows.
+        repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, with `set_epoch(1)`,
+            `set_epoch(2)` and so on, until it has no rows. The last rows of a pass that do not divide evenly among the
+            processes, fewer than `world_size`, are then planned with the first rows of the next pass.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Any],
+        token_budget: int,
+        lengths: RowLengths,
+        *,
+        window: int = 20_000,
+        seed: int = 0,
+        cost: Cost | None = None,
+        multiple_of: int | None = None,
+        shapes: Sequence[int] | None = None,
+        world_size: int | None = None,
+        rank: int | None = None,
+        repeats: bool = False,
+    ) -> None:
+        if isinstance(shapes, numbers.Integral):
+            raise TypeError(
+                explain(
+                    "the best shapes of a stream are not known before it was read",
+                    got=f"shapes={shapes}",
+                    fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
+                )
+            )
+        node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
+        if node is not None and node.world_size > 1:
+            raise ValueError(
+                explain(
+                    "every process reads the whole stream, and keeps its own batches",
+                    got=f"the rows of rank {node.rank} of {node.world_size} alone, by split_dataset_by_node",
+                    fix="the stream before split_dataset_by_node",
+                )
+            )
+        self.epoch, self.rank = 0, rank
+        self._rows, self._lengths, self._world_size, self._repeats = rows, lengths, world_size, repeats
+        self._window = as_integer(window, "window", minimum=1, example=20_000)
+        self._settings: dict[str, Any] = {"token_budget": token_budget, "cost": cost, "seed": seed}
+        self._settings |= {"multiple_of": multiple_of, "shapes": shapes, "rank": rank}
+        checked = plan_batches([], world_size=world_size or 1, **self._settings)  # raises before any row is read
+        self.shapes, self.multiple_of = checked.shapes, checked.multiple_of
+        self._settings["shapes"] = checked.shapes
+        self._was_read = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration."""
+        self.epoch = as_integer(epoch, "epoch", minimum=0, example=0)
+
+    @property
+    def sampler(self) -> StreamBatchSampler:
+        """The sampler itself, because accelerate calls `set_epoch` on the attribute `sampler` of a batch sampler."""
+        return self
+
+    @property
+    def batch_size(self) -> None:
+        """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches."""
+        if processes_of_accelerate() > 1 and self.rank is not None:
+            raise ValueError(
+                explain(
+                    "accelerate distributes batches to its processes itself and needs those of all ranks",
+                    got=f"the batches of rank {self.rank} alone: most rows would be lost",
+                    fix="leave world_size and rank out",
+                )
+            )
+
+    def __iter__(self) -> Iterator[list[Numbered]]:
+        """Yield the rows of each batch, with their numbers in the stream."""
+        if self._was_read and isinstance(self._rows, Iterator):
+            raise ValueError(
+                explain(
+                    "the rows of an iterator can be read only once",
+                    got=shorten(self._rows),
+                    fix="rows that can be read again: a list, or datasets.IterableDataset.from_generator(function)",
+                )
+            )
+        self._was_read = True
+        ranks = self._world_size or processes_of_accelerate()
+        for number, window in enumerate(self._windows(ranks)):
+            lengths = self._lengths([row for _, row in window], window[0][0])
+            self._check(lengths, [place for place, _ in window])
+            plan = plan_batches(lengths, epoch=(self.epoch << 32) + number, world_size=ranks, **self._settings)
+            for batch in plan:
+                yield [window[index] for index in batch]
+
+    def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
+        """Yield the rows of each window; the last one of a pass has at least one row for each process, if possible."""
+        size = -(-self._window // ranks) * ranks
+        waiting: list[Numbered] = []
+        rows_of_first = 0
+        for epoch in count() if self._repeats else (self.epoch,):
+            number = -1
+            for number, row in enumerate(self._pass(epoch)):
+                waiting.append((number, row))
+                if len(waiting) == size + ranks:
+                    yield waiting[:size]
+                    del waiting[:size]
+            if number < 0 and not rows_of_first:
+                raise ValueError(
+                    explain(
+                        "the stream has no rows",
+                        got=shorten(self._rows),
+                        fix="a stream with rows; note that an iterator can be read only once",
+                    )
+                )
+            if number + 1 < rows_of_first:
+                self._warn_of_fewer(epoch, number + 1, rows_of_first)
+            if number < 0:
+                return
+            rows_of_first = rows_of_first or number + 1
+            last = len(waiting) - (len(waiting) % ranks if self._repeats else 0)
+            if last:
+                yield waiting[:last]
+                del waiting[:last]
+
+    def _pass(self, epoch: int) -> Iterator[Any]:
+        """Yield the rows of the stream once; raise `RuntimeError` with the number of the row that cannot be read."""
+        if hasattr(self._rows, "set_epoch"):
+            self._rows.set_epoch(epoch)
+        number = 0
+        try:
+            for number, row in enumerate(self._rows, start=1):  # noqa: B007
+                yield row
+        except Exception as problem:
+            raise RuntimeError(
+                explain(
+                    f"row {number} of the stream could not be read",
+                    got=f"{type(problem).__name__}: {problem}",
+                    fix="repair the stream, and resume from the last checkpoint",
+                )
+            ) from problem
+
+    def _warn_of_fewer(self, epoch: int, found: int, before: int) -> None:
+        is_iterator = isinstance(self._rows, Iterator)
+        warnings.warn(
+            explain(
+                f"the stream has fewer rows in pass {epoch} than in the first one"
+                + ("" if found else ", so it ends here"),
+                got=f"{found} rows, {before} before" + (": an iterator can be read only once" if is_iterator else ""),
+                fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function)",
+            ),
+            stacklevel=2,
+        )
+
+    def _check(self, lengths: NDArray[np.int64], numbers: list[int]) -> None:
+        """Raise `ValueError` with the number of a row that has no tokens or costs more than the budget."""
+        shortest, longest = int(lengths.argmin()), int(lengths.argmax())
+        if lengths[shortest] <= 0:
+            raise ValueError(
+                explain(
+                    f"row {numbers[shortest]} of the stream has no tokens",
+                    got=f"{int((lengths <= 0).sum())} such rows of {len(lengths)} in this window",
+                    fix='stream.filter(lambda row: len(row["input_ids"]) > 0)',
+                )
+            )
+        length, settings = int(lengths[longest]), self._settings
+        shapes = settings["shapes"]
+        if shapes is not None and length > shapes[-1]:
+            rule, most = f"the largest shape has {shapes[-1]}", f"shapes=(..., {length})"
+        else:
+            price = row_costs(padded(lengths[[longest]], settings["multiple_of"], shapes), settings["cost"])[0]
+            if price <= settings["token_budget"]:
+                return
+            costs = "" if price == length else f"costs {price}, "
+            rule, most = f"{costs}a batch may cost {settings['token_budget']}", f"token_budget={int(np.ceil(price))}"
+        raise ValueError(
+            explain(
+                f"row {numbers[longest]} of the stream has {length} tokens, {rule}",
+                got=f"the longest of the {len(lengths)} rows of this window",
+                fix=f"{most}, or truncate, split or filter such rows before",
+            )
+        )
+
+
+class _AsRead(Dataset[Any]):
+    """Data set whose indices are the rows themselves."""
+
+    def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
+        """Return the rows of a batch unchanged."""
+        return batch
+
+    def __getitem__(self, row: Any) -> Any:
+        return row
+
+
+class _Collate:
+    """Collator that adds the numbers of a batch's rows in the stream to an error."""
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
+        self.collate_fn = collate_fn
+
+    def __call__(self, batch: list[Numbered]) -> Any:
+        rows = [row for _, row in batch]
+        if self.collate_fn is None:
+            return rows
+        try:
+            return self.collate_fn(rows)
+        except Exception as problem:
+            problem.add_note(f"  the rows of this batch in the stream: {shorten([number for number, _ in batch])}")
+            raise
