@@ -38,6 +38,7 @@ def rows_elsewhere(modules: list[SinusoidalPositionalEncoding], length: int) -> 
     return [module(torch.zeros(1, length, module.d_model)).tolist() for module in modules]
 
 
+@pytest.mark.slow  # two ranks, each with torch in memory
 def test_ranks_may_have_different_lengths(tmp_path: Path) -> None:
     """Under DDP nothing of the encoding is broadcast, so there is nothing to disagree about."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
@@ -63,7 +64,7 @@ def test_ranks_may_have_different_lengths(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     try:
-        told = [rank.communicate(timeout=120)[0] for rank in ranks]
+        told = [rank.communicate(timeout=300)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
