@@ -63,7 +63,7 @@ class Batches:
         self._texts_of_rows: list[NDArray[np.int64]] = []  # the text of each row, for each window
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches, in each window from the longest rows to the shortest."""
+        """Yield the batches. Of the texts of one window, those with the longest rows come first."""
         if self._begun and isinstance(self._texts, Iterator):
             raise ValueError(
                 explain(
@@ -92,7 +92,7 @@ class Batches:
         self._complete = True
 
     def _tokenized(self, window: Any, first_text: int) -> Tokenized:
-        """Return the tokenized rows of a window. The texts of its rows are numbered from `first_text`."""
+        """Tokenize a window of texts, and number the texts from `first_text`, the index of its first text."""
         try:
             made = self._tokenize(window)
         except (TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ class Batches:
         return replace(made, rows=replace(made.rows, sample=made.rows.sample + first_text))
 
     def _plan(self, made: Tokenized) -> BatchPlan:
-        """Return the plan of the batches of a window; raise if a row alone is beyond the budget."""
+        """Return the plan of the batches of a tokenized window; raise if a single row exceeds the token budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
         lengths = np.maximum(made.rows.ids.lengths, 1)  # a row without tokens is padded to one
         if config.padding == "max_length" and config.limits.max_length is not None:
@@ -121,7 +121,7 @@ class Batches:
 
     @property
     def overflow_to_sample_mapping(self) -> NDArray[np.int64]:
-        """Index of the text of each row of `in_order`'s result, `(R,)` int64.
+        """Index of the text of each value that `in_order` returns, `(R,)` int64.
 
         It differs from 0, 1, 2, … if `return_overflowing_tokens` gave several rows for a long text.
         """
@@ -205,7 +205,7 @@ class Batches:
 
 
 def _check_rows_are_kept(config: Config) -> None:
-    """Raise for a setting with which a row of a batch is not one text."""
+    """Raise for settings with which a text has no row of its own: packing, and leaving rows out of a batch."""
     if config.settings.packing:
         raise ValueError(
             explain(
@@ -225,7 +225,7 @@ def _check_rows_are_kept(config: Config) -> None:
 
 
 def _windows(texts: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """Yield rows or columns in windows of `size` rows, each with the index of its first row."""
+    """Yield `texts`, rows or columns, in parts of `size` rows, each with the index of its first row."""
     if is_columns(texts) or is_arrow(texts):
         # The longest column, so that the collator sees and refuses columns of different lengths.
         count = max(map(len, texts.values()), default=0) if isinstance(texts, Mapping) else len(texts)
@@ -247,7 +247,10 @@ def _slice(given: Any, start: int, size: int) -> Any:
 
 
 def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
-    """Return the result of batch `number`; raise if it is not like the `first` one, with one value per row."""
+    """Return `result`, that of batch `number`; raise if it does not have one value for each of the `rows` of the batch.
+
+    Also raise if its type, shape, dtype or device differs from `first`, the result of the first batch.
+    """
     if not isinstance(result, torch.Tensor | np.ndarray | list):
         raise TypeError(
             explain(

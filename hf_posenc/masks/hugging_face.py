@@ -116,7 +116,10 @@ class HuggingFaceForms(Description):
         return self.prefix is None and self.window is None and (spec.is_causal or not self.look_ahead)
 
     def _four_dimensions(self, spec: ModelSpec) -> Any:
-        """Return the additive 4-D mask, with the model's own look-ahead and windows: a model does not add them."""
+        """Return the additive 4-D mask for a model; a `LayerMasks` if it takes one mask for each kind of layer.
+
+        It includes the look-ahead and windows of the model itself, because a model does not add them to a 4-D mask.
+        """
         whole = self if self.look_ahead or not spec.is_causal else dataclasses.replace(self, look_ahead=True)
         dtype = getattr(torch, spec.dtype)
         if spec.window is None or self._longest() <= spec.window:
@@ -133,7 +136,7 @@ class HuggingFaceForms(Description):
         return spans_of(self._numbers, self.documents >= 0)
 
     def _longest(self) -> int:
-        """Return the largest distance from the first token of a document to its last, counting both."""
+        """Return the number of columns from the first token of a document to its last; the largest of all documents."""
         spans = self._spans()
         taken = (spans.after - spans.first)[:, 1:]
         return int(taken.amax()) if taken.numel() else 0

@@ -333,14 +333,14 @@ def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torc
 
 
 def _block_mask(some: torch.Tensor, whole: torch.Tensor, sees: Any, size: int, lengths: tuple[int, int]) -> BlockMask:
-    """Return a `BlockMask` from its partly visible blocks `some`, fully visible blocks `whole`, and `mask_mod` `sees`.
+    """Return a `BlockMask` of two bool tensors: partly visible blocks `some`, and fully visible blocks `whole`.
 
-    `size` is the size of a block, `lengths` the numbers of queries and keys.
+    `sees` is its `mask_mod`, `size` the size of a block, and `lengths` are the numbers of queries and keys.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the number of True values along the last dimension of `blocks`, and its indices, True ones first."""
+        """Return the number of True values along the last dimension, and its indices, those of True values first."""
         blocks = blocks[:, None].int()  # (B, 1, Q / size, K / size)
         return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 

@@ -173,7 +173,10 @@ class Probe:
         return [replace(each, is_added=recorder.is_added(each)) for each in recorder.lookups], out.float().cpu()
 
     def _forward(self, inputs: Mapping[str, torch.Tensor], more: Mapping[str, Any] | None = None) -> torch.Tensor:
-        """Run the base model on `inputs` and return the last hidden states (or logits) `(B, T, ·)`."""
+        """Run the base model on `inputs` and return the last hidden states (or logits) `(B, T, ·)`.
+
+        Arguments in `inputs` that its forward lacks are dropped; those in `more` are not.
+        """
         names = self.names if self._takes_any else frozenset(forward_names(self.base))
         arguments: dict[str, Any] = {name: tensor.to(self.device) for name, tensor in inputs.items() if name in names}
         arguments |= {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
@@ -277,9 +280,9 @@ class _Recorder(TorchFunctionMode):
         return out
 
     def record_output(self, module: nn.Module, _: Any, out: Any) -> None:
-        """Store the output of a table's module as the `values` of its last lookup (a forward hook).
+        """Store `out`, the output of a table's module, as the `values` of the last lookup; called as a forward hook.
 
-        The output may differ from the rows that were read, for example if the module scales them.
+        It may differ from the rows that were read, for example if the module scales them.
         """
         value = out[0] if isinstance(out, tuple) else out
         if self.lookups and self.lookups[-1].table is module.weight and isinstance(value, torch.Tensor):
@@ -354,7 +357,10 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _hidden_states(out: Any) -> torch.Tensor:
-    """Return the first 3D floating-point tensor of a model's output (a mapping, tuple or tensor); empty for none."""
+    """Return the first 3D floating-point tensor of a model's output, which may be a mapping, a tuple or a tensor.
+
+    Return an empty tensor if there is none.
+    """
     values = out.values() if isinstance(out, Mapping) else out if isinstance(out, tuple) else (out,)
     for value in values:
         if isinstance(value, torch.Tensor) and value.dim() == 3 and value.is_floating_point():
@@ -396,7 +402,10 @@ def token_embeddings(model: Any) -> torch.Tensor | None:
 
 
 def _plain_ids(model: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return up to 50,000 token ids without special tokens: padding can move positions, eos can end a sequence."""
+    """Return up to 50,000 ids of ordinary tokens.
+
+    Special tokens are left out, because padding can move the positions of other tokens, and eos can end a sequence.
+    """
     known = [getattr(each, "vocab_size", None) for each in configurations(model.config)]
     table = token_embeddings(model)
     rows = min([2**31 if table is None else len(table), *(size for size in known if type(size) is int and size > 0)])

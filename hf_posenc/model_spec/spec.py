@@ -278,10 +278,10 @@ def _compares_with_next(probe: Probe) -> bool | None:
 
 
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
-    """Return the spec with `shifts_labels` set to `"start"` or `"last"`, if the model shifts labels in this way.
+    """Return the spec with `shifts_labels` set to `"start"` or `"last"`, the way in which the model shifts labels.
 
-    Both are compared with the decoder's input that the model itself makes from labels. If neither is equal, the spec is
-    returned unchanged.
+    The decoder's input of both ways is compared with the one that the model itself makes from labels. If neither is
+    equal, the spec is returned unchanged.
     """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)

@@ -84,7 +84,7 @@ class Changes:
 def _set(owner: Any, name: str, value: Any) -> None:
     """Set the attribute `name` of `owner` to `value`, or delete it if `value` is `_MISSING`.
 
-    Setting a buffer does not change if it is saved with the model.
+    A buffer that is not saved with the model (`persistent=False`) stays so.
     """
     if value is _MISSING:
         delattr(owner, name)

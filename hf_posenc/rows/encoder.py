@@ -150,7 +150,10 @@ class Encoder:
             ) from error
 
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps."""
+        """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps.
+
+        A text of up to `backend.reads_whole` characters is never shortened.
+        """
         limits = self.limits
         if limits.max_length is None or not limits.truncates or limits.overflow:
             return texts

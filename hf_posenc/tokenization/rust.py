@@ -95,7 +95,11 @@ class Template:
 
     @classmethod
     def of(cls, processor: Mapping[str, Any] | None, *, pair: bool, add_special_tokens: bool = True) -> Template:
-        """Return the template of a single text or a pair, from a post-processor in the form of `tokenizer.json`."""
+        """Return the template of a single text or a pair.
+
+        `processor` is the post-processor of a tokenizer, in the form of `tokenizer.json`; `None` adds no special
+        tokens.
+        """
         pieces: list[tuple[int, int]] = [(cls.FIRST, 0), (cls.SECOND, 1)] if pair else [(cls.FIRST, 0)]
         for step in _steps(processor):
             if step["type"] == "TemplateProcessing":
