@@ -246,8 +246,9 @@ class PositionalEmbedding(nn.Module):
     ) -> list[tuple[int, int]] | None:
         """Return the first column and the number of the real tokens of each row; `None` if `_add_runs` cannot be used.
 
-        `keep` `(B, T)` is True at real tokens. `_add_runs` needs plain sinusoids, real tokens without gaps, positions
-        that count from the first real token, no dropout and no gradient.
+        `keep` `(B, T)` is True at real tokens; `ids` and `position_ids` are the arguments of `forward`. `_add_runs`
+        needs plain sinusoids, real tokens without gaps, positions that count from the first real token, no dropout and
+        no gradient.
         """
         encoding, weight = self.encoding, self.embedding.weight
         # Checked first, because a compiled graph must not depend on the attributes that are read below.
@@ -280,9 +281,10 @@ class PositionalEmbedding(nn.Module):
         return list(zip(starts.tolist(), counts.tolist(), strict=True))
 
     def _add_runs(self, ids: torch.Tensor, runs: list[tuple[int, int]], out: torch.Tensor | None) -> torch.Tensor:
-        """Return embeddings plus encodings `(B, T, D)`, computed only for the real tokens in `runs`; padding is 0.
+        """Return the embeddings of `ids` plus encodings, `(B, T, D)`, computed only for real tokens; padding is 0.
 
-        The rows are computed one by one, to stay in the CPU cache.
+        `runs` has the first column and the number of real tokens of each row, and `out` is memory for the result. The
+        rows are computed one by one, to stay in the CPU cache.
         """
         weight = self.embedding.weight
         is_new = out is None

@@ -45,7 +45,7 @@ def position_ids_from_mask(attention_mask: _Array, *, start: int = 0) -> _Array:
 
 
 def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
-    """Return a mask `(B, T)` as bool, True at real tokens; raise if it is invalid.
+    """Return `attention_mask` `(B, T)` as bool, True at real tokens; raise if it is invalid.
 
     `values=False` skips the check for values other than 0 and 1, which would wait for an accelerator.
     """
@@ -155,7 +155,10 @@ def position_ids_from_documents(documents: Sequence[Any], max_length: int | None
 
 
 def unchecked_position_ids(keep: _Array, start: int) -> _Array:
-    """Return the same result as `position_ids_from_mask` for a bool mask `keep` `(B, T)`, without its checks."""
+    """Return the result of `position_ids_from_mask` for a bool mask `keep` `(B, T)` that needs no check.
+
+    The first real token of a row has the position `start`.
+    """
     if isinstance(keep, torch.Tensor):
         return (keep.cumsum(1) - 1).mul_(keep).add_(start)
     ids: NDArray[np.int64] = (keep.cumsum(1, dtype=np.int64) - 1) * keep + start
@@ -163,7 +166,10 @@ def unchecked_position_ids(keep: _Array, start: int) -> _Array:
 
 
 def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.int64]:
-    """Return `values`, a sequence of lengths, as an int64 array `(N,)`; raise if one is negative or not an integer."""
+    """Return `values`, a sequence of lengths, as an int64 array `(N,)`; raise if one is negative or not an integer.
+
+    `name` and `example` are for the message.
+    """
     array = np.asarray(_on_cpu(values))
     if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
         got = f"a tensor of {values.dtype}" if isinstance(values, torch.Tensor) else shorten(values)

@@ -140,7 +140,10 @@ class _Runner:
         return "position_ids" in self.spec.accepts
 
     def run(self, batch: _Batch, *, with_mask: bool = True) -> torch.Tensor:
-        """Run the model on a batch and return the output of each token, `(B, T, D)` float32 on the CPU."""
+        """Run the model on a batch, with its attention mask or without, and return the output of each token.
+
+        The output is `(B, T, D)` float32 on the CPU.
+        """
         inputs: dict[str, Any] = {"input_ids": batch.ids}
         if with_mask:
             inputs["attention_mask"] = batch.mask.for_hf(self.spec)
@@ -206,7 +209,7 @@ def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterat
 
 
 def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
-    """Return a batch with one document per row, padded on the given side."""
+    """Return a batch with one document per row, padded on the given side with the id `pad`."""
     lengths = [len(ids) for ids in documents]
     mask = AttentionMask.from_lengths(lengths, padding_side=side)
     begins = {number: (number, max(lengths) - length if side == "left" else 0) for number, length in enumerate(lengths)}
@@ -214,7 +217,10 @@ def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
 
 
 def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Batch:
-    """Return a batch with the documents packed into few rows of at most `limit` tokens; `None` is no limit."""
+    """Return a batch with the documents packed into few rows of at most `limit` tokens; `None` is no limit.
+
+    `pad` is the id of padding.
+    """
     lengths = [len(ids) for ids in documents]
     plan = pack(lengths, sum(lengths) if limit is None else min(limit, sum(lengths)))
     rows = [[lengths[number] for number in row] for row in plan]
@@ -233,7 +239,10 @@ def _batch(
     begins: dict[int, tuple[int, int]],
     pad: int,
 ) -> _Batch:
-    """Return a batch in which document i begins at (row, column) `begins[i]`, and all other ids are `pad`."""
+    """Return a batch in which document i begins at (row, column) `begins[i]`, and all other ids are `pad`.
+
+    `positions` `(B, T)` are the positions of its tokens.
+    """
     ids = torch.full_like(mask.documents, pad)
     slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
     for number, where in slices.items():

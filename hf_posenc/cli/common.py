@@ -29,7 +29,10 @@ def default_texts() -> list[str]:
 
 
 def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
-    """Return a BPE tokenizer trained on `texts`, now or by an earlier call, and a line that describes it."""
+    """Return a BPE tokenizer of up to `vocab_size` tokens trained on `texts`, and a line of text that describes it.
+
+    If an earlier call trained it on the same texts, it is loaded from the cache.
+    """
     from ..tokenization import cached_bpe
 
     bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)

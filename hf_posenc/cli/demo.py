@@ -167,7 +167,10 @@ def _speed(
 
 
 def _plot(batch: Batch, tokens: Sequence[Sequence[str]], output: Path) -> str:
-    """Write the plot of a batch to `output`; return its path, or a message if matplotlib is missing."""
+    """Write the plot of a batch, labeled with `tokens`, to `output`.
+
+    Return the path, or a message if matplotlib is missing.
+    """
     from .. import plots
 
     try:

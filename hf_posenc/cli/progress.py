@@ -78,7 +78,10 @@ class ProgressLine(Callbacks):
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 
     def start(self, *, bytes_total: int | None, bytes_done: int, shards_done: int) -> None:
-        """Start the progress bar at `bytes_done` and `shards_done`, the work of an earlier run."""
+        """Start the progress bar at `bytes_done` and `shards_done`, the work of an earlier run.
+
+        `bytes_total` is the end of the bar, if it is known.
+        """
         self._started = time.monotonic()
         self._total, self._read, self.finished = bytes_total, bytes_done, shards_done
         self._bar.reset(self._task, total=bytes_total, completed=bytes_done)

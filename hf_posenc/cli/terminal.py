@@ -59,7 +59,7 @@ class Screen:
             self.yes, self.no = "#", "."
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Print one or more lines without wrapping them."""
+        """Print one or more lines without wrapping them, in a style of `rich` such as `"bold"`."""
         self.out.print(Text(_visible(text, keep="\n"), style=style), soft_wrap=True)
 
     def heading(self, text: str) -> None:

@@ -113,9 +113,10 @@ def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> tor
 def documents_of_lengths(
     documents: Sequence[Sequence[int]], max_length: int | None, padding_side: PaddingSide
 ) -> torch.Tensor:
-    """Return the document number of each token of packed rows, `(B, T)` int64, from the lengths of their documents.
+    """Return the document number of each token of packed rows, `(B, T)` int64; numbers begin at 0 in each row.
 
-    Numbers begin at 0 in each row; padding is -1.
+    `documents` are the lengths of the documents of each row. Rows are padded with -1 to `max_length` tokens, by default
+    the length of the longest row. Raise if a document has no tokens.
     """
     check_padding_side(padding_side)
     rows = [

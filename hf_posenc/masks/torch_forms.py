@@ -288,7 +288,10 @@ class TorchForms(Description):
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
-        """Return `for_multihead_attention`, renaming `key_padding_mask` to `padding` and `attn_mask` to `matrix`."""
+        """Return the result of `for_multihead_attention` with other keys.
+
+        `key_padding_mask` gets the name `padding`, and `attn_mask` the name `matrix`.
+        """
         names = {"key_padding_mask": padding, "attn_mask": matrix}
         return {names[name]: mask for name, mask in self.for_multihead_attention(num_heads).items()}
 
@@ -323,7 +326,8 @@ def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Te
 def _blocks_of_dense(dense: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the two tensors of `_blocks_of_ranges` for a mask given as a bool tensor `(B, Q, K)`.
 
-    The first is True for blocks with at least one visible pair, the second for blocks with all pairs visible.
+    They have a value for each block of `size` queries and `size` keys. The first is True for blocks with at least one
+    visible pair, the second for blocks with all pairs visible.
     """
     rows, queries, keys = dense.shape
     padded = torch.nn.functional.pad(dense, (0, -keys % size, 0, -queries % size))

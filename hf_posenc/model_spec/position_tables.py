@@ -322,10 +322,11 @@ def _rows_with_padding(
 
 
 def _rows_ahead(table: torch.Tensor, plain: list[Lookup], length: int, first: int) -> int:
-    """Return the number of rows read after the row of the last token: 1 in ProphetNet's decoder, 0 in most models.
+    """Return the number of rows of `table` read after the row of the last token: 0 in most models.
 
-    `plain` are the lookups of a run without padding, and `first` is the row of the first token. Only lookups of
-    `length` rows count: models that pad to a multiple of a window read more rows for padding.
+    It is 1 in ProphetNet's decoder. `plain` are the lookups of a run without padding, and `first` is the row of the
+    first token. Only lookups of `length` rows count: models that pad to a multiple of a window read more rows for
+    padding.
     """
     last = [int(lookup.rows.max()) for lookup in plain if lookup.table is table and lookup.rows.shape[-1] == length]
     return max([0, *(row - (first + length - 1) for row in last)])

@@ -294,9 +294,10 @@ class _Recorder(TorchFunctionMode):
         return any(uses) or not uses
 
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Record how `func` uses looked-up rows: True if it adds them to token vectors, False if it multiplies by them.
+        """Record how the operation `func` uses looked-up rows: True if it adds them to token vectors.
 
-        An addition to attention scores or a reordering is recorded as False.
+        False is recorded if it multiplies by them, adds them to attention scores, or reorders them. `args` and `kwargs`
+        are its arguments, and `out` is its result.
         """
         flat = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor)]

@@ -146,7 +146,7 @@ def _shuffled(
     """Shuffle documents within each group of batches, and the steps; return `order` and `batch_offsets` of the plan.
 
     `sizes` are the lengths of the documents. `rows` and `group` are the number of documents and the group number of
-    each batch, from the longest documents to the shortest.
+    each batch, from the longest documents to the shortest. A step is `ranks` consecutive batches.
     """
     order = sorted_order(sizes.max(initial=0) - sizes, random)  # longest first
     order = order[sorted_order(np.repeat(group, rows), random)]

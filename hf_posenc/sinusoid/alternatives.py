@@ -47,7 +47,10 @@ class NoPositionalEncoding(PositionalEncoding):
     """
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`."""
+        """Return a zero vector for each of `positions` `(...)`: zeros `(..., D)`, dtype and device of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         self._check_positions(positions, bound)
         return like.new_zeros(*positions.shape, self.d_model)
 
@@ -113,7 +116,10 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         nn.init.constant_(self.alpha, self.start)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the sinusoids `(..., D)` of any `positions` `(...)`, times `alpha`; dtype and device of `like`."""
+        """Return the sinusoids `(..., D)` of any `positions` `(...)`, times `alpha`; dtype and device of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         return super().rows(positions, like, bound=bound) * self.alpha.to(like.dtype)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
@@ -171,7 +177,10 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         self.base = check_base(base)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the vectors `(..., D)` of `positions` `(...)`, which must be >= 0; dtype and device of `like`."""
+        """Return the vectors `(..., D)` of `positions` `(...)`, which must be >= 0; dtype and device of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         bound = self._check_positions(positions, bound, negative=False)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.

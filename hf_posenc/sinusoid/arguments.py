@@ -181,7 +181,8 @@ def check_range(positions: NDArray[Any], name: str) -> None:
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
     """Raise if a number in the tensor `positions` is infinite, NaN, or beyond 2**53 in absolute value.
 
-    The values are copied to the CPU, so the call waits for an accelerator.
+    `name` is the argument's name for the message. The values are copied to the CPU, so the call waits for an
+    accelerator.
     """
     # Integers are compared as integers, since float64 would round them. uint64 beyond int64 becomes negative.
     is_real = positions.is_floating_point()
@@ -194,7 +195,8 @@ def check_tensor_range(positions: torch.Tensor, name: str) -> None:
 def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
     """Return `positions`, a tensor, array or sequence, as a tensor; arrays and sequences are copied to the CPU.
 
-    Raise if they are one bare number, not real numbers, infinite, NaN or beyond 2**53, or require a gradient.
+    Raise if they are one bare number, not real numbers, infinite, NaN or beyond 2**53, or require a gradient. `name` is
+    the argument's name for the message.
     """
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
@@ -289,7 +291,10 @@ def as_index(positions: torch.Tensor) -> torch.Tensor:
 
 
 def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
-    """Return the error message for positions from `lowest` to `highest` if only positions below `limit` are allowed."""
+    """Return the error message for positions from `lowest` to `highest` if only positions below `limit` are allowed.
+
+    `fix` is the advice in the message.
+    """
     return explain(
         f"position {highest:g} is beyond the declared length",
         got=f"positions {lowest:g} to {highest:g}, the last one allowed is {limit - 1}",

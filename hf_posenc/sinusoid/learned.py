@@ -78,7 +78,10 @@ class LearnedPositionalEncoding(PositionalEncoding):
         nn.init.normal_(self.weight, std=self.std)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the table's rows `(..., D)` for integer `positions` `(...)`, in the dtype of `like`."""
+        """Return the table's rows `(..., D)` for integer `positions` `(...)`, in the dtype of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         if positions.is_floating_point():
             raise TypeError(
                 explain(
@@ -177,7 +180,10 @@ class FourierPositionalEncoding(PositionalEncoding):
         nn.init.zeros_(self.outer.bias)
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the position vectors `(..., D)` of any `positions` `(...)`, in the dtype of `like`."""
+        """Return the position vectors `(..., D)` of any `positions` `(...)`, in the dtype of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         bound = self._check_positions(positions, bound)
         if 0 <= bound < positions.numel() and not positions.is_floating_point():
             # Fewer distinct positions than elements: compute each row once.

@@ -105,7 +105,10 @@ class PositionalEncoding(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement rows()")
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        r"""Return the rows `(length, D)` of the first `length` positions; never write to them, they may be a view."""
+        r"""Return the rows `(length, D)` of the first `length` positions, with the dtype and device of `like`.
+
+        Never write to them: they may be a view of a table.
+        """
         first = self.first_position
         where = torch.arange(first, first + length, device=like.device)
         return self.rows(where, like, bound=first + length if first >= 0 else -1)
@@ -212,7 +215,10 @@ class PositionalEncoding(nn.Module):
         return highest + 1 if is_integer and lowest >= 0 else -1
 
     def _add_rows(self, positions: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None, bound: int) -> torch.Tensor:
-        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given."""
+        """Return `x * scale` plus the vectors of `positions`, written to `out` if it is given.
+
+        For `bound` see `rows`.
+        """
         at_once = not self.has_table or x.device.type != "cpu" or positions.ndim == 1 or without_values(x)
         if out is None or at_once:
             rows = self.rows(positions, x, bound=bound)
@@ -318,12 +324,18 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return self.convention.padding_position
 
     def rows(self, positions: torch.Tensor, like: torch.Tensor, *, bound: int = -1) -> torch.Tensor:
-        """Return the sinusoids `(..., D)` of any `positions` `(...)`, with the dtype and device of `like`."""
+        """Return the sinusoids `(..., D)` of any `positions` `(...)`, with the dtype and device of `like`.
+
+        For `bound` see `PositionalEncoding.rows`.
+        """
         rows = rows_at(positions, self._encoding, like.dtype, bound=self._usable(bound), limit=self._limit)
         return rows.to(like.device)
 
     def shared_rows(self, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the sinusoids `(length, D)` of the first `length` positions; a view if the table is cached."""
+        """Return the sinusoids `(length, D)` of the first `length` positions, with the dtype and device of `like`.
+
+        They are a view if the table is cached. Never write to them.
+        """
         first = self.first_position
         return shared_rows(first, first + length, self._encoding, like)
 

@@ -393,7 +393,8 @@ def _result(
 def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:
     """Return the names of all preset conventions with one of `formulas`, then of the model families that use them.
 
-    The best matches come first: a convention with a padding position matches a table with rows of zeros.
+    Names are in the order of `formulas`. Of conventions with the same formula, those with a padding position come first
+    if `has_zero_rows` is True, otherwise those without.
     """
     found = []
     for name, convention in CONVENTIONS.items():
