@@ -1,4 +1,4 @@
-"""Atomic writes: a file is replaced as a whole, or stays unchanged.
+"""Atomic writes, and reads that are safe for files from anyone: of limited size, and from their own folder only.
 
 Each write is atomic for one file only, not for several files together.
 """
@@ -12,8 +12,12 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
+from ._explain import explain, shorten
+
+# Largest file that is read as a whole: well above the largest known tokenizers, and manifests of 300,000 shards.
+LARGEST = 2**28
 # Suffix of temporary file names: a process id and a random number.
 TEMPORARY = re.compile(r"\.\d+-[0-9a-f]{8}\.tmp")
 
@@ -53,6 +57,36 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the content of a file; raise a `ValueError` if it is larger than `LARGEST` bytes."""
+    with path.open("rb") as file:
+        is_small = os.fstat(file.fileno()).st_size <= LARGEST
+        # A device or a growing file can have more bytes than its size.
+        if not is_small or len(content := file.read(LARGEST + 1)) > LARGEST:
+            raise ValueError(explain(f"{path} must have at most {LARGEST:,} bytes", got="a larger file"))
+    return content
+
+
+def path_inside(folder: Path, name: object) -> Path:
+    r"""Return the path of the file `name` in `folder`; raise if `name`, read from a file, leads out of the folder.
+
+    Raises:
+        ValueError: if `name` is absolute, contains `..`, or is not a string.
+
+    Example:
+        >>> path_inside(Path("saved"), "vocab/merges.txt").as_posix()
+        'saved/merges.txt'
+        >>> path_inside(Path("saved"), "../secret")
+        Traceback (most recent call last):
+        ValueError: a file name must not lead out of its folder
+          got: '../secret'
+    """
+    path = PureWindowsPath(name) if isinstance(name, str) and "\0" not in name else None  # "/" and "\\" separate parts
+    if path is None or path.anchor or ".." in path.parts:
+        raise ValueError(explain("a file name must not lead out of its folder", got=shorten(name)))
+    return folder / str(name)
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -276,6 +276,52 @@ def check_constraints(repo: Path) -> list[str]:
     return wrong
 
 
+# Calls that run code from a file or a string, or read a format that can hold code.
+_UNSAFE = {
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.hub.load", "runpy.run_path"),
+    *(
+        f"{module}.{name}"
+        for module in ("pickle", "dill", "marshal", "joblib", "cloudpickle")
+        for name in ("load", "loads")
+    ),
+    *("pickle.Unpickler", "shelve.open", "yaml.load", "yaml.unsafe_load"),
+}
+_NETWORK = {"requests", "httpx", "aiohttp", "urllib3", "ftplib", "smtplib", "urllib.request", "http.client", "socket"}
+# What a module may do although it is in one of the lists, with the reason.
+_SAFE = {
+    ("jobs/processes.py", "pickle.loads"): "a worker reads the bytes that its parent process pickled",
+    ("jobs/folder.py", "socket"): "the name of the machine, for the message about a second run in the same folder",
+    ("jobs/on_ray.py", "socket"): "a test connection to the Ray cluster that the user names",
+}
+
+
+def check_safety(package: Path) -> list[str]:
+    """No module runs code from a file, loads a pickle, trusts code from the Hub or speaks to the network by itself."""
+    wrong = []
+    for inside, _, tree in modules(package):
+        for node, _ in imports(tree):
+            for dotted in imported(node, inside):
+                reaches = any(f"{dotted}.".startswith(f"{module}.") for module in _NETWORK)
+                if reaches and (inside.as_posix(), dotted) not in _SAFE:
+                    wrong.append(f"{inside}:{node.lineno}: imports {dotted}, which reaches the network")
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            given = {argument.arg: ast.unparse(argument.value) for argument in node.keywords}
+            if name in _UNSAFE and (inside.as_posix(), name) not in _SAFE:
+                wrong.append(f"{inside}:{node.lineno}: {name} can run code")
+            if name == "torch.load" and given.get("weights_only") != "True":
+                wrong.append(f"{inside}:{node.lineno}: torch.load without weights_only=True can run code")
+            if name in {"np.load", "numpy.load"} and given.get("allow_pickle") != "False":
+                wrong.append(f"{inside}:{node.lineno}: {name} without allow_pickle=False can run code")
+            if given.get("shell", "False") != "False":
+                wrong.append(f"{inside}:{node.lineno}: {name} runs a shell")
+            if given.get("trust_remote_code", "False") != "False":
+                wrong.append(f"{inside}:{node.lineno}: {name} may trust code from the Hub")
+    return wrong
+
+
 def in_new_process(package: Path, script: str) -> list[str]:
     """What a script that prints a JSON list found, run in a process of its own that imports `package`."""
     run = subprocess.run(
@@ -397,6 +443,10 @@ def test_what_is_imported_or_looked_for_is_declared_for_users_and_nothing_else_i
     assert check_declared(REPO) == []
 
 
+def test_no_module_runs_code_from_files_or_reaches_the_network_by_itself() -> None:
+    assert check_safety(REPO / "hf_posenc") == []
+
+
 def test_constraints_pin_everything_the_test_extra_installs() -> None:
     assert check_constraints(REPO) == []
 
@@ -490,6 +540,25 @@ def test_meta_a_heavy_import_at_module_level_is_seen(copy: Path) -> None:
     assert "transformers is loaded" in found
     assert "datasets is loaded" in found
     assert "torch in packing" in found
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("import pickle\ndef f(x): return pickle.loads(x)", "pickle.loads can run code"),
+        ("def f(x): return eval(x)", "eval can run code"),
+        ("def f(x): return torch.load(x)", "torch.load without weights_only=True"),
+        ("def f(x): return torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
+        ("def f(x): return np.load(x)", "np.load without allow_pickle=False"),
+        ("def f(x): return run(x, shell=True)", "run runs a shell"),
+        ("def f(x, y): return AutoModel.from_pretrained(x, trust_remote_code=y)", "may trust code from the Hub"),
+        ("def f():\n    from urllib.request import urlopen", "imports urllib.request.urlopen, which reaches"),
+    ],
+)
+def test_meta_code_that_is_not_safe_is_seen(copy: Path, line: str, words: str) -> None:
+    add(copy / "hf_posenc" / "positions.py", line)
+    (found,) = check_safety(copy / "hf_posenc")
+    assert words in found
 
 
 def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 import torch
 
 from .._explain import explain, shorten, unknown_keyword
-from .._files import atomic_write
+from .._files import atomic_write, path_inside, read_whole
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
@@ -202,7 +202,7 @@ def load(
     hub = {option: value for option, value in hub.items() if option in _HUB and value is not None}
     path = _find(name, hub)
     try:
-        saved = dict(json.loads(path.read_text(encoding="utf-8")))
+        saved = dict(json.loads(read_whole(path)))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again")
@@ -256,15 +256,13 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str
     """
     kind, number, digests = None, None, {}
     if record is not None:  # older folders have no record
-        kind, number, digests = _read(
-            "tokenizer", record, path, lambda it: (it["class"], it["number_of_ids"], dict(it["sha256"]))
-        )
+        kind, number, digests = _read("tokenizer", record, path, _tokenizer_record)
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
         found = saved_file(name, file, **hub)
         if found is None:
             problem, fix = f"{file}, a part of this collator's tokenizer, is not there", f"copy it there; or {again}"
-        elif _digest(file, found.read_bytes()) != digest:
+        elif _digest(file, read_whole(found)) != digest:
             problem, fix = f"{file} is not the one that was saved with this collator", again
         else:
             continue
@@ -290,6 +288,14 @@ def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str
             )
         )
     return tokenizer
+
+
+def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
+    """Return class, number of ids, and digest of each file; raise if a file lies outside of the folder."""
+    digests = dict(record["sha256"])
+    for file in digests:
+        path_inside(Path(), file)
+    return record["class"], record["number_of_ids"], digests
 
 
 def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:

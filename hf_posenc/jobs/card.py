@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._explain import counted, in_bytes
+from .._files import read_whole
 from .folder import CARD, REJECTED, output_file
 from .manifest import Manifest
 
@@ -89,8 +90,8 @@ def write_card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> bool:
 
 def _is_unchanged(path: Path) -> bool:
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_whole(path).decode("utf-8")
+    except (OSError, ValueError):
         return False
     above, _, last = text.removesuffix("\n").rpartition("\n")
     return last == _last_line(above + "\n")

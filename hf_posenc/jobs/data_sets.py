@@ -11,16 +11,18 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from .._arrow import row_sizes
 from .._explain import explain
+from .._files import path_inside, read_whole
 from .schema import Columns, SourceColumns
 from .tables import BATCH_BYTES, BATCH_ROWS, ArrowFile, refuse_damage
 
 _FIRST_ROWS = 64
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -164,18 +166,35 @@ def saved(name: str, split: str | None) -> list[ArrowFile]:
     folder = Path(name).expanduser()
     folders = [folder]
     if (folder / "dataset_dict.json").is_file():
-        splits = json.loads((folder / "dataset_dict.json").read_bytes())["splits"]
-        folders = [folder / one for one in _chosen(name, splits, split)]
+        splits = _from_json(folder / "dataset_dict.json", lambda content: [str(one) for one in content["splits"]])
+        folders = [path_inside(folder, one) for one in _chosen(name, splits, split)]
     elif not (folder / "state.json").is_file():
         return []
     found = []
     for one in folders:
-        state = json.loads((one / "state.json").read_bytes())
-        if folders == [folder] and split not in (None, "all", state.get("_split")):
+        own, files = _from_json(one / "state.json", _split_and_files)
+        if folders == [folder] and split not in (None, "all", own):
             got = f"dataset_split={split!r}"
             raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave dataset_split out"))
-        found += [ArrowFile(str(one / file["filename"]), "arrow") for file in state["_data_files"]]
+        found += [ArrowFile(str(path_inside(one, file)), "arrow") for file in files]
     return found
+
+
+def _split_and_files(state: Any) -> tuple[Any, list[Any]]:
+    """Return the name of the split and the names of its files, from the content of `state.json`."""
+    return state.get("_split"), [file["filename"] for file in state["_data_files"]]
+
+
+def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
+    """Return `read(content)` of a JSON file that `save_to_disk` wrote; raise if the file is damaged."""
+    try:
+        return read(json.loads(read_whole(path)))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            explain(
+                f"{path} is not what save_to_disk wrote", got=f"{type(error).__name__}: {error}", fix="save it again"
+            )
+        ) from error
 
 
 def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:

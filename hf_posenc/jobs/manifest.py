@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .._explain import explain, shorten
+from .._files import read_whole
 from ..tokenization.serialized import RustOnlyTokenizer
 from .folder import MANIFEST, STATE, data_files, output_file, shard_name, shard_number
 from .shard_file import FORMAT_VERSION, damage, read_footer, read_sha256
@@ -196,7 +197,7 @@ class Manifest:
     def stamps(self) -> Sequence[Any] | None:
         """Return sizes and timestamps of the inputs, as `save_stamps` saved them in the last run; `None` if lost."""
         try:
-            stamps = json.loads((self.folder / STATE).read_bytes())["stamps"]
+            stamps = json.loads(read_whole(self.folder / STATE))["stamps"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
@@ -280,10 +281,11 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
         changed by hand); and the reason if the content is `None`.
     """
     try:
-        text = path.read_bytes()
-        content = json.loads(text)
+        text = read_whole(path)
     except (FileNotFoundError, NotADirectoryError):
         return None, None, f"{MANIFEST} is missing"
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         return text, None, f"{MANIFEST} is not JSON ({error})"
     if not isinstance(content, dict) or content.get("written_by") != _WRITER:

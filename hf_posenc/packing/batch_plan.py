@@ -236,6 +236,8 @@ class BatchPlan:
         try:
             # `np.load` would not close a file that is not an archive.
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
+                if any(member.compress_type for member in saved.zip.infolist()):  # arrays could be larger than memory
+                    raise ValueError(explain("the arrays of a plan are not compressed"))
                 order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
             plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
             _check_arrays(plan)
@@ -244,6 +246,7 @@ class BatchPlan:
             EOFError,
             IndexError,
             KeyError,
+            MemoryError,  # for a shape that is larger than the file
             RuntimeError,  # RecursionError, for deeply nested JSON
             TypeError,
             ValueError,

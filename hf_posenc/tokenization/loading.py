@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._explain import explain, shorten
+from .._files import path_inside, read_whole
 from .rust import copy_scores, remove_state, rust_from
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
     """
     folder = _Folder()
     for name, content in files.items():
-        path = folder.path / name
+        path = path_inside(folder.path, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     try:
@@ -211,14 +212,14 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     found = saved_file(name, CONFIG, **hub)
     if found is None:
         raise OSError(f"{CONFIG} is missing")
-    named = json.loads(found.read_text(encoding="utf-8")).get("tokenizer_class")
+    named = json.loads(read_whole(found)).get("tokenizer_class")
     kind: Any = getattr(transformers, str(named), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
         raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer"))
     loaded = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
     rust = saved_file(name, TOKENIZER, **hub)
-    return _with_rust_part(loaded, None if rust is None else rust.read_bytes())
+    return _with_rust_part(loaded, None if rust is None else read_whole(rust))
 
 
 def saved_file(name: str | Path, file: str, **hub: Any) -> Path | None:
@@ -262,7 +263,7 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     bare = path if path.name.endswith(".json") else path / "tokenizer.json"
     try:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
-            return _wrapped(rust_from(bare.read_text(encoding="utf-8")))
+            return _wrapped(rust_from(read_whole(bare).decode()))
         loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise ValueError(

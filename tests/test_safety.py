@@ -1,0 +1,160 @@
+"""Files from anyone: none is read without bound, none leads out of its folder, none runs code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+from hf_posenc import BatchPlan, DataCollatorWithPositionalEncoding, plan_batches
+from hf_posenc.jobs import encode, verify
+
+C = DataCollatorWithPositionalEncoding
+WORDS = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+TOO_LARGE = 2**28 + 1
+
+
+def _grow(path: Path) -> None:
+    """Make a file larger than any that is read whole; on disk it takes no space."""
+    os.truncate(path, TOO_LARGE)
+
+
+@pytest.mark.parametrize("name", ["hf_posenc.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_file_of_a_saved_collator_that_is_too_large_is_not_read(wordpiece, tmp_path: Path, name: str) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    _grow(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name} must have at most 268,435,456 bytes"):
+        C.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").touch()
+    _grow(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match=r"tokenizer\.json must have at most 268,435,456 bytes"):
+        C(str(tmp_path))
+
+
+def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    encode(tmp_path / "a.txt", WORDS, tmp_path / "out", workers=0)
+    _grow(tmp_path / "out" / "manifest.json")
+    with pytest.raises(ValueError, match=r"manifest\.json must have at most 268,435,456 bytes"):
+        verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a/../../secret", "..\\secret", "C:\\secret", "a\0b"])
+def test_a_saved_collator_reads_no_tokenizer_file_outside_of_its_folder(wordpiece, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "saved"
+    C(wordpiece).save_pretrained(folder)
+    (tmp_path / "secret").write_text("secret")
+    saved = json.loads((folder / "hf_posenc.json").read_text())
+    saved["tokenizer"]["sha256"][name] = "0" * 64
+    (folder / "hf_posenc.json").write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match=r"(?s)'tokenizer' in .* must not lead out of its folder"):
+        C.from_pretrained(folder)
+
+
+def _edit(path: Path, change: Callable[[Any], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["../secret.arrow", "/etc/hostname"])
+def test_a_saved_data_set_reads_no_file_outside_of_its_folder(tmp_path: Path, name: str) -> None:
+    import datasets
+
+    saved = tmp_path / "saved"
+    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(saved)
+    shutil.copy(next(saved.glob("*.arrow")), tmp_path / "secret.arrow")
+    _edit(saved / "state.json", lambda state: state["_data_files"][0].update(filename=name))
+    with pytest.raises(ValueError, match="must not lead out of its folder"):
+        encode(saved, WORDS, tmp_path / "out", workers=0)
+
+
+def test_a_split_of_a_saved_data_set_is_a_folder_in_it(tmp_path: Path) -> None:
+    import datasets
+
+    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(tmp_path / "secret")
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})}).save_to_disk(tmp_path / "saved")
+    _edit(tmp_path / "saved" / "dataset_dict.json", lambda content: content.update(splits=["../secret"]))
+    with pytest.raises(ValueError, match="must not lead out of its folder"):
+        encode(tmp_path / "saved", WORDS, tmp_path / "out", workers=0)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"_data_files": 3}', '{"_data_files": [{}]}', "[" * 100_000])
+def test_a_saved_data_set_with_a_damaged_state_is_refused_by_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "state.json").write_text(content)
+    with pytest.raises(ValueError, match=r"state\.json is not what save_to_disk wrote"):
+        encode(tmp_path / "saved", WORDS, tmp_path / "out", workers=0)
+
+
+# ------------------------------------------------------------------------------------------- code, and what is promised
+
+
+def test_code_beside_a_tokenizer_does_not_run(wordpiece, tmp_path: Path) -> None:
+    C(wordpiece).save_pretrained(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    auto = {"AutoTokenizer": ["evil.Evil", "evil.Evil"], "AutoProcessor": "evil.Evil", "AutoConfig": "evil.Evil"}
+    named = {"auto_map": auto, "tokenizer_class": "Evil"}
+    _edit(tmp_path / "tokenizer_config.json", lambda config: config.update(named))
+    (tmp_path / "config.json").write_text(json.dumps({"auto_map": auto, "model_type": "evil"}))
+    for load in (C, C.from_pretrained):
+        with contextlib.suppress(ValueError):
+            load(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_every_promise_of_security_md_names_a_test() -> None:
+    tests = Path(__file__).parent
+    named = re.findall(r"`(test_\w+)` \|$", (tests.parent / "SECURITY.md").read_text(), re.MULTILINE)
+    source = "".join(path.read_text() for path in tests.glob("test_*.py"))
+    assert len(named) == 9
+    assert [name for name in named if f"def {name}(" not in source] == []
+
+
+# --------------------------------------------------------------------------------------------------- a plan of batches
+
+
+class _Code:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, ("raise SystemExit('code of the file ran')",)
+
+
+def test_a_plan_that_holds_a_pickle_runs_no_code(tmp_path: Path) -> None:
+    objects = np.empty(1, object)
+    objects[0] = _Code()
+    np.savez(tmp_path / "plan.npz", order=objects, batch_offsets=objects, settings=objects)
+    with pytest.raises(ValueError, match=r"not a plan of batches\n  got: .*allow_pickle"):
+        BatchPlan.load(tmp_path / "plan.npz")
+    (tmp_path / "plan.npz").write_bytes(pickle.dumps(_Code()))
+    with pytest.raises(ValueError, match="not a plan of batches"):
+        BatchPlan.load(tmp_path / "plan.npz")
+
+
+def test_a_plan_whose_arrays_are_larger_than_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.npz"
+    plan_batches([1, 2, 3], 4).save(path)
+    with np.load(path) as saved:
+        np.savez_compressed(tmp_path / "bomb.npz", **saved)
+    with pytest.raises(ValueError, match="the arrays of a plan are not compressed"):
+        BatchPlan.load(tmp_path / "bomb.npz")
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (2**50,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("order.npy", header.getvalue())
+    with pytest.raises(ValueError, match="not a plan of batches"):
+        BatchPlan.load(path)
