@@ -77,7 +77,7 @@ def path_inside(folder: Path, name: object) -> Path:
 
     Example:
         >>> path_inside(Path("saved"), "vocab/merges.txt").as_posix()
-        'saved/merges.txt'
+        'saved/vocab/merges.txt'
         >>> path_inside(Path("saved"), "../secret")
         Traceback (most recent call last):
         ValueError: a file name must not lead out of its folder
