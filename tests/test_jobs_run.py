@@ -181,8 +181,8 @@ def test_trainer_trains_on_the_shards(
     "settings",
     [
         {"workers": 2, "max_length": 30},
-        {"pack": 32, "labels": "causal_lm"},
-        {"too_long": "split", "max_length": 8},
+        {"pack": 32, "labels": "causal_lm", "source_columns": True},
+        {"too_long": "split", "max_length": 8, "source_columns": True},
     ],
 )
 def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(

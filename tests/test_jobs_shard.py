@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from hf_posenc import jobs
@@ -170,6 +173,112 @@ def test_rows_of_two_shards_are_not_in_the_same_order(wordpiece: PreTrainedToken
     assert sorted(map(str, first.to_pylist())) != [str(row) for row in first.to_pylist()]
 
 
+# ------------------------------------------------------------------------------------------------------ source columns
+
+
+@pytest.fixture
+def numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Inputs of every kind, in the working folder: each document is a number, some are bad, and two lines are blank."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_bytes(b"1\n\n2\n\xff\n3\n")
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    Path("in/deep/b.jsonl").write_text('{"text": "4"}\n\n{"text": null}\n{"text": "5"}\n')
+    Path("c.csv").write_text('id,text\n1,"6\n"\n2,7\n')
+    pq.write_table(pa.table({"text": ["8", None, "9"]}), tmp_path / "d.parquet")
+    rows = datasets.Dataset.from_dict({"text": ["10", "11"]})
+    return ["a.txt", "in", Path("c.csv"), tmp_path / "d.parquet", rows, rows.to_iterable_dataset()]
+
+
+NUMBERED = {
+    1: ("a.txt", 1), 2: ("a.txt", 3), 3: ("a.txt", 5), 4: ("in/deep/b.jsonl", 1), 5: ("in/deep/b.jsonl", 4),
+    6: ("c.csv", 2), 7: ("c.csv", 4), 8: ("d.parquet", 0), 9: ("d.parquet", 2), 10: ("inputs[4]", 0),
+    11: ("inputs[4]", 1), 12: ("inputs[5]", 0), 13: ("inputs[5]", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"shard_bytes": 8}, {"pack": 4}, {"pack": 2}])
+def test_source_columns_name_the_input_and_the_line_or_row_of_each_document(
+    numbered: list[Any], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    digits = Tokenizer(models.WordLevel({"?": 0, **{str(number): number for number in range(1, 12)}}, unk_token="?"))
+    digits.pre_tokenizer = pre_tokenizers.Whitespace()
+    manifest = encode(numbered, digits, tmp_path / "out", on_bad_row="skip", source_columns=True, **options)
+    table = pq.read_table(tmp_path / "out" / "data")
+    assert table.column_names[-3:] == ["source", "row", "length"]
+    found = []
+    for ids, source, row in zip(*(table[name].to_pylist() for name in ("input_ids", "source", "row")), strict=True):
+        found += zip(ids, source, row, strict=True) if "pack" in options else [(*ids, source, row)]
+    # The stream has the same texts as the data set.
+    assert sorted(found) == sorted((number if number < 12 else number - 2, *NUMBERED[number]) for number in NUMBERED)
+    listed = [(one["file"], one.get("line", one.get("row"))) for one in rejected(tmp_path)]
+    assert listed == [("a.txt", 4), ("in/deep/b.jsonl", 3), ("d.parquet", 1)]
+    assert jobs.verify(manifest.folder, inputs=numbered).bad == ()
+
+
+@pytest.mark.parametrize("pack", [None, 12])
+def test_each_row_of_a_split_text_has_its_source(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path, pack: int | None
+) -> None:
+    options: dict[str, Any] = {"max_length": 5, "too_long": "split", "pack": pack, "source_columns": True}
+    _, table = written(wordpiece, tmp_path, TEXTS, **options)
+    theirs = wordpiece(TEXTS, truncation=True, max_length=5, return_overflowing_tokens=True)
+    expected = zip(theirs["input_ids"], theirs["overflow_to_sample_mapping"], strict=True)
+    found = []
+    for row in table.to_pylist():
+        starts = [0]
+        if pack is not None:
+            starts = [at for at, position in enumerate(row["position_ids"]) if position == 0]
+            assert row["source"] == ["corpus.jsonl"] * len(starts)
+        numbers = [row["row"]] if pack is None else row["row"]
+        for start, stop, number in zip(starts, [*starts[1:], None], numbers, strict=True):
+            found.append((row["input_ids"][start:stop], number - 1))
+    assert sorted(found) == sorted(expected)
+
+
+def test_source_columns_beside_a_carried_column_of_their_name_are_refused(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows = pa.table({"text": TEXTS, "row": range(6), "id": range(6)})
+    with pytest.raises(ValueError, match=r"(?s)column 'row' comes with.*columns=\['id'\].*source_columns=False"):
+        written(wordpiece, tmp_path, rows, columns=["row", "id"], source_columns=True)
+    _, table = written(wordpiece, tmp_path, rows, columns=["id"], source_columns=True)
+    assert table.column_names == ["input_ids", "source", "row", "length", "id"]
+    with pytest.raises(ValueError, match=r"(?s)another job.*columns.source: 'string' before, missing now"):
+        written(wordpiece, tmp_path, rows, columns=["id"])
+
+
+def test_names_that_are_not_unicode_are_escaped_in_the_column_source(
+    byte_bpe: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt"))
+    try:
+        path.write_text("no\n")
+    except OSError:
+        pytest.skip("this file system has no such names")
+    manifest = encode(path, byte_bpe, tmp_path / "out", source_columns=True)
+    assert pq.read_table(manifest.folder / "data")["source"].to_pylist() == ["\\udcff.txt"]
+
+
+def test_a_job_with_source_columns_continues_only_with_inputs_of_the_same_names(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(Quiet):
+        def shard(self, record: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("I ride\nno\n")
+    for output in ("with", "without"):
+        options: dict[str, Any] = {"shard_bytes": 7, "source_columns": output == "with"}
+        with pytest.raises(KeyboardInterrupt):
+            jobs.encode("a.txt", wordpiece, output, workers=0, progress=Stopped(), **options)
+        if output == "with":
+            with pytest.raises(ValueError, match=r"another job\n  got: input 0: a\.txt before, b\.txt now"):
+                encode("b.txt", wordpiece, output, **options)
+        encode("a.txt" if output == "with" else "b.txt", wordpiece, output, **options)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad rows
 
 
@@ -247,7 +356,9 @@ def test_what_an_earlier_try_rejected_is_gone_when_nothing_is_now(
 # ------------------------------------------------------------------------------------------------------- settled bytes
 
 
-@pytest.mark.parametrize("settings", [{"pack": 16}, {"too_long": "split", "max_length": 4}])
+@pytest.mark.parametrize(
+    "settings", [{"pack": 16, "source_columns": True}, {"too_long": "split", "max_length": 4, "source_columns": True}]
+)
 def test_bytes_do_not_depend_on_the_process(
     wordpiece: PreTrainedTokenizerBase, tmp_path: Path, settings: dict[str, Any]
 ) -> None:

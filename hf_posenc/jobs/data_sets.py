@@ -119,8 +119,10 @@ class DataSet:
         return pa.array(values, pa.string())
 
 
-def of_object(given: Any) -> DataSet:
+def of_object(given: Any, name: str | None = None) -> DataSet:
     r"""Wrap a `Dataset` or `IterableDataset` object in a `DataSet`, from which a job reads rows.
+
+    Its name is `name`, or by default that of its class.
 
     Raises:
         TypeError: for any other object.
@@ -137,9 +139,9 @@ def of_object(given: Any) -> DataSet:
                     fix="data.with_format(None).map(transform, batched=True), which stores what the transform returns",
                 )
             )
-        return DataSet("Dataset", given, {"fingerprint": given._fingerprint})
+        return DataSet(name or "Dataset", given, {"fingerprint": given._fingerprint})
     if isinstance(given, datasets.IterableDataset):
-        return DataSet("IterableDataset", given, {"fingerprint": _hash_of(given)})
+        return DataSet(name or "IterableDataset", given, {"fingerprint": _hash_of(given)})
     if isinstance(given, dict) and given:
         splits = ", ".join(map(str, given))
         fix = f"data[{next(iter(given))!r}]"

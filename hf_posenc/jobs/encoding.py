@@ -177,7 +177,9 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
         fingerprints, stamps, shards = earlier.inputs, earlier.stamps(), earlier.shards
         if earlier.problem is not None:  # the footers of shards do not name the inputs
             fingerprints, stamps = manifest.inputs, None
-        earlier.check_same_job(manifest, lambda: sources.differences(fingerprints, stamps, shards, shard_bytes))
+        earlier.check_same_job(
+            manifest, lambda: sources.differences(fingerprints, stamps, shards, shard_bytes, names=job.source_columns)
+        )
         manifest = earlier
     if not manifest.finished:
         manifest.save()
@@ -223,7 +225,8 @@ def _check_names(job: Job) -> None:
                 explain(
                     f"column '{name}' comes with the documents, and the shards have a column of that name",
                     got=f"columns to carry: {', '.join(carried)}",
-                    fix=f"columns={others!r} carries the others; or rename it",
+                    fix=f"columns={others!r} carries the others; or rename it"
+                    + ("; or source_columns=False" if name in ("source", "row") else ""),
                 )
             )
 

@@ -58,6 +58,13 @@ class Options:
         recorded=False,  # the manifest records the schema of the shards instead
         flag="--column",
     )
+    source_columns: bool = _option(
+        False,
+        "Add the columns source and row: the file or data set of each document and its number there, as in "
+        "rejected.jsonl. Packed rows hold lists of them.",
+        panel=_INPUT,
+        recorded=False,  # the manifest records the schema of the shards
+    )
     document: Literal["line", "paragraph", "file"] = _option(
         "line",
         "Document of a text file: each line, each paragraph (blank lines separate them), or the whole file.",

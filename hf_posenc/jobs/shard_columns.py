@@ -33,7 +33,8 @@ class Block:
     Args:
         columns (`dict` from `str` to `Ragged` of int32): `"input_ids"`, with one row for each document, or several rows
             for a split document; for text pairs also `"token_type_ids"`.
-        carried (`pyarrow.Table`): the columns copied from the input, one row for each document.
+        carried (`pyarrow.Table`): the columns copied from the input, one row for each document; with the option
+            `source_columns` also `source` and `row`.
         sample (`np.ndarray` `(rows,)` int64): the index of the document that each row comes from.
     """
 
@@ -54,7 +55,7 @@ class Block:
 
 
 def schema_of(job: Job) -> pa.Schema:
-    r"""Return the schema of the shards of a job: token columns, `length`, and columns copied from the input.
+    r"""Return the schema of the shards of a job: token columns, names of sources, `length`, and copied columns.
 
     Args:
         job (`Job`): the settings.
@@ -69,6 +70,9 @@ def schema_of(job: Job) -> pa.Schema:
         fields.append(pa.field("position_ids", _TOKENS))
     if job.labels is not None:
         fields.append(pa.field("labels", _TOKENS))
+    if job.source_columns:  # before `length`, so that they differ from copied columns of these names
+        for name, kind in (("source", pa.string()), ("row", pa.int64())):
+            fields.append(pa.field(name, kind if job.pack is None else pa.list_(kind)))
     fields.append(pa.field("length", _TOKEN))
     if job.pack is None:  # a packed row contains several documents
         fields += list(job.carried)
@@ -91,10 +95,17 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
     """
     columns = dict(block.columns)
     ids = columns["input_ids"]
+    documents = Ragged(block.sample, np.ones_like(block.sample))  # the index of the document, or documents, of each row
     if job.labels is not None:
         columns["labels"] = ids if job.pack is None else ignore_document_starts(ids)
     if job.pack is not None:
+        if job.source_columns:
+            columns["document"] = Ragged(np.repeat(block.sample, ids.lengths), ids.lengths)
         columns = pack_rows(columns, job.pack, seed=seed, first_position=job.first_position)
+        if job.source_columns:
+            starts = np.flatnonzero(columns["position_ids"].values == job.first_position)
+            counts = np.diff(np.searchsorted(starts, columns["input_ids"].offsets))
+            documents = Ragged(columns.pop("document").values[starts], counts)
     lengths = columns["input_ids"].lengths
     sizes = lengths * 4
     if job.pack is None:
@@ -102,9 +113,15 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
     for start, stop in runs(sizes, _GROUP_BYTES):
         made = {name: _lists(column.between(start, stop)) for name, column in columns.items()}
         made["length"] = _integers(lengths[start:stop])
-        if job.pack is None:
-            carried = block.carried.take(_integers(block.sample[start:stop], pa.int64()))
-            made.update({name: carried.column(name) for name in carried.column_names})
+        some = documents.between(start, stop)
+        carried = block.carried.take(_integers(some.values, pa.int64()))
+        for name, column in zip(carried.column_names, carried.columns, strict=True):
+            kind = schema.field(name).type
+            if job.pack is None:
+                made[name] = column.cast(kind)
+            else:
+                values = column.cast(kind.value_type).combine_chunks()
+                made[name] = pa.ListArray.from_arrays(_integers(some.offsets), values)
         yield pa.table([made[name] for name in schema.names], schema=schema), lengths[start:stop]
 
 

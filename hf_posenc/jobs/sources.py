@@ -95,6 +95,8 @@ class Sources:
         stamps: Sequence[Any] | None,
         shards: Mapping[int, Mapping[str, Any]],
         shard_bytes: int,
+        *,
+        names: bool = False,
     ) -> list[str]:
         r"""Compare the inputs with those of the finished shards; return a message for each difference.
 
@@ -107,6 +109,7 @@ class Sources:
             stamps (sequence, *optional*): the result of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
             shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
+            names (`bool`): compare the names of the inputs as well, because the shards hold them.
 
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
@@ -117,7 +120,9 @@ class Sources:
         found, doubtful = [], set()
         for number, file in enumerate(self.files[: last.source + (last.row > 0)]):
             words, earlier = _difference(before[number], file.fingerprint()), before[number].get("name")
-            if words is not None and number < last.source:
+            if names and earlier != self.recorded[number]:
+                found.append(f"input {number}: {earlier} before, {self.recorded[number]} now")
+            elif words is not None and number < last.source:
                 renamed = f" (before: {earlier})" if earlier != self.recorded[number] else ""
                 found.append(f"input {file.name}{renamed}: {words}")
             elif words is not None or stamps is None or stamps[number] != self._stamps[number]:
@@ -304,9 +309,10 @@ def open_sources(
     sources: list[Source] = []
     notes: list[str] = []
     are_files = True
-    for given in inputs:
+    has_several = sum(not isinstance(given, str | os.PathLike) for given in inputs) > 1
+    for number, given in enumerate(inputs):
         if not isinstance(given, str | os.PathLike):
-            sources.append(of_object(given))
+            sources.append(of_object(given, f"inputs[{number}]" if has_several else None))
             are_files = False
             continue
         name = os.fspath(given)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing import parent_process
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from .._explain import explain, shorten
@@ -108,7 +109,14 @@ class TaskEncoder:
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
         # The type of the shards, and half the memory until they are written.
         columns = {name: Ragged(each.values.astype(np.int32), each.lengths) for name, each in columns.items()}
-        return Block(columns, documents.carried, sample)
+        carried = documents.carried
+        if self._job.source_columns:
+            # File names may hold any bytes; those that are not UTF-8 are escaped, as in `rejected.jsonl`.
+            name = documents.part.recorded.encode("utf-8", "backslashreplace").decode()
+            names = pa.DictionaryArray.from_arrays(pa.array([0] * len(carried), pa.int32()), [name])
+            carried = carried.append_column("source", names)
+            carried = carried.append_column("row", pa.array(documents.numbers, pa.int64()))
+        return Block(columns, carried, sample)
 
     def _encode(self, *texts: Sequence[str]) -> tuple[TokenRows, dict[int, str]]:
         r"""Tokenize the texts, or pairs of texts, of a batch of documents.
