@@ -112,7 +112,10 @@ class MaskedLabels:
         `None`; if given, whole words are masked. The random numbers depend only on the seed and `ids`; without a seed
         they come from torch's generator.
         """
-        offsets = None if words is None else _offsets(words)
+        offsets = None
+        if words is not None:  # artificial character offsets: transformers takes a gap for the start of a word
+            ends = np.cumsum(1 + (np.diff(words, prepend=words[:1]) != 0)) + 1
+            offsets = np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
         if self._seed is not None:
             masking = copy.copy(self._masking)  # a copy, because threads would share the attribute `generator`
             masking.generator = np.random.default_rng([self._seed, *_digest(ids)])
@@ -128,16 +131,6 @@ class MaskedLabels:
 def _digest(row: NDArray[np.int64]) -> tuple[int, int]:
     digest = hashlib.blake2b(np.ascontiguousarray(row, dtype="<i8").tobytes(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
-
-
-def _offsets(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return artificial character offsets `(1, N, 2)` of N tokens, with a gap before each new word.
-
-    `words` `(N,)` is the index of each token's word. transformers takes a gap between offsets for the start of a word.
-    """
-    new_word = np.diff(words, prepend=words[:1]) != 0
-    ends = np.cumsum(1 + new_word) + 1
-    return np.stack([ends - 1, ends], axis=-1)[None]  # (1, N, 2)
 
 
 # ---------------------------------------------------------------------------------------- labels that are made from ids
