@@ -261,7 +261,7 @@ class Ragged:
         return inside
 
     def counters(self, start: int = 0) -> Ragged:
-        r"""Return rows of the same lengths that count start, start + 1, …: position ids before padding.
+        r"""Return a `Ragged` of the same lengths in which each row counts start, start + 1, …, as position ids do.
 
         Example:
             >>> Ragged.from_rows([[7, 8, 9], [5]]).counters().values

@@ -225,8 +225,8 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
     """Return the columns to pack, split into one row per document, and the number of documents left out.
 
-    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. In causal language
-    modeling the label of each document's first token is set to -100.
+    With the setting `unsupervised="drop"`, documents whose labels are all -100 are left out. The label of each
+    document's first token is set to -100 if labels are predicted from the token before.
     """
     if isinstance(labels, np.ndarray):
         raise ValueError(
@@ -252,7 +252,10 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
 
 
 def _packed(config: Config, documents: dict[str, Ragged]) -> Arrays:
-    """Return a padded batch with several documents per row; `position_ids` restart at each document."""
+    """Return a padded batch with several documents per row; `position_ids` restart at each document.
+
+    `documents` are the columns from `_documents`, with one row for each document.
+    """
     assert config.limits.max_length is not None
     packed = pack_rows(documents, config.limits.max_length, first_position=config.first_position)
     width = _width(config, packed["input_ids"])
@@ -262,8 +265,9 @@ def _packed(config: Config, documents: dict[str, Ragged]) -> Arrays:
 def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     """Return a batch with all documents in a single row, one after another, like `DataCollatorWithFlattening`.
 
-    Columns are `(1, N)` int64, and `seq_idx` `(1, N)` int32 counts the documents. `cu_seq_lens_q` and `cu_seq_lens_k`
-    are the offsets of the documents, int32, and `max_length_q` and `max_length_k` the length of the longest, `int`.
+    `documents` are the columns from `_documents`. Columns of the batch are `(1, N)` int64, and `seq_idx` `(1, N)` int32
+    numbers the documents. `cu_seq_lens_q` and `cu_seq_lens_k` are the offsets of the documents, int32, and
+    `max_length_q` and `max_length_k` the length of the longest, `int`.
     """
     ids = documents["input_ids"]
     lengths = ids.lengths[ids.lengths > 0]
@@ -294,7 +298,7 @@ def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
     """Return the rows and their labels, made from the ids or read from a label column; `None` if there are no labels.
 
     With `labels="masked_lm"` some ids of the returned rows are masked. Raise if there is more than one source of
-    labels.
+    labels, or if the labels are copies of the ids and the model is not causal.
     """
     rows = made.rows
     labels: Labels = None

@@ -196,7 +196,10 @@ def prefix_tokens(
 
 
 def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Flatten nested prefix lengths to one tensor `(N,)`, row by row; raise if they are not nested as `lengths`."""
+    """Flatten `prefix`, a sequence of prefix lengths for each row, to one tensor `(N,)` with a value for each document.
+
+    Raise if `prefix` is not nested as `lengths`, the lengths of the documents of each row.
+    """
     shapes = [[len(row) if isinstance(row, Sequence) else row for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
         raise ValueError(
