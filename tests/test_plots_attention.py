@@ -253,12 +253,12 @@ def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, sm
     found = plots.attention_weights(model, batch)["self"]
     axes = plots.attention(model, batch, layer=1, head=-1, row=1)
     assert isinstance(axes, Axes)
-    assert title(axes) == "layer 1, head 3"
+    assert axes.get_title() == "layer 1, head 3"
     assert np.allclose(drawn(axes), found[1, 1, 3])
     assert [text.get_text() for text in axes.get_yticklabels()] == ["the", "a", "[PAD]"]
     last = plots.attention(model, batch)
     assert isinstance(last, Axes)
-    assert title(last) == "layer 2, mean of 4 heads"
+    assert last.get_title() == "layer 2, mean of 4 heads"
     assert np.allclose(drawn(last), found[2, 0].mean(axis=0))
     some = plots.attention(model, batch, span=(1, 3))
     assert isinstance(some, Axes)
@@ -272,15 +272,30 @@ def test_layers_and_heads_are_a_grid_in_which_a_color_means_the_same(word_level:
     batch = DataCollatorWithPositionalEncoding(word_level, model=model)(["a b c"])
     found = plots.attention_weights(model, batch)["self"]
     for layer, head, count in (("all", "all", 12), ([0, 2], [1], 2), ("all", "mean", 3)):
-        cells = panels(plots.attention(model, batch, layer=layer, head=head))
+        figure = plots.attention(model, batch, layer=layer, head=head)
+        cells = panels(figure)
+        assert figure.get_supxlabel() == f"{count} of {count} panels"  # type: ignore[union-attr]
         assert len(cells) == count
         assert len({axes.images[0].get_clim() for axes in cells}) == 1
     assert np.allclose(drawn(cells[1]), found[1, 0].mean(axis=0))
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 4, 8, batch_first=True), 4, enable_nested_tensor=False)
-    cells = panels(plots.attention(model, torch.randn(1, 3, 8), layer="all", head="all"))
-    assert len(cells) == 16
-    assert not any(axes.get_xticklabels() for axes in cells)  # too many for tokens
-    assert len({round(axes.get_position().y0, 3) for axes in cells}) == 4  # a line a layer
+    figure = plots.attention(model, torch.randn(1, 20, 8), layer="all", head="all")
+    cells = panels(figure)
+    assert len(cells) == 4
+    assert figure.get_supxlabel().startswith("4 of 16 panels; 12 are left out")  # type: ignore[union-attr]
+    assert all(len(axes.get_xticklabels()) == len(axes.get_yticklabels()) == 20 for axes in cells)
+
+
+def test_the_title_names_the_key_that_gets_the_most_attention() -> None:
+    layer = nn.MultiheadAttention(2, 1, batch_first=True)
+    keys = torch.tensor([[[9.0, 0.0], [0.0, 0.0], [0.0, 0.0]]])
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(torch.eye(2).repeat(3, 1))
+    queries, words = torch.tensor([[[9.0, 0.0]] * 3]), [["a", "b", "c"]]
+    axes = plots.attention(layer, (queries, keys, keys), tokens=words, decoder_tokens=words)
+    assert title(axes).replace("\n", " ") == "“a” gets the most attention: 100% on average"  # type: ignore[arg-type]
+    even = plots.attention(layer, (queries, 0 * keys, keys), tokens=words, decoder_tokens=words)
+    assert title(even) == "Which key each query attends to"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("length", [1, 64])
@@ -324,9 +339,6 @@ def test_errors_for_missing_layers_heads_and_rows_name_the_existing_ones(x: torc
         plots.attention(model, batch, kind="encoder", tokens=[["a"]])
     with pytest.raises(ValueError, match=r"a picture can label at most 64 tokens.*\n  got: 65\n  fix: span=\(0, 64\)"):
         plots.attention(nn.MultiheadAttention(8, 2, batch_first=True), torch.zeros(1, 65, 8))
-    wide = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 32, 8, batch_first=True), 5, enable_nested_tensor=False)
-    with pytest.raises(ValueError, match=r"a picture can label at most 144 panels.*\n  got: 160\n  fix: layer=0"):
-        plots.attention(wide, torch.zeros(1, 2, 32), layer="all", head="all")
 
 
 def test_models_and_batches_without_weights_are_refused(x: torch.Tensor, small: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
 
-MASKED, PADDING, FROM_PADDING, ALLOWED = range(4)  # the numbers of a matrix: the picture's docstring
+HIDDEN, PADDING, LATER, OTHER, FROM_PADDING, ALLOWED = range(6)  # the numbers of a matrix: the picture's docstring
 GRAY = "#6A6A6A"  # labels of padding
 LENGTHS = [4, 2, 1]
 
@@ -61,7 +61,9 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert positions.compressed().tolist() == [*range(8), *range(3)]
     assert cells(panel(figure, "position_ids")) == [str(p) for p in batch["position_ids"].flatten().tolist()]
     assert cells(panel(figure, "tokens")) == [str(token) for token in batch["input_ids"].flatten().tolist()]
-    assert "position_ids: 0 (dark) to 7 (bright)" in panel(figure, "position_ids").get_title(loc="left")
+    assert panel(figure, "position_ids").get_title(loc="left") == "position_ids: 0 to 7"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["allowed", "later token (look-ahead)", "padding"]
 
 
 def test_the_colors_of_embeddings_are_symmetric_around_zero() -> None:
@@ -81,7 +83,7 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
 def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
     batch = made([4, 4], 4)
     titles = [axes.get_title(loc="left") for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
-    assert titles == ["tokens (gray: padding)"]
+    assert titles == ["tokens"]
     figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
     assert [axes.get_title(loc="left")[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
 
@@ -108,8 +110,13 @@ def test_packed_documents_are_real_tokens() -> None:
 
 def test_of_a_large_batch_the_first_rows_and_columns_are_drawn() -> None:
     figure = plots.batch(made([90] * 40, 100, width=600))
-    assert figure.get_suptitle() == "Batch of 40 rows × 100 tokens, the first 16 of 40 rows, 64 of 100 columns"
-    assert drawn(panel(figure, "tokens")).shape == (16, 64)
+    assert figure.get_suptitle() == "Padding fills every row"
+    note = figure.legends[0].get_title().get_text()
+    assert note == "40 rows × 100 tokens; drawn are the first 16 of 40 rows, 64 of 100 columns"
+    shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
+    assert 8 <= shown < 64
+    assert panel(figure, "tokens").get_title(loc="left") == f"tokens, the first {shown} of 100 columns"
+    assert drawn(panel(figure, "attention_mask")).shape == (16, 64)
     assert drawn(panel(figure, "look_ahead_mask")).shape == (64, 64)
     assert drawn(panel(figure, "inputs_embeds")).shape == (64, 512)
     assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title(loc="left")
@@ -153,8 +160,11 @@ def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: in
     figure.canvas.draw()
     axes = panel(figure, "tokens")
     box = axes.get_window_extent()
+    columns = drawn(axes).shape[1]
+    assert len(axes.texts) == rows * columns
     for text in axes.texts:
         extent = text.get_window_extent()
+        assert text.get_rotation() == 0
         assert extent.width <= box.width / columns
         assert extent.height <= box.height / rows
     titles = [axes._left_title.get_window_extent() for axes in figure.axes]  # type: ignore[attr-defined]
@@ -168,7 +178,7 @@ def test_given_axes_show_the_tokens_alone() -> None:
     assert plots.batch(made([3, 1], 3), ax=right) is figure
     assert not left.images
     assert len(figure.axes) == 2
-    assert right.get_title(loc="left") == "tokens (gray: padding)"
+    assert right.get_title(loc="left") == "tokens"
 
 
 def test_batches_of_a_wrong_shape_are_refused() -> None:
@@ -359,7 +369,7 @@ def test_each_matrix_has_its_cells_and_the_tokens_on_both_axes() -> None:
     assert isinstance(figure, Figure)
     both = panel(figure, "padding and look-ahead")
     assert codes(both).tolist() == [
-        [ALLOWED, MASKED, PADDING, PADDING],
+        [ALLOWED, LATER, PADDING, PADDING],
         [ALLOWED, ALLOWED, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
         [FROM_PADDING, FROM_PADDING, PADDING, PADDING],
@@ -377,7 +387,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert isinstance(figure, Figure)
     real = np.asarray(batch["document_ids"]) >= 0
     assert np.array_equal(codes(panel(figure, "padding mask of every row")), real)
-    positions = panel(figure, "position_ids: 0 (dark) to 4 (bright)").images[0].get_array()
+    positions = panel(figure, "position_ids: 0 to 4").images[0].get_array()
     assert np.array_equal(np.ma.getmaskarray(positions), ~real)
     assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
     documents = panel(figure, "document_ids: 0 to 1")
@@ -389,15 +399,56 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert np.array_equal((codes(panel(figure, "all combined")) == ALLOWED)[real[0]], same.numpy()[real[0]])
 
 
+@pytest.mark.parametrize(
+    ("batch", "title"),
+    [
+        (padded(), "No token attends to padding"),  # the drawn row has one token
+        ({name: rows[1:2] for name, rows in padded().items()}, "No token attends to padding or to a later token"),
+        ({name: rows[1:2] for name, rows in padded(look_ahead=False).items()}, "No token attends to padding"),
+        ({"input_ids": np.ones((1, 3))}, "Every token may attend to every token"),
+        (
+            {"input_ids": np.ones((1, 4)), "document_ids": np.array([[0, 0, 1, -1]]), "look_ahead_mask": np.tri(4) > 0},
+            "No token attends to padding, to a later token or to another document",
+        ),
+        (
+            {"input_ids": np.ones((1, 3)), "attention_mask": ~np.eye(3, k=2, dtype=bool)[None, None]},
+            "Which token may attend to which",
+        ),
+    ],
+)
+def test_the_title_of_the_masks_says_what_they_hide(batch: Any, title: str) -> None:
+    figure = plots.masks(batch)
+    assert figure.get_suptitle() == title  # type: ignore[union-attr]
+
+
+def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
+    ids, mask = np.array([[0, 0, 1, -1]]), np.tri(4, dtype=bool)
+    batch = {"input_ids": np.ones((1, 4)), "document_ids": ids, "look_ahead_mask": mask}
+    figure = plots.masks(batch)
+    assert codes(panel(figure, "all combined")).tolist() == [
+        [ALLOWED, LATER, OTHER, PADDING],
+        [ALLOWED, ALLOWED, OTHER, PADDING],
+        [OTHER, OTHER, ALLOWED, PADDING],
+        [PADDING] * 4,
+    ]
+    assert codes(panel(figure, "look-ahead mask"))[0].tolist() == [ALLOWED, LATER, LATER, LATER]
+    assert codes(panel(figure, "padding mask"))[0].tolist() == [ALLOWED, ALLOWED, ALLOWED, PADDING]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]  # type: ignore[union-attr]
+    assert {"allowed", "padding", "later token (look-ahead)", "other document"} < {*names}
+    window = {"input_ids": np.ones((1, 3)), "attention_mask": (np.tri(3) - np.tri(3, k=-2) > 0)[None, None]}
+    shown = codes(panel(plots.masks(window), "attention_mask of 4 dimensions")).tolist()
+    assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
+
+
 def test_by_default_the_row_with_the_most_documents_and_padding_is_drawn() -> None:
     for row, expected in ((None, 2), (0, 0), (-2, 1)):
         figure = plots.masks(padded(), row=row)
         assert isinstance(figure, Figure)
-        assert figure.get_suptitle() == f"Masks of row {expected} in a batch of 3 × 4 tokens"
+        assert figure.legends[0].get_title().get_text() == f"row {expected} of 3 rows × 4 tokens"
     packed = {"input_ids": np.ones((2, 3)), "document_ids": np.array([[0, 0, -1], [0, 1, 2]])}
     figure = plots.masks(packed)
     assert isinstance(figure, Figure)
-    assert figure.get_suptitle().startswith("Masks of row 1 ")
+    assert figure.legends[0].get_title().get_text().startswith("row 1 ")
 
 
 def test_a_batch_shows_its_tokens_and_another_mapping_its_ids(word_level: Any) -> None:
@@ -427,7 +478,7 @@ def test_a_span_of_a_long_text_is_drawn_and_is_in_the_title() -> None:
     figure = plots.masks(batch, span=(190, 300))
     assert isinstance(figure, Figure)
     assert labels(figure.axes[0])[0] == [str(token) for token in range(190, 200)]
-    assert figure.get_suptitle().endswith("tokens 190 to 199")
+    assert figure.legends[0].get_title().get_text() == "row 0 of 1 row × 200 tokens, tokens 190 to 199"
 
 
 def test_a_span_of_a_very_long_text_needs_little_memory() -> None:

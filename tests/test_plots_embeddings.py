@@ -176,14 +176,37 @@ def test_words_do_not_overlap_and_are_inside_the_axes(bert_folder: Path, text: s
         assert all(frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in extents)
 
 
-def test_the_factor_of_the_tokens_is_in_the_title(word_level: Any) -> None:
-    for scale, expected in (("sqrt_d", "after positions, tokens × √d"), (2.5, "after positions, tokens × 2.5")):
+def test_the_factor_of_the_tokens_is_in_the_note(word_level: Any) -> None:
+    for scale, expected in (("sqrt_d", "tokens × √d"), (2.5, "tokens × 2.5")):
         mine = Figure().subplots()
         assert plots.embeddings(word_level, table(), "the a", scale=scale, ax=mine) is mine  # type: ignore[arg-type]
-        assert mine.get_title(loc="left") == expected
+        assert mine.get_title() == expected
     axes = plots.embeddings(word_level, PositionalEmbedding(table(), scale=3.0), "the a", ax=Figure().subplots())
     assert isinstance(axes, Axes)
-    assert axes.get_title(loc="left") == "after positions"
+    assert axes.get_title() == ""
+
+
+def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
+    titles = {
+        "the a b a": ["Without positions, repeated tokens coincide", "With positions, repeated tokens come apart"],
+        "the a": ["Without positions, order is invisible", "With positions, a line joins the tokens in order"],
+    }
+    for text, expected in titles.items():
+        figure = plots.embeddings(word_level, table(), text)
+        assert [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes] == expected
+
+
+@pytest.mark.parametrize(
+    ("factor", "title"),
+    [
+        (1e-3, "Positions outweigh tokens, with"),
+        (0.5, "Positions outweigh the tokens, unless"),
+        (9.0, "Tokens outweigh"),
+    ],
+)
+def test_the_title_of_crowding_says_which_outweighs(word_level: Any, factor: float, title: str) -> None:
+    embedding = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), factor))
+    assert plots.crowding(word_level, embedding, "the a b").get_title(loc="left").startswith(title)
 
 
 def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:

@@ -107,9 +107,9 @@ def test_every_convention_is_drawn_as_the_package_encodes_it(convention: str | C
             np.testing.assert_allclose(one.get_array(), half, atol=1e-6)
 
 
-def test_a_base_changes_the_picture_and_is_in_the_title() -> None:
+def test_a_base_changes_the_picture_and_is_in_the_note() -> None:
     ax = plots.encoding(8, 20, base=500.0)
-    assert ax.get_title(loc="left") == "Encoding of 20 positions: d_model=8, vaswani, base 500"
+    assert ax.get_title() == "20 positions, d_model=8, vaswani, base 500"
     assert image(ax)[7, 5] == pytest.approx(paper(7, 5, 8, 500.0))
 
 
@@ -192,8 +192,13 @@ def test_angles_of_fixed_bases_repeat_after_their_least_common_multiple() -> Non
         np.testing.assert_allclose(angles, [360 * (position % base) / base for position in range(281)])
         np.testing.assert_allclose(np.sin(np.radians(angles)), rows[:, 2 * i], atol=1e-6)
         np.testing.assert_array_equal(angles[:141], angles[140:])
-    assert ax.get_title(loc="left").endswith("repeat after 140 positions")
-    assert "repeat" not in plots.degrees((4, 4.5), 3).get_title(loc="left")
+    assert ax.get_title(loc="left").endswith("again after 140 positions")
+    meetings = np.asarray(ax.collections[0].get_offsets())
+    assert meetings.tolist() == [[0, 0], [140, 0], [280, 0]]
+    assert np.nanmax(np.asarray(plots.degrees((4, 5, 7)).lines[0].get_xdata())) == 140
+    for axes in (plots.degrees((4, 4.5), 3), plots.degrees((4, 5, 7), 140), plots.degrees((4, 9, 11, 13))):
+        assert "again" not in axes.get_title(loc="left")
+        assert not axes.collections
 
 
 def test_distances_are_euclidean_and_depend_on_the_offset_alone() -> None:
@@ -226,7 +231,7 @@ def test_a_long_encoding_is_averaged() -> None:
     rows = table(length, d_model)
     for i, start in enumerate(range(0, length, 3)):
         np.testing.assert_allclose(image(ax)[i], rows[start : start + 3].mean(axis=0), atol=1e-9)
-    assert ax.get_title(loc="left").endswith("\neach row is the mean of 3 positions")
+    assert ax.get_title().endswith("; each row is the mean of 3 positions")
     assert ax.images[0].get_extent() == [-0.5, d_model - 0.5, length - 0.5, -0.5]
     assert np.abs(image(plots.encoding(2, 100_000))).max() < 0.05  # every 50th position would show slow waves
     assert image(plots.encoding(4096, 1000)).size <= 2**20  # a wide one takes no longer to draw
@@ -243,7 +248,7 @@ def test_a_long_curve_keeps_its_highest_and_lowest_points() -> None:
     stretches = line(ax).reshape(-1, 2)
     assert (stretches.max(axis=1) > 0.99).all()  # a band
     assert (stretches.min(axis=1) < -0.99).all()
-    assert ax.get_title(loc="left").endswith("\nlowest and highest value of every 100 positions drawn")
+    assert "lowest and highest value of every 100 positions drawn" in ax.get_title().replace("\n", " ")
 
 
 def test_of_many_distances_some_are_drawn() -> None:
@@ -251,10 +256,43 @@ def test_of_many_distances_some_are_drawn() -> None:
     assert image(ax).shape == (500, 500)
     ends = [[paper(position, column, 8) for column in range(8)] for position in (0, 1400)]
     assert image(ax)[0, 7] == pytest.approx(math.dist(*ends))
-    assert "one of every 200 positions drawn" in ax.get_title(loc="left")
+    assert "one of every 200 positions drawn" in ax.get_title().replace("\n", " ")
     ax = plots.similarity(8, 100_000)
     assert len(line(ax)) == 2000
-    assert "one of every 50 distances drawn" in ax.get_title(loc="left")
+    assert "one of every 50 distances drawn" in ax.get_title()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "title"),
+    [
+        (lambda: plots.encoding(8, 20), "Columns oscillate more slowly from left to right"),
+        (lambda: plots.encoding(8, 20, transpose=True), "Columns oscillate more slowly from top to bottom"),
+        (
+            lambda: plots.encoding(8, 20, convention="marian"),
+            "Columns oscillate more slowly from left to right, in each",
+        ),
+        (lambda: plots.encoding(6, 20, convention=fixed_bases(7, 5, 4)), "Sines and cosines along the positions"),
+        (lambda: plots.sine_and_cosine(1, 20), "Sine columns along the positions"),
+        (lambda: plots.curves(8, 50, columns=[0, 2]), "Every column is a wave: 6.28 to 62.8 positions a turn"),
+        (lambda: plots.curves(8, 50, columns=[2, 3]), "Every column is a wave: 62.8 positions a turn"),
+        (lambda: plots.curves(8, 50, columns=2), "Column 2 is a wave: 62.8 positions a turn"),
+        (lambda: plots.oscillation(8, [0, 1]), "Each position has a pattern of its own"),
+        (
+            lambda: plots.oscillation(2, [0, 4], convention=fixed_bases(4)),
+            "The encoding of a position, along its columns",
+        ),
+        (lambda: plots.offsets(8, 100), "By position 100, 4 of 8 columns have not yet made a full turn"),
+        (lambda: plots.dials(4, 3), "Slower and slower clock hands"),
+        (lambda: plots.dials(4, 3, convention=fixed_bases(5, 4)), "Clock hands"),
+        (lambda: plots.distances(64, 50), "Near positions have close encodings"),
+        (lambda: plots.distances(4, 50, convention=fixed_bases(4, 5)), "Distances between the encodings"),
+        (lambda: plots.similarity(64, 50), "Neighbors are alike: the dot product falls with distance"),
+        (lambda: plots.similarity(64, 50, measure="cosine"), "Neighbors are alike: the cosine similarity falls"),
+        (lambda: plots.similarity(2, 50), "The dot product of two positions by their distance"),
+    ],
+)
+def test_a_title_says_what_these_numbers_show(drawn: Any, title: str) -> None:
+    assert drawn().get_title(loc="left").replace("\n", " ").startswith(title)
 
 
 # ---------------------------------------------------------------------------------------------- as pictures should be
@@ -282,7 +320,7 @@ def test_words_are_inside_the_figure_do_not_overlap_and_are_large_enough(
 
 
 def test_in_small_panels_words_do_not_overlap_and_legends_cover_no_line() -> None:
-    figure = Figure(figsize=(9, 7.5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(9, 9), dpi=120, layout="constrained")
     panels = figure.subplots(3, 2).flatten()
     plots.dials(ax=panels[0])
     plots.sine_and_cosine(32, 40, ax=panels[1])

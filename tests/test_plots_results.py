@@ -87,7 +87,8 @@ def test_a_panel_has_inputs_truth_and_prediction(squares: Any) -> None:
     figure = plots.sequences(*(torch.from_numpy(points) for points in squares))
     assert isinstance(figure, Figure)
     assert len(figure.axes) == 8
-    assert figure.get_suptitle() == "Predicted and true points, the first 8 of 12"
+    assert figure.get_suptitle() == "Predicted points are 0.28 from the true ones on average"
+    assert figure.legends[0].get_title().get_text() == "the first 8 of 12 sequences"
     for number, axes in enumerate(figure.axes):
         held = {str(points.get_label()): np.asarray(points.get_offsets()) for points in axes.collections}
         for name, given in zip(("input", "truth", "prediction"), squares, strict=True):

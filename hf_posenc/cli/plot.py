@@ -179,8 +179,9 @@ def _command(name: str, inputs: Callable[..., _Inputs] | None) -> Callable[..., 
         if "title" in inspect.signature(picture).parameters:
             settings["title"] = title
         made = picture(*positional, **settings)
-        if title is not None:
-            plots.canvas.figure_of(made).suptitle(title, fontsize=plots.canvas.LARGE)
+        if title is not None and "title" not in settings:
+            figure = plots.canvas.figure_of(made)
+            plots.canvas.headline(figure, "\n".join(filter(None, (figure.get_suptitle(), title))))
         Screen().facts(facts | {"picture": str(plots.save(made, target).resolve())})
 
     command.__doc__ = (inspect.getdoc(picture) or "").partition("\n\n")[0]

@@ -19,8 +19,8 @@ from .._explain import explain, one_of, shorten
 from .._huggingface import forward_names, is_hugging_face, opened
 from ..batch import real_tokens
 from ..masks import AttentionMask
-from .arguments import as_finite, as_indices, as_numpy, check_count, evaluating
-from .canvas import MEDIUM, SMALL, color_bar, grid_shape, heat_map, label, new_axes, new_figure, picture
+from .arguments import as_finite, as_indices, as_numpy, evaluating
+from .canvas import MEDIUM, color_bar, grid_shape, headline, heat_map, label, new_axes, new_figure, picture, width_of
 from .token_labels import inches_of, label_matrix, span_of, token_labels
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 Kind = Literal["self", "encoder", "decoder", "cross"]
 _Weights = list[tuple[str, str, NDArray[Any]]]  # kind, name of the layer, weights (B, H, Q, K)
 
-_WIDEST = 10.0  # inches
-_MOST_PANELS = 144  # twelve layers of twelve heads
-_LABELED = 12  # panels; a figure with more has no room for tokens
+_WIDEST, _HIGHEST = 8.0, 12.0  # inches of several panels; more would be too small to read, or too high for a screen
 _ROUNDING = 0.02  # sums of bfloat16 weights may exceed 1 by this much
 _OUTPUTS = {
     "attentions": "self",
@@ -91,13 +89,13 @@ def attention(
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw a single panel into.
 
     Returns:
-        `matplotlib.axes.Axes` of one panel, or `matplotlib.figure.Figure` of several. The image of a panel holds its
-        weights, `(queries, keys)` float64.
+        `matplotlib.axes.Axes` of one panel, or `matplotlib.figure.Figure` of several: as many as can be read, with a
+        note on how many are left out. The image of a panel holds its weights, `(queries, keys)` float64.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if the model returns no weights, there is no such layer, head, kind or row, a weight is not finite,
-            or there are more than 64 tokens or 144 panels.
+            or there are more than 64 tokens.
         TypeError: if the model cannot read the batch.
 
     Source:
@@ -106,8 +104,8 @@ def attention(
     Example:
         >>> import torch
         >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
-        >>> attention(layer, torch.ones(1, 3, 8), head=1).get_title(loc="left")
-        'encoder, layer 0, head 1'
+        >>> attention(layer, torch.ones(1, 3, 8), head=1).images[0].get_array().shape
+        (3, 3)
     """
     weights = attention_weights(model, batch)
     if kind is not None:
@@ -120,12 +118,16 @@ def attention(
             got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
             fix = 'kind="encoder", layer=0, head="mean" or another choice of one; or leave ax out'
             raise ValueError(explain("ax has room for one panel", got=got, fix=fix))
-        check_count("panels", len(panels), _MOST_PANELS, fix='layer=0, or head="mean"')
         return _grid(panels)
     only = panels[0]
-    width, height = (min(max(len(words) * 0.3, 2.6), 7.8) for words in (only.keys, only.queries))
-    ax = new_axes(ax, width + inches_of(only.queries) + 1.4, height + inches_of(only.keys) + 0.8)
-    color_bar(ax, _draw(ax, only, float(only.weights.max()), labeled=True), "attention weight", shrink=0.8)
+    width, height = (
+        min(max(len(words) * 0.36, 2.6), max(len(words) * 0.122, 6.0)) for words in (only.keys, only.queries)
+    )
+    own = ax is None
+    ax = new_axes(ax, width + inches_of(only.queries) + 1.2, height + 1.4)
+    image = _draw(ax, only, float(only.weights.max()), (width if own else width_of(ax)) / len(only.keys))
+    label(ax, _title(only), "key", "query", note=only.title)
+    color_bar(ax, image, "weight", shrink=0.8)
     return ax
 
 
@@ -178,40 +180,46 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
     return np.ones(shape, dtype=bool)
 
 
-def _draw(ax: Axes, panel: _Panel, highest: float, *, labeled: bool) -> Any:
+def _title(panel: _Panel) -> str:
+    """Return a sentence on the key that gets the most attention of a panel's real queries, if one clearly does."""
+    real = panel.weights[np.array(panel.real_queries)]
+    shares = (real if len(real) else panel.weights).mean(axis=0)
+    first, *others = np.argsort(-shares, kind="stable").tolist()
+    if others and shares[first] < 1.1 * shares[others[0]]:
+        return "Which key each query attends to"
+    return f"“{panel.keys[first]}” gets the most attention: {shares[first]:.0%} on average"
+
+
+def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
+    """Draw the weights of a panel, with tokens on both axes; `cell` is the width of a cell in inches, about."""
     image = heat_map(ax, panel.weights, limits=(0, highest or 1))
-    is_narrow = min(panel.weights.shape) * 4 < max(panel.weights.shape)
-    ax.set_aspect("auto" if is_narrow else "equal")
-    label(ax, panel.title, *(("key", "query") if labeled else ("", "")), size=MEDIUM if labeled else SMALL)
-    if labeled:
-        label_matrix(ax, panel.keys, panel.queries, real_across=panel.real_keys, real_down=panel.real_queries)
-    else:
-        ax.set(xticks=[], yticks=[])
+    label(ax, panel.title, "key", "query", size=MEDIUM)
+    tokens = {"real_across": panel.real_keys, "real_down": panel.real_queries}
+    label_matrix(ax, panel.keys, panel.queries, cell=cell, **tokens)
     return image
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Return a figure of all panels in a grid, with one color scale.
-
-    More than 12 panels are drawn without tokens, and each layer is a line of the grid if it has 2 to 12 heads.
-    """
-    labeled = len(panels) <= _LABELED
+    """Return a figure with one color scale, of as many panels as can be read, and a note on those left out."""
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
-    side = max(0.17 * most, 1.8) + inches_of(words) + 0.5 if labeled else 1.25  # inches
-    heads = sum(panel.title.startswith(panels[0].title.rpartition(", ")[0]) for panel in panels)
-    abreast = heads if not labeled and 1 < heads <= _LABELED else int(_WIDEST // side)
-    lines, abreast = grid_shape(len(panels), abreast)
-    figure = new_figure(max(abreast * side + 1.0, 5.0), lines * side + 0.4)
-    highest = max(float(panel.weights.max()) for panel in panels)
+    cell = max(0.14, 1.4 / most)  # inches
+    side = cell * most + inches_of(words) + 0.25
+    abreast = max(int((_WIDEST - 0.7) // side), 1)
+    height = cell * most + 1.25
+    shown = panels[: abreast * max(int(_HIGHEST // height), 1)]
+    lines, abreast = grid_shape(len(shown), abreast)
+    figure = new_figure(max(abreast * side + 0.7, 5.0), lines * height + 0.6)
+    highest = max(float(panel.weights.max()) for panel in shown)
     cells = figure.subplots(lines, abreast, squeeze=False).flatten().tolist()
-    for cell, panel in zip(cells, panels, strict=False):
-        image = _draw(cell, panel, highest, labeled=labeled)
-    for cell in cells[len(panels) :]:
-        cell.set_axis_off()
-    color_bar(cells, image, "attention weight", shrink=min(4 / (lines * side), 0.8), aspect=25)
-    if not labeled:
-        figure.suptitle(f"Attention weights: queries down, keys across (tokens are shown for up to {_LABELED} panels)")
+    for place, panel in zip(cells, shown, strict=False):
+        image = _draw(place, panel, highest, cell)
+    for place in cells[len(shown) :]:
+        place.set_axis_off()
+    color_bar(cells, image, "weight", shrink=min(4 / (lines * height), 0.8), aspect=25)
+    left_out = len(panels) - len(shown)
+    more = f"; {left_out} are left out: choose them with layer=, head= and kind=" if left_out else ""
+    headline(figure, "Which key each query attends to", f"{len(shown)} of {len(panels)} panels{more}")
     return figure
 
 

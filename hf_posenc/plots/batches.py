@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import counted, explain, shorten
 from ..batch import real_tokens
 from ..masks import AttentionMask
 from .arguments import as_finite, as_indices, as_numpy
@@ -17,19 +17,23 @@ from .canvas import (
     BLUE,
     FADED,
     GREEN,
+    HIDDEN,
     INK,
+    LATER,
     MEDIUM,
-    ORANGE,
+    OTHER_DOCUMENT,
     PADDING,
     SEQUENTIAL,
     SMALL,
     grid_shape,
+    headline,
     heat_map,
     integer_ticks,
     label,
     new_axes,
     new_figure,
     picture,
+    width_of,
 )
 from .token_labels import inches_of, label_matrix, span_of, token_labels
 
@@ -38,24 +42,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ENTRIES = ("input_ids", "attention_mask", "position_ids", "document_ids", "look_ahead_mask", "inputs_embeds")
-_PANELS = {"attention_mask", "position_ids", "look_ahead_mask", "inputs_embeds"}  # of `batch`, below the tokens
+_STRIPS, _SQUARES = ("attention_mask", "position_ids"), ("look_ahead_mask", "inputs_embeds")
 _MOST_ROWS, _MOST_COLUMNS, _MOST_WIDTH = 16, 64, 512
-_ROTATED, _NUMBERED = 14, 24  # columns; beyond these, tokens are rotated, and positions are shown by color alone
-_WIDEST = 10.0  # inches of the masks
+_WIDEST = 8.0  # inches
+_KEYS = ("key", "query")  # across and down
 
 # Values of the cells of a mask, in the order of `_COLORS` and `_MEANINGS`.
-_HIDDEN, _PADDING, _FROM_PADDING, _ALLOWED = range(4)
-_COLORS = ("#FFFFFF", PADDING, "#A6CBE3", BLUE)
-_MEANINGS = ("masked", "padding", "allowed, but the query is padding", "allowed")
-_TWO_COLORS = (PADDING, BLUE)
+_HIDDEN, _PADDING, _LATER, _OTHER, _FROM_PADDING, _ALLOWED = range(6)
+_COLORS = (HIDDEN, PADDING, LATER, OTHER_DOCUMENT, "#A6CBE3", BLUE)
+_MEANINGS = (
+    *("hidden by the mask", "padding", "later token (look-ahead)", "other document"),
+    *("allowed, but the query is padding", "allowed"),
+)
 
 
 @picture
 def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = None, *, ax: Axes | None = None) -> Figure:
     r"""Draw a batch: tokens, padding mask, look-ahead mask, position ids, and the embeddings of the first row.
 
-    There is one panel for each of these entries in the batch, with padding in gray. At most 16 rows and 64 columns are
-    drawn; if some are left out, the title states how many are drawn.
+    There is one panel for each of these entries in the batch, with padding in gray and later tokens in orange. At most
+    16 rows and 64 columns are drawn, and as many tokens as can be read; the picture states if some are left out.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): with `input_ids` `(B, T)` or `inputs_embeds`
@@ -79,7 +85,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
         >>> figure = batch({"input_ids": ids, "attention_mask": ids != 0}, [["I", "ride", "bike"], ["no", "-", "-"]])
         >>> [axes.get_title(loc="left") for axes in figure.axes]
-        ['tokens (gray: padding)', 'attention_mask (gray: padding)']
+        ['tokens', 'attention_mask']
     """
     contents = _Contents(batch)
     rows, columns = min(contents.shape[0], _MOST_ROWS), min(contents.shape[1], _MOST_COLUMNS)
@@ -88,42 +94,40 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         words = [[""] * columns] * rows
     else:
         words = token_labels(batch, tokens, contents.shape, rows=slice(rows), span=slice(columns))
-    names = [name for name in _ENTRIES if name in _PANELS and batch.get(name) is not None]
-    if "inputs_embeds" in names:
+    if batch.get("inputs_embeds") is not None:
         values = as_finite(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH], "inputs_embeds")
     if ax is not None:
-        _draw_tokens(new_axes(ax), words, real)
+        _draw_tokens(new_axes(ax), words, real, contents.shape[1])
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
-    longest = 0.085 * max(len(word) for row in words for word in row) + 0.12  # inches
-    width, height = (max(longest, 0.4), 0.32) if columns <= _ROTATED else (0.24, max(longest, 0.3))
-    pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
-    heights = [max(height * rows + 0.5, 1.4)]
-    heights += [4.2 if {"look_ahead_mask", "inputs_embeds"} & {*pair} else 0.22 * rows + 1.0 for pair in pairs]
-    figure = new_figure(min(max(width * columns + 1.2, 8.0), 22.0), sum(heights) + 0.4)
+    lines = [[name for name in names if batch.get(name) is not None] for names in (_STRIPS, _SQUARES)]
+    heights = [0.32 * rows + 0.75, *(0.22 * rows + 0.9 if names is lines[0] else 4.2 for names in lines if names)]
+    figure = new_figure(_WIDEST, sum(heights) + 0.9)
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    _draw_tokens(figure.add_subplot(grid[0, :]), words, real, contents.shape[1])
+    for line, names in enumerate(filter(None, lines), 1):
+        for column, name in enumerate(names):
+            panel = figure.add_subplot(grid[line, column if len(names) == 2 else slice(None)])
+            if name == "attention_mask":
+                _draw_cells(panel, real, (PADDING, BLUE), name)
+            elif name == "position_ids":
+                _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
+            elif name == "look_ahead_mask":
+                mask = contents.look_ahead_mask()[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
+                _draw_cells(panel, as_numpy(mask).astype(bool), (LATER, BLUE), name, _KEYS, lines=None)
+                panel.set_aspect("equal")
+            else:
+                full = int(batch[name].shape[-1])
+                more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
+                largest = float(np.abs(values).max()) or 1.0
+                heat_map(panel, values, limits=(-largest, largest), name="value")
+                label(panel, f"{name} of row 0{more}", "dimension", "column", size=MEDIUM)
     whole = zip((rows, columns), contents.shape, ("rows", "columns"), strict=True)
     drawn = ", ".join(f"{few} of {all_} {name}" for few, all_, name in whole if few < all_)
-    title = f"Batch of {contents.shape[0]} rows × {contents.shape[1]} tokens"
-    figure.suptitle(title + (f", the first {drawn}" if drawn else ""))
-    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-    _draw_tokens(figure.add_subplot(grid[0, :]), words, real)
-    for number, name in enumerate(names):
-        line, column = divmod(number, 2)
-        panel = figure.add_subplot(grid[line + 1, column if len(pairs[line]) == 2 else slice(None)])
-        if name == "attention_mask":
-            _draw_cells(panel, real, _TWO_COLORS, "attention_mask (gray: padding)")
-        elif name == "position_ids":
-            _draw_numbers(panel, name, contents.positions[:rows, :columns], real)  # type: ignore[index]
-        elif name == "look_ahead_mask":
-            mask = contents.look_ahead_mask()[:_MOST_COLUMNS, :_MOST_COLUMNS]  # a decoder's has another length
-            _draw_cells(panel, as_numpy(mask).astype(bool), _TWO_COLORS, "look_ahead_mask (blue: allowed)", lines=None)
-            panel.set(aspect="equal", xlabel="key", ylabel="query")
-        else:
-            full = int(batch[name].shape[-1])
-            more = f", the first {_MOST_WIDTH} of {full} dimensions" if full > _MOST_WIDTH else ""
-            largest = float(np.abs(values).max()) or 1.0
-            heat_map(panel, values, limits=(-largest, largest), name="value")
-            label(panel, f"inputs_embeds of row 0{more}", "dimension", "column", size=MEDIUM)
+    note = f"{counted(contents.shape[0], 'row')} × {counted(contents.shape[1], 'token')}"
+    used = ({_PADDING} if not real.all() else set()) | ({_LATER} if batch.get("look_ahead_mask") is not None else set())
+    note += f"; drawn are the first {drawn}" if drawn else ""
+    headline(figure, contents.title(), note, _legend(used | {_ALLOWED}))
     return figure
 
 
@@ -141,8 +145,8 @@ def masks(
     r"""Draw the attention masks of one row of a batch, and the padding of every row.
 
     A blue cell means that the query token of its line may attend to the key token of its column. Keys at padding are
-    gray; allowed cells of a query at padding are pale blue, because their result is not used. Position ids, and the
-    documents of packed rows, are drawn below for every row.
+    gray, later keys orange, and keys of another document purple. Allowed cells of a query at padding are pale blue,
+    because their result is not used. Position ids, and the documents of packed rows, are drawn below for every row.
 
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
@@ -159,8 +163,9 @@ def masks(
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the combined matrix into.
 
     Returns:
-        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 3 for an allowed cell, 2 for an
-        allowed cell whose query is padding, 1 for a masked key at padding, and 0 for any other masked key.
+        `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 5 for an allowed cell and 4 for one
+        whose query is padding; for a hidden cell 3 if the key is in another document, 2 if it comes later, 1 if it is
+        padding, and else 0.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -173,8 +178,6 @@ def masks(
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
-    from matplotlib.patches import Patch
-
     contents = _Contents(_part_of(batch, decoder=decoder))
     count, length = contents.shape
     index = contents.most_masked_row() if row is None else as_indices(row, count, "row")[0]
@@ -182,34 +185,35 @@ def masks(
     name = "decoder_input_ids" if decoder else "input_ids"
     (words,) = token_labels(batch, tokens, contents.shape, rows=slice(index, index + 1), span=part, name=name)
     real = contents.real[index, part]
-    matrices = contents.matrices(index, part, look_ahead)
+    matrices, title = contents.matrices(index, part, look_ahead)
     if ax is not None:
-        title, allowed = matrices.popitem()
-        return _draw_matrix(new_axes(ax), title, allowed, words, real)
+        name, cells = matrices.popitem()
+        _draw_matrix(new_axes(ax), "", cells, words, real, width_of(ax) / len(words))
+        label(ax, title, *_KEYS, note=name)
+        ax.set_aspect("equal")
+        return ax
 
     below = {"position_ids": contents.positions, "document_ids": contents.documents}
     strips = {title: values for title, values in below.items() if values is not None}
     rows = min(count, _MOST_ROWS)
-    side = max(len(words) * min(0.3, max(0.12, 2.2 / len(words))), 1.7) + inches_of(words) + 0.45  # inches
+    cell = min(0.3, max(0.12, 1.8 / len(words)))  # inches
+    side = max(len(words) * cell, 1.5) + inches_of(words) + 0.35
     lines, abreast = grid_shape(len(matrices), int(_WIDEST // side))
-    heights = [side + 0.1] * lines + [0.2 * rows + 0.75] * (1 + len(strips))
-    figure = new_figure(max(abreast * side + 0.3, 6.5), sum(heights) + 0.7)
+    heights = [side + 0.5] * lines + [0.2 * rows + 0.85] * (1 + len(strips))
+    figure = new_figure(max(abreast * side + 0.3, 6.5), sum(heights) + 1.0)
     grid = figure.add_gridspec(len(heights), abreast, height_ratios=heights)
     whose = "decoder row" if decoder else "row"
     tokens_drawn = f", tokens {part.start} to {part.stop - 1}" if part.stop - part.start < length else ""
-    figure.suptitle(f"Masks of {whose} {index} in a batch of {count} × {length} tokens{tokens_drawn}")
-    for number, (title, allowed) in enumerate(matrices.items()):
-        _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), title, allowed, words, real)
+    for number, (name, cells) in enumerate(matrices.items()):
+        _draw_matrix(figure.add_subplot(grid[divmod(number, abreast)]), name, cells, words, real, cell)
     more, there = f", the first {rows} of {count} rows" if rows < count else "", contents.real[:rows, part]
     all_rows = figure.add_subplot(grid[lines, :])
-    _draw_cells(all_rows, there, _TWO_COLORS, f"padding mask of every row{more}", first=part.start)
-    for number, (title, values) in enumerate(strips.items(), lines + 1):
-        _draw_numbers(figure.add_subplot(grid[number, :]), title, values[:rows, part], there, part.start, more)
-    patches = [
-        Patch(facecolor=color, edgecolor="#909090", label=meaning)
-        for color, meaning in zip(_COLORS, _MEANINGS, strict=True)
-    ]
-    figure.legend(handles=patches[::-1], loc="outside lower center", ncols=4)
+    _draw_cells(all_rows, there, (PADDING, BLUE), f"padding mask of every row{more}", first=part.start)
+    for number, (name, values) in enumerate(strips.items(), lines + 1):
+        _draw_numbers(figure.add_subplot(grid[number, :]), name, values[:rows, part], there, part.start, more)
+    used = {int(value) for cells in matrices.values() for value in np.unique(cells)}
+    note = f"{whose} {index} of {counted(count, 'row')} × {counted(length, 'token')}{tokens_drawn}"
+    headline(figure, title, note, _legend(used | ({_PADDING} if not there.all() else set())))
     return figure
 
 
@@ -258,38 +262,74 @@ class _Contents:
         last = np.zeros(len(self.real)) if self.documents is None else self.documents.max(axis=1)
         return int(np.lexsort((self.real.sum(axis=1), -last))[0])
 
-    def matrices(self, row: int, part: slice, look_ahead: bool | None) -> dict[str, NDArray[np.bool_]]:
-        """Return a dict from title to bool mask `(N, N)` for N tokens of a row, True where attention is allowed.
+    def title(self) -> str:
+        """Return a sentence on the padding and the documents of the batch."""
+        lengths = self.real.sum(axis=1)
+        if not self.real.all():
+            return "Padding fills the shorter rows" if len(set(lengths.tolist())) > 1 else "Padding fills every row"
+        if self.documents is not None:
+            return "Several documents share a row, and positions start again in each"
+        return "Rows of equal length need no padding" if len(lengths) > 1 else "One row needs no padding"
+
+    def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
+        """Return the masks of a row, a dict from name to cells `(N, N)` for N tokens, and a sentence on what they hide.
 
         The slice `part` selects the tokens. If there are several masks, the last one combines them.
         `look_ahead` is the argument of `masks`.
         """
         real = self.real[row, part]
-        padding = np.broadcast_to(real, (len(real), len(real)))
-        combined = padding.copy()
+        size = (len(real), len(real))
+        combined = np.broadcast_to(real, size).copy()
+        is_padding, is_later = np.broadcast_to(~real, size), np.triu(np.ones(size, dtype=bool), 1)
+        is_other = np.zeros(size, dtype=bool)
+
+        def cells(allowed: NDArray[np.bool_], **reasons: NDArray[np.bool_]) -> NDArray[np.int8]:
+            found = np.where(real[:, None], _ALLOWED, _FROM_PADDING).astype(np.int8)
+            found = np.where(allowed, np.broadcast_to(found, size), _HIDDEN)
+            for name, code in (("later", _LATER), ("other", _OTHER), ("padding", _PADDING)):
+                if name in reasons:
+                    found[~allowed & reasons[name]] = code
+            return found
+
+        found = {"padding mask": cells(combined, padding=is_padding)}
+        together, hides_later = ["padding"], False
         if self.four_dimensional is not None:
             queries = part if self.four_dimensional.shape[1] > 1 else slice(None)
             combined &= _allowed(self.four_dimensional[row, queries, part])
-        found = {"padding mask": padding}
-        together = ["padding"]
+            hides_later = not (combined & is_later).any()
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
-            found["look-ahead mask"] = np.tri(len(real), dtype=bool)
+            allowed = ~is_later
             together.append("look-ahead")
             if self.batch.get("look_ahead_mask") is not None:
                 mask = self.look_ahead_mask()
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
-                found["look-ahead mask"] = _allowed(mask[part, part])
-            combined &= found["look-ahead mask"]
+                allowed = _allowed(mask[part, part])
+            combined &= allowed
+            found["look-ahead mask"] = cells(allowed, later=is_later)
+            hides_later = hides_later or not (allowed & is_later).any()
         if self.documents is not None:
             ids = self.documents[row, part]
+            is_other = (ids[:, None] != ids) & real & real[:, None]
             combined &= ids[:, None] == ids
-            found["same document"] = (ids[:, None] == ids) & (ids >= 0)
+            neither = ~(real & real[:, None])
+            found["same document"] = cells((ids[:, None] == ids) & (ids >= 0), other=is_other, padding=neither)
             together.append("document")
+        reasons = {"other": is_other, "padding": is_padding | ~real[:, None]} | (
+            {"later": is_later} if hides_later else {}
+        )
         if len(together) > 1:
-            found[" and ".join(together) if len(together) == 2 else "all combined"] = combined
-        elif not np.array_equal(padding, combined):
-            found["attention_mask of 4 dimensions"] = combined
-        return found
+            found[" and ".join(together) if len(together) == 2 else "all combined"] = cells(combined, **reasons)
+        elif not np.array_equal(np.broadcast_to(real, size), combined):
+            found["attention_mask of 4 dimensions"] = cells(combined, **reasons)
+        hidden = {"padding": is_padding, "a later token": is_later & ~is_padding, "another document": is_other}
+        names = [
+            f"to {name}" for name, cell in hidden.items() if cell[real].any() and not combined[real][cell[real]].any()
+        ]
+        if names:
+            *first, last = names
+            return found, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
+        free = real.any() and combined[real][:, real].all()
+        return found, "Every token may attend to every token" if free else "Which token may attend to which"
 
 
 def _shape_of(batch: Any) -> tuple[int, int]:
@@ -345,10 +385,13 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_]) -> None:
+def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int) -> None:
+    """Draw as many columns of tokens as can be read, of `length` columns in the batch."""
+    longest = 1.1 * inches_of([word for row in words for word in row])
+    columns = min(max(int((width_of(ax) - 0.2) / longest), 1), real.shape[1])
+    title = f"tokens, the first {columns} of {counted(length, 'column')}" if columns < length else "tokens"
     style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0"}
-    style["rotation"] = 90 if real.shape[1] > _ROTATED else 0
-    _draw_cells(ax, real, (PADDING, "#FFFFFF"), "tokens (gray: padding)", words=words, **style)
+    _draw_cells(ax, real[:, :columns], (PADDING, "#FFFFFF"), title, words=[row[:columns] for row in words], **style)
 
 
 def _draw_numbers(
@@ -360,23 +403,31 @@ def _draw_numbers(
     """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
-    title, bright = f"{name}: {low} to {high}", np.ones_like(real)
+    bright, has_room = np.ones_like(real), width_of(ax) / real.shape[1] > 0.075 * len(str(high)) + 0.03
+    values, colors = shown % 2, ("#8FD3BC", GREEN)
+    title = f"{name}: {low} to {high}"
     if name == "position_ids":
-        title, bright = f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
+        title, bright = title if has_room else f"{name}: {low} (dark) to {high} (bright)", numbers > (low + high) / 2
+        values = shown
     ax.set_facecolor(PADDING)  # visible where the array is masked
-    values, colors = (shown, SEQUENTIAL) if name == "position_ids" else (shown % 2, (GREEN, ORANGE))
-    words = numbers.tolist() if real.shape[1] <= _NUMBERED else None
     inks = np.where(real, np.where(bright, "black", "white"), FADED)
-    _draw_cells(ax, values, colors, title + more, words=words, inks=inks, first=first)
+    style = SEQUENTIAL if name == "position_ids" else colors
+    _draw_cells(ax, values, style, title + more, words=numbers.tolist() if has_room else None, inks=inks, first=first)
 
 
-def _draw_matrix(ax: Axes, title: str, allowed: NDArray[np.bool_], words: list[str], real: NDArray[np.bool_]) -> Axes:
-    queries, keys = real[:, None], real[None, :]
-    cells = np.where(allowed, np.where(queries, _ALLOWED, _FROM_PADDING), np.where(keys, _HIDDEN, _PADDING))
-    _draw_cells(ax, cells, _COLORS, title)
-    ax.set(aspect="equal", xlabel="key", ylabel="query")
-    label_matrix(ax, words, words, real_across=real.tolist(), real_down=real.tolist())
-    return ax
+def _draw_matrix(
+    ax: Axes, title: str, cells: NDArray[np.int8], words: list[str], real: NDArray[np.bool_], width: float
+) -> None:
+    _draw_cells(ax, cells, _COLORS, title, _KEYS)
+    label_matrix(ax, words, words, cell=width, real_across=real.tolist(), real_down=real.tolist())
+
+
+def _legend(used: set[int]) -> list[Any]:
+    """Return the handles of a legend for the values `used` of the cells."""
+    from matplotlib.patches import Patch
+
+    chosen = [(_COLORS[code], _MEANINGS[code]) for code in sorted(used, reverse=True)]
+    return [Patch(facecolor=color, edgecolor="#909090", label=meaning) for color, meaning in chosen]
 
 
 def _draw_cells(
@@ -384,10 +435,10 @@ def _draw_cells(
     values: NDArray[Any],
     colors: str | Sequence[str],
     title: str,
+    axes: tuple[str, str] = ("column", "row"),
     *,
     words: Sequence[Sequence[object]] | None = None,
     inks: NDArray[Any] | None = None,
-    rotation: int = 0,
     first: int = 0,
     lines: str | None = "#C8C8C8",
 ) -> None:
@@ -398,8 +449,8 @@ def _draw_cells(
         values (`np.ndarray` `(R, C)`): values of the cells, drawn as colors.
         colors (`str` or several): name of a color map, or a list with the colors of the values 0, 1, 2, ...
         title (`str`): title of the axes.
+        axes (two `str`, *optional*): labels of x and y.
         words, inks (`R` rows of `C` each, *optional*): text in every cell, and its color.
-        rotation (`int`): rotation of the texts in degrees.
         first (`int`): number of the first column.
         lines (`str`, *optional*): color of the lines between cells; `None` draws none.
     """
@@ -411,11 +462,11 @@ def _draw_cells(
         style = {"cmap": ListedColormap(list(colors)), "vmin": 0, "vmax": len(colors) - 1}
     edges = (first - 0.5, first + columns - 0.5, rows - 0.5, -0.5)
     ax.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **style)
-    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True, "rotation": rotation}
+    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True}
     for row, line in enumerate(words or ()):
         for column, word in enumerate(line):
             ax.text(first + column, row, str(word), color=INK if inks is None else inks[row, column], **place)
-    label(ax, title, "column", "row", size=MEDIUM)
+    label(ax, title, *axes, size=MEDIUM)
     integer_ticks(ax.xaxis, ax.yaxis, most=16)
     if lines is not None:
         ax.set_xticks(np.arange(first, first + columns + 1) - 0.5, minor=True)

@@ -10,7 +10,7 @@ import io
 import os
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -34,6 +34,8 @@ DASHES = ("-", "--", "-.", ":")  # distinguish lines in print
 # Color maps: amounts from dark to bright; signed numbers orange below 0, white at 0 and purple above.
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
 PADDING = GRID = "#DCDCDC"
+# Cells of masks, with the same colors as in the view of a batch: the reasons why a query may not attend to a key.
+LATER, OTHER_DOCUMENT, HIDDEN = ORANGE, PURPLE, "#3C4248"
 INK, FADED = "#202020", "#6A6A6A"  # text on white, and on PADDING
 
 LARGE, MEDIUM, SMALL = 10, 9, 8  # font sizes in points
@@ -165,19 +167,55 @@ def width_of(ax: Axes) -> float:
 
 
 def label(
-    ax: Axes, title: str, across: str, down: str, *, size: int = LARGE, grid: bool = False, pad: float | None = None
+    ax: Axes,
+    title: str,
+    across: str,
+    down: str,
+    *,
+    note: str = "",
+    size: int = LARGE,
+    grid: bool = False,
+    raised: float = 0.0,
 ) -> None:
-    """Set the title, the x label `across` and the y label `down`; at the default size, wrap a long title."""
+    r"""Set the title, a smaller note below it, the x label `across`, and the y label `down`, upright above the y axis.
+
+    At the default size, a long title and a long note are wrapped. With `raised`, all of them stand higher by this many
+    points, which leaves room for text above the axes.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
     if size == LARGE:
-        characters = max(int(width_of(ax) * _CHARACTERS_PER_INCH), 20)
-        title = "\n".join(textwrap.fill(line, characters) for line in title.split("\n"))
-    ax.set_title(title, fontsize=size, pad=pad)
+        title, note = (
+            "\n".join(textwrap.fill(line, max(int(width_of(ax) * each), 20)) for line in text.split("\n"))
+            for text, each in ((title, _CHARACTERS_PER_INCH), (note, _CHARACTERS_PER_INCH + 3))
+        )
+    height = raised + 4.0  # points above the axes
+    above = ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans)
+    ax.set_ylabel(down, fontsize=size - 1, rotation=0, ha="left", va="bottom")
+    ax.yaxis.set_label_coords(0, 1, transform=above)
+    height += 1.35 * (size - 1) if down else 0.0
+    lines = note.count("\n") + 1 if note else 0
+    # The note is the title in the middle of the axes, moved to the left.
+    ax.set_title(note, fontsize=SMALL, alpha=0.75, loc="center", x=0, ha="left", va="bottom")
+    ax.set_title(title, fontsize=size, loc="left", pad=height + 1.3 * SMALL * lines + 2)
+    ax.title.set_transform(ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans))
     ax.set_xlabel(across, fontsize=size - 1)
-    ax.set_ylabel(down, fontsize=size - 1)
     ax.tick_params(which="both", labelsize=SMALL)
     if grid:
         ax.grid(color=FADED, alpha=0.25, linewidth=0.6)  # faint on white and on black
         ax.set_axisbelow(True)
+
+
+def headline(figure: Figure, title: str, note: str = "", handles: Sequence[Any] = ()) -> None:
+    """Set the title of a figure with several panels; below the panels, add a smaller note and a legend of `handles`."""
+    inches = float(figure.get_size_inches()[0])
+    wrapped = "\n".join(textwrap.fill(line, int(inches * _CHARACTERS_PER_INCH)) for line in title.split("\n"))
+    figure.suptitle(wrapped, x=0.01, ha="left")
+    if handles:
+        below: dict[str, Any] = {"title": note, "title_fontsize": SMALL, "alignment": "left"}
+        figure.legend(handles=handles, loc="outside lower left", ncols=4, **below)
+    elif note:
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL)
 
 
 def integer_ticks(*each: Any, most: int = 8) -> None:
@@ -237,10 +275,10 @@ def heat_map(
 
 
 def color_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
-    """Add a color bar with the label `name` beside one or several axes; `settings` go to `figure.colorbar`."""
+    """Add a color bar, with the label `name` above it, beside axes; `settings` go to `figure.colorbar`."""
     bar = image.figure.colorbar(image, ax=ax, **settings)
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label(name, fontsize=MEDIUM)
+    bar.ax.annotate(name, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
 
 
 def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:

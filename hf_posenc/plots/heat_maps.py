@@ -11,7 +11,7 @@ from .._explain import counted
 from ..sinusoid import Convention
 from .arguments import as_count
 from .canvas import FADED, SMALL, color_bar, heat_map, label, new_axes, picture, width_of
-from .sinusoids import Sinusoids
+from .sinusoids import Sinusoids, falls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,8 +59,15 @@ def encoding(
     if transpose:
         values, width, height, across, down = values.T, height, width, down, across
     ax = new_axes(ax, 6.5, 4.0)
-    averaged = f"\neach {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, f"Encoding of {counted(count, 'position')}: {table}{averaged}", across, down)
+    title, way = "Sines and cosines along the positions", "top to bottom" if transpose else "left to right"
+    if falls(table.frequency):
+        title = f"Columns oscillate more slowly from {way}"
+    elif all(falls(table.frequency[half]) and (np.diff(half) == 1).all() for half in (table.sines, table.cosines)):
+        title = f"Columns oscillate more slowly from {way}, in each half"
+    elif not table.frequency.any():
+        title = "Every value of this encoding is 0"
+    averaged = f"; each {'column' if transpose else 'row'} is the mean of {step:,} positions" if step > 1 else ""
+    label(ax, title, across, down, note=f"{counted(count, 'position')}, {table}{averaged}")
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # in positions, even if a row is the mean of several
     heat_map(ax, values, limits=(-1, 1), extent=extent, name="value")
     return ax
@@ -99,8 +106,11 @@ def sine_and_cosine(
     values, step = table.mean_rows(count)
     halves = {name: kind for name, kind in (("sines", table.sines), ("cosines", table.cosines)) if len(kind)}
     ax = new_axes(ax, 6.5, 4.0)
-    averaged = f"\neach row is the mean of {step:,} positions" if step > 1 else ""
-    label(ax, f"Sines and cosines of {counted(count, 'position')}: {table}{averaged}", "column", "position", pad=18)
+    title = "Cosine columns are a quarter turn ahead of sine columns"
+    if len(halves) < 2:
+        title = "Sine columns along the positions" if halves else "Every value of this encoding is 0"
+    averaged = f"; each row is the mean of {step:,} positions" if step > 1 else ""
+    label(ax, title, "column", "position", note=f"{counted(count, 'position')}, {table}{averaged}", raised=13)
     above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
     start, ticks = 0.0, {}
     for name, columns in (halves or {"zeros": np.arange(d_model)}).items():
@@ -154,8 +164,11 @@ def distances(
     rows = torch.from_numpy(table.rows(np.arange(0, count, step)))
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # matmul errs in the eighth digit
     ax = new_axes(ax, 5.2, 4.4)
-    thinned = f"\none of every {step:,} positions drawn" if step > 1 else ""
-    label(ax, f"Distances between positions\n{table}{thinned}", "position", "position")
+    title = "Distances between the encodings of positions"
+    further = apart[tuple(torch.triu_indices(len(rows), len(rows), 2))]
+    if len(further) and bool(apart.diagonal(1).max() < further.min()):
+        title = "Near positions have close encodings"
+    thinned = f"; one of every {step:,} positions drawn" if step > 1 else ""
+    label(ax, title, "position", "position", note=f"{counted(count, 'position')}, {table}{thinned}")
     heat_map(ax, apart.numpy(), extent=(-0.5, count - 0.5, count - 0.5, -0.5), name="distance")
-    ax.set_aspect("equal")
     return ax

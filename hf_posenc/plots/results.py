@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import counted, explain, shorten
 from .arguments import as_count, as_finite, as_numpy, check_count
 from .canvas import (
     BLUE,
@@ -20,6 +20,7 @@ from .canvas import (
     VERMILLION,
     figure_of,
     grid_shape,
+    headline,
     integer_ticks,
     label,
     new_axes,
@@ -94,7 +95,9 @@ def losses(
     else:
         ax.set_ylim(bottom=min(0.0, lowest))
     integer_ticks(ax.xaxis)
-    label(ax, "Loss", "step", "loss", grid=True)
+    fall = all(len(values) > 1 and values[-1] < values[0] for _, values in curves.values())
+    lower = f"{'The loss ends' if len(curves) == 1 else 'All losses end'} lower than at the start"
+    label(ax, lower if fall else "Loss by training step", "step", "loss", grid=True)
     ax.legend(**({} if len(curves) <= _INSIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
     return ax
 
@@ -133,10 +136,13 @@ def sequences(
     points = np.concatenate([part[:count].reshape(-1, 2) for part in parts])
     margin = 0.16 * float(np.ptp(points, axis=0).max()) or 1.0  # for the numbers beside the points
     limits = np.stack([points.min(axis=0) - margin, points.max(axis=0) + margin])
+    error = np.linalg.norm(parts[1][:count] - parts[2][:count], axis=-1).mean()
+    title = f"Predicted points are {error:.2g} from the true ones on average"
     if count == 1:
         made: Any = new_axes(ax, 4.2, 4.2)
         cells = [made]
         _draw_sequence(made, parts, 0, limits)
+        label(made, title, "", "", note=f"the first of {counted(total, 'sequence')}" if total > 1 else "")
         made.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
     else:
         lines, abreast = grid_shape(count, 4)
@@ -147,8 +153,8 @@ def sequences(
             _draw_sequence(cell, parts, number, limits)
         for cell in grid[count:]:
             cell.set_axis_off()
-        made.suptitle("Predicted and true points" + (f", the first {count} of {total}" if count < total else ""))
-        made.legend(*cells[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        note = f"the first {count} of {total} sequences" if count < total else f"{count} sequences"
+        headline(made, title, note, cells[0].get_legend_handles_labels()[0])
     figure_of(cells[0]).draw_without_rendering()  # numbers are placed for the final size of the axes
     for number, cell in enumerate(cells):
         whole = np.concatenate([parts[0][number], parts[1][number]])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import explain
+from .._explain import counted, explain
 from ..sinusoid import Convention, fixed_bases
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
@@ -22,6 +22,7 @@ from .canvas import (
     MEDIUM,
     SMALL,
     figure_of,
+    ink,
     integer_ticks,
     label,
     legend_below,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_PAIRS, _MOST_POSITIONS = 16, 32  # of clock hands
+_MOST_TURNED = 200  # positions that `degrees` draws by default until all hands meet again
 
 
 @picture
@@ -68,9 +70,14 @@ def frequencies(
     if table.rates[0] > 10 * table.rates[-1]:
         ax.set_yscale("log")
     integer_ticks(ax.xaxis)
-    label(ax, f"Frequency of each pair of columns: {table}", "pair of columns", "radians per position", grid=True)
+    title = "Frequencies of the pairs of columns"
+    if (np.diff(table.rates) < 0).all():
+        slower = "From pair to pair, columns oscillate more slowly"
+        title = slower if len(table.rates) > 1 else "One pair of columns, one frequency"
+    label(ax, title, "pair of columns", "radians per position", note=str(table), grid=True)
     right = ax.secondary_yaxis("right", functions=(_wavelength, _wavelength))
-    right.set_ylabel("wavelength: positions per turn", fontsize=MEDIUM)
+    right.set_ylabel("positions per turn", fontsize=MEDIUM, rotation=0, ha="right", va="bottom")
+    right.yaxis.set_label_coords(1, 1, transform=ax.yaxis.label.get_transform())
     right.tick_params(which="both", labelsize=SMALL)
     return ax
 
@@ -118,7 +125,8 @@ def offsets(
     ends = np.flatnonzero(np.diff(rates) > 0) + 1  # with halves, the index where the cosines begin
     across, marker = with_gaps(columns, ends), "." if len(columns) == 1 else None
     ax = new_axes(ax, 6.5, 3.6)
-    shown: dict[str, Any] = {"color": FADED, "linestyle": ":", "zorder": 3, "label": "frequencies: position 1"}
+    # Broad and pale, so that the line of position 1, which coincides, is visible on it.
+    shown: dict[str, Any] = {"color": FADED, "linewidth": 5, "alpha": 0.4, "label": "frequencies: position 1"}
     ax.plot(across, with_gaps(rates, ends), marker=marker, **shown)
     for i, one in enumerate(where.tolist()):
         ax.plot(across, with_gaps(rates * one, ends), color=LINES[i], marker=marker, label=f"position {one:,}")
@@ -128,7 +136,11 @@ def offsets(
     ax.set_yscale("log")
     legend_below(ax, 1.6)
     integer_ticks(ax.xaxis)
-    label(ax, f"Angle of each column at a position: {table}", "column", "angle in radians", grid=True)
+    furthest = int(where.max())
+    unturned = int((rates * furthest < 2 * np.pi).sum())
+    number = f"{unturned if unturned else 'none'} of {counted(len(rates), 'column')}"
+    title = f"By position {furthest:,}, {number} {'has' if unturned == 1 else 'have'} not yet made a full turn"
+    label(ax, title, "column", "angle in radians", note=str(table), grid=True)
     return ax
 
 
@@ -186,7 +198,9 @@ def dials(
     ax.set_anchor("W")  # aligned with the title
     for side in ax.spines.values():
         side.set_visible(False)
-    label(ax, f"Pairs of columns as clock hands: {table}", "position", "")
+    slower = count > 1 and (np.diff(table.rates) < 0).all()
+    title = f"{'Slower and slower clock hands' if slower else 'Clock hands'}: one for each pair of columns"
+    label(ax, title, "position", "", note=str(table))
     names = [f"columns {sine}, {cosine}" for sine, cosine in zip(table.sines, table.cosines, strict=False)]
     alone = [*table.sines[len(names) :], *table.cosines[len(names) :]]  # the last column of an odd width
     names += [f"column {column}" for column in alone]
@@ -206,7 +220,8 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.
-        length (`int`, *optional*): number of positions from 0. By default three turns of the largest base.
+        length (`int`, *optional*): number of positions from 0. By default until all hands meet again, if that is after
+            at most 200 positions, else three turns of the largest base.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:
@@ -218,11 +233,14 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Example:
         >>> degrees().get_title(loc="left")
-        'Angles of bases 4, 5, 7: all repeat after 140 positions'
+        'The hands point the same way again after 140 positions'
     """
     turns = fixed_bases(*bases).bases or ()
     check_count("bases", len(turns), len(LINES), "bases=(4, 5, 7)")
-    count = math.ceil(3 * max(turns)) if length is None else as_count(length, "length", 21)
+    together = math.lcm(*map(int, turns)) if all(float(one).is_integer() for one in turns) else None
+    count = math.ceil(3 * max(turns)) if together is None or together > _MOST_TURNED else together + 1
+    if length is not None:
+        count = as_count(length, "length", 21)
     numbers = np.array(turns, dtype=np.float64)
     positions, values, step = line_points(np.arange(count)[:, None] % numbers * 360 / numbers)
     ax = new_axes(ax, 6.5, 3.4)
@@ -241,13 +259,15 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
         )
     ax.set_ylim(-10, 370)
     ax.set_yticks(range(0, 361, 90), [f"{tick}°" for tick in range(0, 361, 90)])
+    title, names = "The angle of each hand over the positions", ", ".join(f"{one:g}" for one in turns)
+    if together is not None and together < count and len(turns) > 1:
+        title = f"The hands point the same way again after {together:,} positions"
+        meetings = np.arange(0, count, together)
+        ax.scatter(meetings, 0 * meetings, s=60, facecolor="none", edgecolor=ink(), zorder=4, label="all hands at 0°")
     legend_below(ax, 1.6)
     integer_ticks(ax.xaxis)
-    title = f"Angles of base{'s' * (len(turns) > 1)} {', '.join(f'{one:g}' for one in turns)}"
-    if all(float(one).is_integer() for one in turns):
-        title += f": all repeat after {math.lcm(*(int(one) for one in turns)):,} positions"
-    thinned = f"\nlowest and highest angle of every {2 * step:,} positions drawn" if step > 1 else ""
-    label(ax, title + thinned, "position", "angle", grid=True)
+    thinned = f"; lowest and highest angle of every {2 * step:,} positions drawn" if step > 1 else ""
+    label(ax, title, "position", "angle", note=f"{counted(count, 'position')}, bases {names}{thinned}", grid=True)
     return ax
 
 

@@ -79,6 +79,16 @@ class Sinusoids:
         return (first * np.where(whole, 1, series)).imag, step
 
 
+def falls(values: NDArray[np.float64]) -> bool:
+    r"""Return True if no value is larger than the one before it, and the last is smaller than the first.
+
+    Example:
+        >>> falls(np.array([3, 2, 2])), falls(np.array([2, 2])), falls(np.array([]))
+        (True, False, False)
+    """
+    return bool(len(values) > 1 and (np.diff(values) <= 0).all() and values[-1] < values[0])
+
+
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     r"""Reduce the C lines `values` to P points, at most 2,000: return positions and values, `(P, C)` each, and a step.
 

@@ -15,8 +15,8 @@ from ..embedding import PositionalEmbedding
 from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
 from .arguments import as_finite, check_count, evaluating
-from .canvas import BLUE, ORANGE, SMALL, figure_of, ink, label, new_axes, new_figure, picture
-from .token_labels import MOST_TOKENS, label_points, readable
+from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
+from .token_labels import MOST_TOKENS, label_columns, label_points, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,33 +77,39 @@ def embeddings(
     module, factor = embedding, ""
     if not isinstance(module, PositionalEmbedding):
         module = PositionalEmbedding(module, convention=convention, base=base, scale=scale)
-        factor = "" if scale is None else ", tokens × √d" if scale == "sqrt_d" else f", tokens × {scale:.3g}"
+        factor = "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
     with evaluating(module):
         moved = module.encoding(vectors)
-    panels = {"before positions": vectors[0], f"after positions{factor}": moved[0]}
+    panels = [vectors[0], moved[0]]
     if ax is not None:
-        del panels["before positions"]
-        cells = [new_axes(ax)]
+        panels, cells = panels[1:], [new_axes(ax)]
     else:
-        side = 4.6 if len(tokens) <= 16 else 6.0
-        figure = new_figure(2 * side, side)
+        beside = len(tokens) <= 16
+        figure = new_figure(8.0, 4.4 if beside else 12.0)
         if title is not None:
-            figure.suptitle(title)
-        cells = figure.subplots(1, 2).tolist()
+            headline(figure, title)
+        cells = figure.subplots(*((1, 2) if beside else (2, 1))).tolist()
     planes = []
-    for cell, (name, points) in zip(cells, panels.items(), strict=True):
+    for cell, points in zip(cells, panels, strict=True):
         plane, share = principal_components(as_finite(points, "embeddings"))
         parts = [f"component {i + 1}: {share[i]:.0%} of the variance" for i in range(2)]
-        label(cell, name, *parts, grid=True)
+        repeated = len(set(tokens)) < len(tokens)
+        if points is not panels[-1]:
+            name = f"Without positions, {'repeated tokens coincide' if repeated else 'order is invisible'}"
+        elif repeated and len(np.unique(plane.round(6), axis=0)) == len(tokens):
+            name = "With positions, repeated tokens come apart"
+        else:
+            name = "With positions, a line joins the tokens in order"
+        label(cell, name, *parts, note=factor if points is panels[-1] else "", grid=True)
         margin = 0.16 * np.ptp(plane, axis=0)  # for the words beside the points
         margin[margin == 0] = 1.0
         limits = np.stack([plane.min(axis=0) - margin, plane.max(axis=0) + margin])
         cell.set(xlim=limits[:, 0], ylim=limits[:, 1])
         planes.append(plane)
     figure_of(cells[0]).draw_without_rendering()  # words are placed for the final size of the axes
-    for cell, name, plane in zip(cells, panels, planes, strict=True):
-        _draw_points(cell, plane, [readable(token) for token in tokens], in_order=name != "before positions")
+    for cell, plane in zip(cells, planes, strict=True):
+        _draw_points(cell, plane, [readable(token) for token in tokens], in_order=cell is cells[-1])
     return figure_of(cells[0]) if ax is None else ax
 
 
@@ -156,22 +162,27 @@ def crowding(
     position_norms = np.linalg.norm(as_finite(positions[0], "positions"), axis=1)
 
     count = len(tokens)
-    ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 10.0), height=3.6)
+    ax = new_axes(ax, width=min(max(0.3 * count + 1.5, 6.5), 8.0), height=3.6)
     root = float(module.d_model) ** 0.5
     bars = ((1.0, -0.2, ORANGE, "token embedding unscaled"), (root, 0.2, BLUE, "token embedding × √d"))
+    outweigh = []
     for factor, shift, color, name in bars:
         whole = position_norms + factor * token_norms
         share = position_norms / np.where(whole > 0, whole, 1.0)
+        outweigh.append({*(share > 0.5).tolist()})
         ax.bar(np.arange(count) + shift, share, 0.4, color=color, label=name)
+    title = "Above one half, the position outweighs the token"
+    if outweigh == [{True}, {False}]:
+        title = "Positions outweigh the tokens, unless these are scaled by √d"
+    elif outweigh in ([{True}, {True}], [{False}, {False}]):
+        stronger = ("Positions", "tokens") if True in outweigh[0] else ("Tokens", "positions")
+        title = f"{stronger[0]} outweigh {stronger[1]}, with and without the factor √d"
     ax.axhline(0.5, color=ink(), linewidth=0.8, linestyle="--")
     ax.set_ylim(0, 1.16)  # the legend is above the bars
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.set_xlim(-0.6, count - 0.4)
-    rotated = count > 12 or max(len(token) for token in tokens) * count > 60
-    label(ax, "Share of positions in the norm of each token", "", "|p| / (|p| + |e|)")
-    ax.tick_params(length=2)
-    names = [readable(token) for token in tokens]
-    ax.set_xticks(np.arange(count), labels=names, rotation=90 if rotated else 0, fontsize=SMALL)
+    label(ax, title, "", "|p| / (|p| + |e|), p: position, e: token")
+    label_columns(ax, [readable(token) for token in tokens], width_of(ax) / (count + 0.2))
     ax.legend(loc="upper left", ncols=2)
     return ax
 

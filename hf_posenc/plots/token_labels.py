@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 64
 _TOKEN_SIZE = 7.5  # points
+_MOST_LINES = 5  # of labels below columns
 
 # Words beside points: candidate offsets in points from a dot to its word, nearest first, and the directions tried.
 _OFFSETS = (5.0, 12.0, 20.0, 30.0, 42.0, 56.0, 72.0)
@@ -121,7 +122,11 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
 
 def inches_of(labels: Sequence[str]) -> float:
     """Estimate the width of the longest token label in inches, from its number of characters."""
-    return 0.058 * max((len(label) for label in labels), default=0) + 0.12
+    return max((_inches(label) for label in labels), default=0.0)
+
+
+def _inches(label: str) -> float:
+    return 0.058 * sum(2 if unicodedata.east_asian_width(one) in "FW" else 1 for one in label) + 0.12
 
 
 def label_matrix(
@@ -129,6 +134,7 @@ def label_matrix(
     across: Sequence[str],
     down: Sequence[str],
     *,
+    cell: float,
     real_across: Sequence[bool] | None = None,
     real_down: Sequence[bool] | None = None,
 ) -> None:
@@ -136,16 +142,38 @@ def label_matrix(
 
     Args:
         ax (`Axes`): axes with the matrix; each cell is one unit wide and high.
-        across, down (sequences of `str`): the labels along x, rotated, and along y.
+        across, down (sequences of `str`): the labels along x and along y.
+        cell (`float`): width of a cell in inches, about.
         real_across, real_down (sequences of `bool`, *optional*): False at padding. By default no label is padding.
     """
-    for axis, labels, real in ((ax.xaxis, across, real_across), (ax.yaxis, down, real_down)):
-        axis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE)
+    ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
+    ax.tick_params(length=0)
+    label_columns(ax, across, cell)
+    for axis, real in ((ax.xaxis, real_across), (ax.yaxis, real_down)):
         for text, is_real in zip(axis.get_ticklabels(), real or (), strict=False):
             if not is_real:
                 text.set_color(FADED)
-    ax.tick_params(axis="x", labelrotation=90)
-    ax.tick_params(length=0)
+
+
+def label_columns(ax: Axes, labels: Sequence[str], cell: float) -> None:
+    r"""Label columns of `cell` inches with tokens: upright, on up to five lines, or rotated if these have no room.
+
+    A thin line joins a label on a lower line to its column.
+    """
+    widths = np.array([_inches(label) for label in labels])
+    for lines in range(1, _MOST_LINES + 1):
+        if (widths[lines:] + widths[:-lines] <= 2 * lines * cell).all():
+            break
+    else:
+        ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, rotation=90)
+        ax.tick_params(axis="x", length=0)
+        return
+    ax.xaxis.set_ticks(range(len(labels)), labels=list(labels), fontsize=_TOKEN_SIZE, va="baseline")
+    ax.tick_params(axis="x", color=FADED, width=0.4, length=0)
+    for number, tick in enumerate(ax.xaxis.get_major_ticks()):
+        lower = 1.25 * _TOKEN_SIZE * (number % lines)
+        tick.set_pad(2 + _TOKEN_SIZE + lower)
+        tick.tick1line.set_markersize(lower)
 
 
 def label_points(

@@ -86,8 +86,13 @@ def curves(
     ax.set_ylim(-1.1, 1.1)
     legend_below(ax)
     integer_ticks(ax.xaxis)
-    thinned = f"\nlowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
-    label(ax, f"Columns along {counted(count, 'position')}: {table}{thinned}", "position", "value", grid=True)
+    title, frequency = "Values of columns along the positions", table.frequency[chosen]
+    if frequency.all():
+        least, most = (turn(2 * np.pi / one) for one in (frequency.max(), frequency.min()))
+        which = f"Column {chosen[0]} is a wave" if len(chosen) == 1 else "Every column is a wave"
+        title = f"{which}: {'' if least == most else f'{least.split()[0]} to '}{most}"
+    thinned = f"; lowest and highest value of every {2 * step:,} positions drawn" if step > 1 else ""
+    label(ax, title, "position", "value", note=f"{counted(count, 'position')}, {table}{thinned}", grid=True)
     return ax
 
 
@@ -142,8 +147,10 @@ def oscillation(
     ax.set_ylim(1.5 - 3 * len(where), 1.5)
     legend_below(ax)
     integer_ticks(ax.xaxis)
-    title = f"Encoding of {counted(len(where), 'position')} along the columns: {table}\neach band runs from -1 to 1"
-    label(ax, title, "column", "position")
+    title = "The encoding of a position, along its columns"
+    if 1 < len(where) == len(np.unique(rows.round(4), axis=0)):
+        title = "Each position has a pattern of its own"
+    label(ax, title, "column", "position", note=f"{table}; each band is from -1 to 1")
     return ax
 
 
@@ -206,8 +213,12 @@ def similarity(
     legend_below(ax, 1.6)
     integer_ticks(ax.xaxis)
     name = "dot product" if measure == "dot" else "cosine similarity"
-    thinned = f"\none of every {step:,} distances drawn" if step > 1 else ""
-    label(ax, f"{name.capitalize()} by distance: {table}{thinned}", "distance in positions", name, grid=True)
+    title, values = f"The {name} of two positions by their distance", np.mean(lines, axis=0)
+    near, far = np.array_split(values, 2)
+    if len(values) > 3 and values[1] > values[2:].max() and near.mean() > far.mean():
+        title = f"{'Near positions' if step > 1 else 'Neighbors'} are alike: the {name} falls with distance"
+    thinned = f"; one of every {step:,} distances drawn" if step > 1 else ""
+    label(ax, title, "distance in positions", name, note=f"{table}{thinned}", grid=True)
     return ax
 
 
