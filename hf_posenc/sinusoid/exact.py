@@ -1,13 +1,12 @@
 r"""Exact sinusoidal encodings: sines and cosines of positions, rounded only once from the exact value.
 
-All arithmetic is on the CPU, and no rows are cached. The angle of position p at frequency f is p·f, and a float64
-product is not precise enough: its error is too large near the zeros of a sine, and everywhere above about 2**22.
-Therefore frequencies are in turns per position, with 159 bits in three float64 parts. Their products with a position
-are reduced to at most a quarter turn without loss, and sines are computed from the remainder. Two parts are not enough:
-for some bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns.
+All arithmetic is on the CPU, and no rows are cached. The angle of position p at frequency f is p·f. A float64 product
+is too imprecise near every zero of a sine, and for all angles above about 2**22. Therefore a frequency, in turns per
+position, is stored as the sum of three float64 numbers with 159 bits in total. Whole half turns are subtracted from the
+product without loss, and the sine is computed from the rest, at most a quarter turn.
 
-Consecutive positions are faster: most of their rows are complex products of two rows that were computed as above. If
-the error of a product could change its rounding, the number is computed as above, so the results are bit-identical.
+Rows of consecutive positions are computed faster, as complex products of two exact rows. If the error of a product
+could change its rounding, the number is computed exactly, so the results are bit-identical.
 
 Source:
     T. J. Dekker 1971, "A floating-point technique for extending the available precision", Numer. Math. 18 (the split
@@ -31,7 +30,8 @@ from .arguments import without_values
 from .conventions import Convention
 
 TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257242")
-# Decimal digits of a frequency before the split into three float64 parts, which hold 47 of them. The package has its
+# Decimal digits of a frequency before the split into three float64 parts, which hold 47 of them. Two parts are not
+# enough: for some bases, a position is only 2**-54 of a turn away from a zero after 2**30 turns. The package has its
 # own context, because the user's may round to fewer digits or raise.
 DIGITS = Context(prec=60)
 
@@ -154,9 +154,9 @@ def encode_in_graph(positions: torch.Tensor, waves: Waves, dtype: torch.dtype) -
 def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     r"""Convert float64 values to `dtype` with a single rounding to the nearest number.
 
-    torch converts float64 to the 16-bit types through float32, so 1 + 2**-8 + 2**-40 becomes 1.0 in bfloat16 although
-    1.0078 is nearer. Here the conversion to float32 rounds to odd: the last bit of an inexact result is set, which
-    keeps it on the correct side of the midpoint in the second conversion.
+    torch converts float64 to the 16-bit types through float32, which rounds twice: 1 + 2**-8 + 2**-40 becomes 1.0 in
+    bfloat16, although 1.0078 is nearer. Here the first rounding sets the last bit of every inexact result (rounding to
+    odd), so that the second one finds the nearest number.
 
     Example:
         >>> value = torch.tensor(1 + 2**-8 + 2**-40, dtype=torch.float64)
@@ -236,7 +236,7 @@ def _encode_run(positions: torch.Tensor, waves: Waves, out: torch.Tensor) -> Non
 
 
 def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
-    """Return a float64 tensor `(2, N, F)`: the sines of `positions` `(N,)`, then the cosines.
+    """Return a float64 tensor `(2, N, F)` for `positions` `(N,)` and F frequencies: the sines, then the cosines.
 
     Cosines come first if the convention has cosines first.
     """
@@ -250,11 +250,10 @@ def _values(positions: torch.Tensor, waves: Waves) -> torch.Tensor:
 
 
 def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors of angles `(N, F)`: `first.sin()` are the sines of the encoding, `second.sin()` the cosines.
+    """Return two tensors of angles `(N, F)` in radians: their sines are the sine columns and the cosine columns.
 
-    The two tensors are swapped if the convention has cosines first. Angles are in radians and at most a quarter turn;
-    the absolute values of the two angles of a position add up to a quarter turn. Parts are added from the largest to
-    the smallest, so that each sum is exact wherever it comes close to zero.
+    If the convention has cosines first, the tensor for cosine columns comes first. Angles are at most a quarter turn,
+    and the absolute values of the two angles of a position and frequency add up to a quarter turn.
     """
     column = positions.unsqueeze(1)
     upper = _upper_half(column)
@@ -269,7 +268,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
     # sign(0) would drop the smaller parts where `left` is zero, as after an integer number of half turns.
     side = torch.copysign(left.new_ones(()), left)
     missing = 0.25 - left.abs()
-    for part in (error, more, rest):
+    for part in (error, more, rest):  # the largest first, so that each sum is exact wherever it comes close to zero
         left = left.add_(part)
         missing = missing.addcmul_(side, part, value=-1)
     noise = halves.abs().mul_(_NOISE)
@@ -279,7 +278,7 @@ def _angles(positions: torch.Tensor, waves: Waves) -> tuple[torch.Tensor, torch.
 
 
 def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return `turns` times `radians` (2π or -2π); turns of at most `noise` in absolute value become exactly 0."""
+    """Return `turns` times `radians`, which is 2π or -2π. Turns of at most `noise` in absolute value give exactly 0."""
     angles = torch.where(turns.abs() <= noise, 0.0, turns)
     return angles.mul_(radians).add_(0.0)  # + 0.0 turns -0.0 into 0.0
 
@@ -287,7 +286,7 @@ def _in_radians(turns: torch.Tensor, radians: torch.Tensor, noise: torch.Tensor)
 def _product(
     column: torch.Tensor, upper: torch.Tensor, by: NDArray[np.float64], by_upper: NDArray[np.float64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two tensors `(N, F)`: the product `column * by`, and its exact rounding error.
+    """Return two tensors `(N, F)`: the product `column * by`, rounded to float64, and the error of its rounding.
 
     `upper` and `by_upper` are the results of `_upper_half` for `column` and `by`.
     """
