@@ -61,7 +61,7 @@ class MissingTable:
 
 
 class Embedder:
-    """The checked argument `embedding=` of a collator. A width becomes an embedding table on first use."""
+    """The argument `embedding=` of a collator, checked. A width becomes an embedding table on first use."""
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         self._given = settings

@@ -81,7 +81,7 @@ def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
 
 
 def name_taken(name: str, made: Tokenized) -> str:
-    """Return the error message for a given column with the name of a column that tokenization makes."""
+    """Return the error message for a given column `name` if tokenization makes a column of the same name."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
         got=list(made.columns),

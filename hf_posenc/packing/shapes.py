@@ -68,12 +68,11 @@ def best_shapes(
 def _one_more(
     best: NDArray[Any], below: NDArray[np.int64], price: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the lowest cost for each width if one more shape is allowed, and the index of the next smaller shape.
+    """Return the lowest costs with one more shape, and the index of the next smaller shape, both for each width.
 
-    Widths are the sorted padded lengths of the documents. `best[i]` is the lowest cost of all documents up to width i
-    if width i is the largest shape. A new largest shape j costs `price[j]` for each document wider than the next
-    smaller shape i, so the result is the minimum over i < j. `below[i]` is the number of documents narrower than width
-    i.
+    `best[i]` is the lowest cost of the documents up to width i if width i is a shape. With one more shape, the lowest
+    cost up to width j is the minimum over i < j of `best[i]` plus `price[j]` for each document wider than i, up to j.
+    `below[i]` is the number of documents narrower than width i.
     """
     size = len(best)
     out, before = best.copy(), np.zeros(size, dtype=np.int64)

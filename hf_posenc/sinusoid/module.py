@@ -189,8 +189,8 @@ class PositionalEncoding(nn.Module):
     def _check_positions(self, positions: torch.Tensor, bound: int, *, negative: bool = True) -> int:
         """Raise if a position is beyond `max_length`, or is negative and `negative` is False; return an upper bound.
 
-        The upper bound is larger than all positions. It is -1 if none is known or a position is negative. The check
-        waits for an accelerator at most once.
+        The result is larger than all positions; it is -1 if no bound is known or a position is negative. `bound` is the
+        bound that the caller knows, or -1. The check waits for an accelerator at most once.
         """
         limit, is_integer = self._limit, not positions.is_floating_point()
         if without_values(positions) or not positions.numel():
