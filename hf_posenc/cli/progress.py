@@ -73,7 +73,7 @@ class ProgressLine(Callbacks):
         self.library = name
 
     def checked(self, size: int) -> None:
-        """Add `size` to the number of checked bytes of finished shards, and show the sum."""
+        """Add `size` bytes to those of finished shards that were compared with their checksums, and show the sum."""
         self._checked += size
         self._show(f"{in_bytes(self._checked)} of finished shards checked")
 

@@ -235,16 +235,16 @@ class Probe:
         return {name: grad for name, grad in zip(tensors, grads, strict=True) if grad is not None}
 
     def is_same(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if the mean relative difference of two outputs, for inputs of the same shape, is below 1e-6.
+        """Return True if two outputs for inputs of the same shape are equal up to rounding.
 
-        In half precision, the limit is 1e-4.
+        Their relative difference must be below 1e-6, or 1e-4 in half precision.
         """
         return relative_difference(one, other) < (1e-4 if self.is_half else 1e-6)
 
     def is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Return True if the mean relative difference of two outputs, for inputs of different shapes, is below 1e-4.
+        """Return True if two outputs for inputs of different shapes are equal up to rounding.
 
-        In half precision, the limit is 3e-2.
+        Their relative difference must be below 1e-4, or 3e-2 in half precision.
         """
         return relative_difference(one, other) < (3e-2 if self.is_half else 1e-4)
 
@@ -350,7 +350,7 @@ def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_
 
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the mean absolute difference of two outputs, divided by the mean absolute value; inf if shapes differ."""
+    """Return the mean of `|one - other|` divided by the mean of `|one|`; inf if the shapes differ."""
     if one.shape != other.shape:  # a model may choose a random output length
         return float("inf")
     # The mean, because one element in thousands may be rounded differently.
