@@ -100,7 +100,7 @@ def use_sinusoidal_positions(
         divides the token embeddings by their factor.
 
     Raises:
-        TypeError: if `model` is not a Hugging Face model; for a module of your own, the message shows the code to use instead.
+        TypeError: if `model` is not a Hugging Face model; for a module of your own, the message shows other code.
         ValueError: if the model has no learned absolute positions (rotary, relative, alibi, none), has sinusoids of its
             own (Marian, Pegasus), has trained positions, cannot be lengthened, or the width does not suit the
             convention.
