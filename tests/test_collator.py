@@ -77,6 +77,16 @@ def test_the_look_ahead_mask_is_one_matrix_of_its_own(word_level, length: int) -
     assert not array.flags.writeable  # a value written to one row would change all rows
 
 
+def test_a_look_ahead_mask_that_no_memory_holds_is_refused(word_level) -> None:
+    rows = [{"input_ids": np.ones(1_000_000, dtype=np.int64)}]
+    for settings in ({}, {"look_ahead": True}, {"embedding": 4}, {"return_tensors": "np"}):
+        with pytest.raises(
+            ValueError, match=r"at most 65,536 tokens\n  got: rows of 1,000,000 tokens, a mask of 1\.0 TB"
+        ):
+            C(word_level, **settings)(rows)
+    assert C(word_level, look_ahead=False)(rows)["input_ids"].shape == (1, 1_000_000)
+
+
 # ---------------------------------------------------------------------------------------------------- rows and columns
 
 

@@ -90,7 +90,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added with a model
             whose forward has this argument, and without `model` unless `packing="flat"`. With targets it is the mask of
-            the decoder.
+            the decoder. Rows of more than 65,536 tokens raise with it.
         packing (`bool` or `"flat"`, *optional*): put several documents into each row of `max_length` tokens.
             `position_ids` restart at each document, and `document_ids` number the documents. A `model` without a
             `document_ids` argument gets an `attention_mask` that isolates documents: (B, 1, T, T) in the model's dtype,
