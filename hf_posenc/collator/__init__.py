@@ -3,8 +3,10 @@
 `config` resolves the settings once. A call reads its input (`inputs`), tokenizes it (`tokens`), and either adds labels
 and pads (`labels`, `padding`) or returns columns (`columns`). `embed` adds embeddings, `fit` removes keys that the
 model does not accept, `save` reads and writes collators, and `processor` makes the class a processor of transformers.
+`batches` makes batches by a token budget for inference.
 """
 
+from .batches import Batches
 from .collator import DataCollatorWithPositionalEncoding
 
-__all__ = ["DataCollatorWithPositionalEncoding"]
+__all__ = ["Batches", "DataCollatorWithPositionalEncoding"]
