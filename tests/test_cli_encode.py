@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 
 from hf_posenc import cli, jobs
@@ -81,7 +82,7 @@ def test_every_option_reaches_the_job_under_its_keyword(stand_in: Callable[..., 
         "document": (["--document", "paragraph"], "paragraph"),
         "format": (["--format", "csv"], "csv"),
         "dataset_config": (["--dataset-config", "en"], "en"),
-        "dataset_split": (["--dataset-split", "test"], "test"),
+        "split": (["--split", "test"], "test"),
         "on_bad_row": (["--on-bad-row", "skip"], "skip"),
         "max_length": (["--max-length", "128"], 128),
         "too_long": (["--too-long", "split"], "split"),
@@ -309,6 +310,25 @@ def test_a_run_that_was_stopped_goes_on_and_verify_says_what_is_missing_and_what
     assert run(*command, "out") == 0
     assert run("verify", "out") == 0
     assert bad.read_bytes() == (here / "whole" / "data" / bad.name).read_bytes()
+
+
+def test_a_split_of_a_saved_data_set_is_chosen_by_name(
+    here: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    splits = {"train": ["I ride", "she said", "no"], "test": ["bike"]}
+    data = {name: datasets.Dataset.from_dict({"text": texts}) for name, texts in splits.items()}
+    datasets.DatasetDict(data).save_to_disk("saved")
+    capsys.readouterr()  # the progress of datasets
+    command = ["encode", "saved", "-t", bert_folder, "-o", "out", "--workers", 0]
+    assert run(*command) == 2
+    assert "saved has several splits, and one must be chosen\n  got: train, test\n" in capsys.readouterr().err
+    assert run(*command, "--split", "train") == 0
+    assert "documents  3" in capsys.readouterr().out
+    assert run("verify", "out", "--inputs", "saved", "--split", "train") == 0
+    assert run("verify", "out", "--inputs", "saved", "--split", "test") == 1
+    capsys.readouterr()
+    assert run("verify", "out", "--split", "train") == 2
+    assert "these options describe inputs\n  got: split='train'\n" in capsys.readouterr().err
 
 
 def test_refusals_name_the_option_and_the_line(

@@ -55,7 +55,14 @@ def encoded(corpus: Path, output: Path, tokenizer: Any, **settings: Any) -> dict
         corpus,
         tokenizer,
         output,
-        **{"workers": 2, "shard_bytes": 5_000, "max_length": 64, "too_long": "split", **settings},
+        **{
+            "workers": 2,
+            "shard_bytes": 5_000,
+            "max_length": 64,
+            "too_long": "split",
+            "source_columns": True,
+            **settings,
+        },
     )
     return {path.name: path.read_bytes() for path in output.rglob("[!.]*") if path.is_file()}
 

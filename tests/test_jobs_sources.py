@@ -485,8 +485,14 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
                 ValueError, match=rf"(?s)only text files are read by {document}.*fix: document=\"line\""
             ):
                 open_sources([path, other], document=document)
-    with pytest.raises(ValueError, match=r"only a data set has splits"):
-        open_sources([path], dataset_split="train")
+    for split, fix in (("train", "leave split out, and name the files"), ("paragraphs", "--document paragraph")):
+        for inputs in ([path], [datasets.Dataset.from_dict({"text": ["a"]}), path]):
+            with pytest.raises(ValueError, match=rf"(?s)only a data set has splits.*split='{split}'.*a\.txt.*{fix}"):
+                open_sources(inputs, split=split)
+    with pytest.raises(ValueError, match=r"only a data set on the Hub has configurations"):
+        open_sources([path], dataset_config="en")
+    with pytest.raises(TypeError, match=r"there is no argument 'dataset_split'\n  fix: split=\.\.\."):
+        encode(path, "bert", tmp_path / "out", dataset_split="train")
     with pytest.raises(ValueError, match=r"inputs must be a list"):
         open_sources(str(path))
     with pytest.raises(ValueError, match=r"(?s)two texts of a pair.*leave text_pair_column out"):

@@ -272,18 +272,21 @@ def test_features_of_carried_columns_are_kept_where_all_inputs_agree(tmp_path: P
 
 def test_of_several_splits_one_must_be_chosen(tmp_path: Path) -> None:
     data = datasets.Dataset(PLAIN)
-    datasets.DatasetDict(train=data, test=data.select([7])).save_to_disk(tmp_path / "set")
-    with pytest.raises(ValueError, match=r"(?s)has several splits.*train, test.*dataset_split=\"train\""):
-        open_sources([tmp_path / "set"])
-    found = {
-        split: len(read(tmp_path / "set", dataset_split=split)) for split in ("train", "test", "train+test", "all")
-    }
-    assert found == {"train": ROWS, "test": 1, "train+test": ROWS + 1, "all": ROWS + 1}
-    with pytest.raises(ValueError, match=r"has no split 'tset'"):
-        open_sources([tmp_path / "set"], dataset_split="tset")
+    splits = datasets.DatasetDict(train=data, test=data.select([7]))
+    splits.save_to_disk(tmp_path / "set")
+    streams = datasets.IterableDatasetDict({name: split.to_iterable_dataset() for name, split in splits.items()})
+    for source in (tmp_path / "set", splits, streams):
+        with pytest.raises(ValueError, match=r"(?s)has several splits.*train, test.*split=\"train\" \(--split train\)"):
+            open_sources([source])
+        found = {split: len(read(source, split=split)) for split in ("train", "test", "train+test", "all")}
+        assert found == {"train": ROWS, "test": 1, "train+test": ROWS + 1, "all": ROWS + 1}
+        with pytest.raises(ValueError, match=r"(?s)has no split 'tset'.*its splits are train, test"):
+            open_sources([source], split="tset")
+    assert open_sources([splits], split="all").names == ["DatasetDict (train)", "DatasetDict (test)"]
+    assert open_sources([{"test": data}]).names == ["dict (test)"]
     data.save_to_disk(tmp_path / "one")
     with pytest.raises(ValueError, match=r"saved without splits"):
-        open_sources([tmp_path / "one"], dataset_split="train")
+        open_sources([tmp_path / "one"], split="train")
 
 
 def test_a_name_is_read_from_the_cache_when_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +351,7 @@ def test_columns_of_a_generator_are_carried_with_the_types_that_it_states(stated
     ("given", "error", "message"),
     [
         (["I ride"], TypeError, r"(?s)an input must be a path.*list.*Dataset\.from_dict"),
-        (datasets.DatasetDict(train=datasets.Dataset(PLAIN)), ValueError, r"(?s)dictionary of splits.*data\['train'\]"),
+        ({"train": ["I ride"]}, TypeError, r"(?s)an input must be a path.*list"),
         (
             datasets.Dataset(PLAIN).with_transform(lambda batch: batch),
             ValueError,

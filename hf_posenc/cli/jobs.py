@@ -83,6 +83,7 @@ def verify(
         list[str] | None,
         typer.Option("--inputs", metavar="INPUT", help="Read this input of the job again as well; repeatable."),
     ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Split of the inputs, as given to encode.")] = None,
 ) -> None:
     """Read every file of an output folder again, and list those that differ from the manifest.
 
@@ -92,7 +93,7 @@ def verify(
 
     screen = Screen()
     with ProgressLine(screen) as line:
-        found = jobs.verify(folder, line.checked, inputs=inputs or None)
+        found = jobs.verify(folder, line.checked, inputs=inputs or None, split=split)
     screen.say(str(found))
     if found.bad or not found.finished:
         raise typer.Exit(1)

@@ -119,17 +119,26 @@ class DataSet:
         return pa.array(values, pa.string())
 
 
-def of_object(given: Any, name: str | None = None) -> DataSet:
-    r"""Wrap a `Dataset` or `IterableDataset` object in a `DataSet`, from which a job reads rows.
+def of_object(given: Any, split: str | None, name: str | None = None) -> list[DataSet]:
+    r"""Return a `DataSet`, from which a job reads rows, for a data set object or for each chosen split of a dictionary.
 
-    Its name is `name`, or by default that of its class.
+    Args:
+        given (`Dataset`, `IterableDataset`, or a `dict` of them by split): the object.
+        split (`str`, *optional*): one split of a dictionary, several joined by `+`, or `"all"`.
+        name (`str`, *optional*): its name in messages and in the output; by default that of its class.
 
     Raises:
         TypeError: for any other object.
-        ValueError: for a dictionary of splits, or a data set with a transform (`with_transform`).
+        ValueError: for a dictionary with several splits if `split` is `None`, or one that lacks the chosen split; for a
+            data set with a transform (`with_transform`).
     """
     import datasets
 
+    name = name or type(given).__name__
+    if isinstance(given, dict) and given:
+        by_split = {str(key): data for key, data in given.items()}
+        chosen = _chosen(name, list(by_split), split)
+        return [one for key in chosen for one in of_object(by_split[key], None, f"{name} ({key})")]
     if isinstance(given, datasets.Dataset):
         if given.format["type"] == "custom":
             raise ValueError(
@@ -139,16 +148,12 @@ def of_object(given: Any, name: str | None = None) -> DataSet:
                     fix="data.with_format(None).map(transform, batched=True), which stores what the transform returns",
                 )
             )
-        return DataSet(name or "Dataset", given, {"fingerprint": given._fingerprint})
+        return [DataSet(name, given, {"fingerprint": given._fingerprint})]
     if isinstance(given, datasets.IterableDataset):
-        return DataSet(name or "IterableDataset", given, {"fingerprint": _hash_of(given)})
-    if isinstance(given, dict) and given:
-        splits = ", ".join(map(str, given))
-        fix = f"data[{next(iter(given))!r}]"
-        raise ValueError(explain("an input must be one data set, not a dictionary of splits", got=splits, fix=fix))
+        return [DataSet(name, given, {"fingerprint": _hash_of(given)})]
     raise TypeError(
         explain(
-            "an input must be a path, a pattern, a name, a Dataset or an IterableDataset",
+            "an input must be a path, a pattern, a name, a Dataset, an IterableDataset or a dictionary of splits",
             got=type(given).__name__,
             fix="Dataset.from_dict({'text': texts}) for texts in memory",
         )
@@ -176,8 +181,8 @@ def saved(name: str, split: str | None) -> list[ArrowFile]:
     for one in folders:
         own, files = _from_json(one / "state.json", _split_and_files)
         if folders == [folder] and split not in (None, "all", own):
-            got = f"dataset_split={split!r}"
-            raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave dataset_split out"))
+            got = f"split={split!r}"
+            raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave split out"))
         found += [ArrowFile(str(path_inside(one, file)), "arrow") for file in files]
     return found
 
@@ -233,7 +238,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
             explain(
                 f"{name} has several splits, and one must be chosen",
                 got=", ".join(splits),
-                fix=f'dataset_split="{splits[0]}" (--dataset-split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
+                fix=f'split="{splits[0]}" (--split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
             )
         )
     if chosen in (None, "all"):
@@ -242,7 +247,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
     for split in wanted:
         if split not in splits:
             got = f"its splits are {', '.join(splits) or 'not named'}"
-            fix = f'dataset_split="{splits[0] if splits else "all"}"'
+            fix = f'split="{splits[0] if splits else "all"}"'
             raise ValueError(explain(f"{name} has no split {split!r}", got=got, fix=fix))
     return wanted
 

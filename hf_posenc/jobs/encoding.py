@@ -93,7 +93,7 @@ def encode(
         columns=resolved.columns if resolved.pack is None else [],
         document=resolved.document,
         dataset_config=resolved.dataset_config,
-        dataset_split=resolved.dataset_split,
+        split=resolved.split,
     )
     folder = Path(output).expanduser().absolute()  # workers may have another working directory
     job = Job(

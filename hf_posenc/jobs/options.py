@@ -76,7 +76,9 @@ class Options:
     dataset_config: str | None = _option(
         None, "Configuration of a data set with several.", panel=_INPUT, recorded=False
     )
-    dataset_split: str | None = _option(None, "Split of a data set with several.", panel=_INPUT, recorded=False)
+    split: str | None = _option(
+        None, "Split of a data set with several; also train+test, or all.", panel=_INPUT, recorded=False
+    )
     on_bad_row: Literal["error", "skip", "keep-empty"] = _option(
         "error",
         "A document that cannot be read, or has no tokens: stop, leave it out, or keep an empty text. The last two "
@@ -251,7 +253,7 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     names = [each.name for each in fields(Options)]
     for name in given:
         if name not in names:
-            raise TypeError(unknown_keyword(name, names, {}))
+            raise TypeError(unknown_keyword(name, names, {"dataset_split": "split=..."}))
     given = {name: value for name, value in given.items() if value is not None}
     collate = tokenizer if _is_collator(tokenizer) else None
     settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)

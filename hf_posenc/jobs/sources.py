@@ -260,7 +260,7 @@ def open_sources(
     columns: Sequence[str] | None = None,
     document: str = "line",
     dataset_config: str | None = None,
-    dataset_split: str | None = None,
+    split: str | None = None,
 ) -> Sources:
     r"""Find the inputs of a job and return them as `Sources`; read first lines to check that they can be read.
 
@@ -277,7 +277,7 @@ def open_sources(
         document (`"line"`, `"paragraph"` or `"file"`): document of a text file: each line, each paragraph (blank lines
             separate them), or the whole file. Other files must have the default.
         dataset_config (`str`, *optional*): configuration of a data set on the Hub.
-        dataset_split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
+        split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
 
     Returns:
         `Sources`.
@@ -308,29 +308,30 @@ def open_sources(
     texts = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
     sources: list[Source] = []
     notes: list[str] = []
-    are_files = True
+    has_splits = has_config = False
     has_several = sum(not isinstance(given, str | os.PathLike) for given in inputs) > 1
     for number, given in enumerate(inputs):
         if not isinstance(given, str | os.PathLike):
-            sources.append(of_object(given, f"inputs[{number}]" if has_several else None))
-            are_files = False
+            sources += of_object(given, split, f"inputs[{number}]" if has_several else None)
+            has_splits |= isinstance(given, dict)
             continue
         name = os.fspath(given)
-        if arrow_files := saved(name, dataset_split):
+        if arrow_files := saved(name, split):
             sources += arrow_files
-            are_files = False
+            has_splits = True
         elif (found := find_files(name, every=format is not None)) is not None:
             sources += [_source(one, format, document) for one in found[0]]
             notes += _left_out(name, found[1])
         elif isinstance(given, os.PathLike):
             raise FileNotFoundError(missing(name))
         else:
-            sources += by_name(name, dataset_config, dataset_split)
-            are_files = False
-    if (dataset_split or dataset_config) and are_files:
-        got = f"dataset_split={dataset_split!r}, dataset_config={dataset_config!r}, and nothing but files"
-        fix = "leave them out, and name the files to read"
-        raise ValueError(explain("only a data set has splits and configurations", got=got, fix=fix))
+            sources += by_name(name, dataset_config, split)
+            has_splits = has_config = True
+    if split is not None and not has_splits:
+        raise ValueError(_no_splits(str(split), sources))
+    if dataset_config is not None and not has_config:
+        got = f"dataset_config={dataset_config!r}, and no input from the Hub"
+        raise ValueError(explain("only a data set on the Hub has configurations", got=got, fix="leave it out"))
     other = next((source for source in sources if source.kind not in _DOCUMENTS.values()), None)
     if document != "line" and other is not None:
         raise ValueError(
@@ -348,6 +349,18 @@ def open_sources(
     if columns is None:
         notes += _not_carried(known, texts)
     return Sources(sources, Columns(texts, carried), notes)
+
+
+def _no_splits(split: str, sources: Sequence[Source]) -> str:
+    """Return the error message for the option `split` without an input that has splits."""
+    document = split.rstrip("s")  # `split` selected the documents of text files in earlier versions
+    return explain(
+        "only a data set has splits",
+        got=f"split={split!r}, and no input with splits: {', '.join([source.name for source in sources][:3])}",
+        fix=f'document="{document}" (--document {document}), which selects the documents of text files'
+        if document in _DOCUMENTS
+        else "leave split out, and name the files to read",
+    )
 
 
 def _source(name: str, format: Format | None, document: str) -> Source:

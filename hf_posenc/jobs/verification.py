@@ -88,7 +88,7 @@ def verify(
     inputs: Any = None,
     format: Literal["text", "json", "csv", "parquet", "arrow"] | None = None,
     dataset_config: str | None = None,
-    dataset_split: str | None = None,
+    split: str | None = None,
 ) -> Verification:
     r"""Read every file of an output folder again and compare it with the manifest.
 
@@ -97,7 +97,7 @@ def verify(
         on_read (callable, *optional*): called after each shard, with its size in bytes.
         inputs (*optional*): the inputs given to `encode`. If given, they are read again too, and compared with the
             digest in the record of each shard.
-        format, dataset_config, dataset_split (`str`, *optional*): as given to `encode` with these inputs.
+        format, dataset_config, split (`str`, *optional*): as given to `encode` with these inputs.
 
     Returns:
         `Verification`; `.bad` lists each file that differs from the manifest, with the reason.
@@ -112,6 +112,10 @@ def verify(
         ValueError: no such folder holds no manifest.json
           fix: a folder that hf-posenc encode wrote with --output
     """
+    options = {"format": format, "dataset_config": dataset_config, "split": split}
+    if inputs is None and any(options.values()):
+        got = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
+        raise ValueError(explain("these options describe inputs", got=got, fix="inputs=... (--inputs), as for encode"))
     folder = Path(folder).expanduser()
     manifest = Manifest.read(folder)
     if manifest is None:
@@ -119,7 +123,6 @@ def verify(
         raise ValueError(explain(f"{folder} holds no {MANIFEST}", fix=fix))
     bad = [BadFile(file, reason) for file, reason in _bad_files(manifest, on_read)]
     if inputs is not None:
-        options = {"format": format, "dataset_config": dataset_config, "dataset_split": dataset_split}
         found = _other_inputs(manifest, inputs, **options)
         bad += [BadFile("inputs", f"{difference}{_OTHER_INPUT}") for difference in found]
     return Verification(
