@@ -160,7 +160,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """
         plan = self.plan
         done = self._given * plan.steps // max(len(plan), 1) if step is None else step
-        return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self._identity}
+        return {"epoch": self.epoch, "step": as_integer(done, "step", minimum=0, example=0), **self.identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         r"""Continue from a saved epoch and step: the next iteration begins at that step, without earlier batches.
@@ -172,31 +172,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             ValueError: if `state` was saved for other lengths or settings, lacks a key, or has an unknown key.
             TypeError: if `state` is not a `dict`, or its epoch or step is not an integer.
         """
-        if not isinstance(state, Mapping):
-            raise TypeError(explain("a state is a dict", got=shorten(state), fix="sampler.state_dict()"))
         plan = self.plan  # every epoch has the same number of steps
-        here = {name: state.get(name) for name in ("epoch", "step")} | self._identity
-        differ = [
-            f"{name}: saved {shorten(state[name])}, here {shorten(here[name])}"
-            for name in here
-            if name in state and state[name] != here[name]
-        ]
-        differ += [f"{name} is missing" for name in here if name not in state]
-        differ += [f"{name} is unknown here" for name in state if name not in here]
-        if differ:
-            raise ValueError(
-                explain(
-                    "the state belongs to another plan, or is incomplete",
-                    got=f"{'; '.join(differ)} ({plan.steps} steps of {plan.documents} documents here)",
-                    fix="the same lengths, in the same order, and the same settings as when it was saved",
-                )
-            )
+        known = state if isinstance(state, Mapping) else {}
+        here = {name: known.get(name) for name in ("epoch", "step")} | self.identity
+        require_same_plan(state, here, f"{plan.steps} steps of {plan.documents} documents here")
         epoch, step = (as_integer(state[name], name, minimum=0, example=0) for name in ("epoch", "step"))
         rest = plan.from_step(step)  # raises if it is out of range
         self.epoch, self._step, self._given = epoch, step, len(plan) - len(rest)
 
     @property
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Settings and array hashes that determine the batches; `load_state_dict` requires the same values."""
         plan = self.plan
         names = () if self._plan_given is not None else ("window", "seed")
@@ -214,10 +199,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """Hashes of lengths and costs, or of a given plan; cached for loaders that save a state after every batch."""
         plan = self.plan
         if self._plan_given is not None:
-            return {"rank": plan.rank, "batches": _digest(plan.order, plan.batch_offsets)}
+            return {"rank": plan.rank, "batches": digest_of(plan.order, plan.batch_offsets)}
         widths = np.unique(padded(np.unique(self._lengths), plan.multiple_of, plan.shapes))
-        cost = None if plan.cost is None else _digest(row_costs(widths, plan.cost))
-        return {"cost": cost, "lengths": _digest(self._lengths)}
+        cost = None if plan.cost is None else digest_of(row_costs(widths, plan.cost))
+        return {"cost": cost, "lengths": digest_of(self._lengths)}
 
     @property
     def sampler(self) -> TokenBudgetBatchSampler:
@@ -251,7 +236,37 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             )
 
 
-def _digest(*arrays: NDArray[Any]) -> str:
+def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
+    r"""Raise `ValueError` with the differences if a saved state is not that of this plan, `TypeError` if it is no dict.
+
+    Args:
+        saved (mapping): the settings and hashes of the saved state.
+        here (mapping): those of this plan.
+        found (`str`): a description of this plan, for the error message.
+
+    Example:
+        >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(explain("a state is a dict", got=shorten(saved), fix="sampler.state_dict()"))
+    differ = [
+        f"{name}: saved {shorten(saved[name])}, here {shorten(here[name])}"
+        for name in here
+        if name in saved and saved[name] != here[name]
+    ]
+    differ += [f"{name} is missing" for name in here if name not in saved]
+    differ += [f"{name} is unknown here" for name in saved if name not in here]
+    if differ:
+        raise ValueError(
+            explain(
+                "the state belongs to another plan, or is incomplete",
+                got=f"{'; '.join(differ)} ({found})",
+                fix="the same lengths, in the same order, and the same settings as when it was saved",
+            )
+        )
+
+
+def digest_of(*arrays: NDArray[Any]) -> str:
     """Return a hash of the values of arrays, the same on every machine."""
     hashed = hashlib.blake2b(digest_size=8)
     for array in arrays:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 from .._explain import as_integer, explain, shorten
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
-from .sampler import processes_of_accelerate
+from .sampler import digest_of, processes_of_accelerate
 
 Numbered = tuple[int, Any]  # a row and its number in the stream
 
@@ -218,6 +218,19 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self.shapes, self.multiple_of = checked.shapes, checked.multiple_of
         self._settings["shapes"] = checked.shapes
         self._was_read = False
+        self._plans: list[tuple[int, dict[str, Any]]] = []  # first step of each window, and result of `progress`
+        self._expected: tuple[int, str] | None = None  # see `expect`
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Settings that determine the batches, apart from the stream."""
+        names = ("token_budget", "seed", "multiple_of")
+        return {
+            **{name: None if self._settings[name] is None else int(self._settings[name]) for name in names},
+            "shapes": None if self.shapes is None else list(self.shapes),
+            "window": self._window,
+            "world_size": self._world_size or processes_of_accelerate(),
+        }
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration."""
@@ -252,12 +265,52 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             )
         self._was_read = True
         ranks = self._world_size or processes_of_accelerate()
+        steps, digest, epoch = 0, "", 0 if self._repeats else self.epoch
+        self._plans.clear()
         for number, window in enumerate(self._windows(ranks)):
             lengths = self._lengths([row for _, row in window], window[0][0])
             self._check(lengths, [place for place, _ in window])
-            plan = plan_batches(lengths, epoch=(self.epoch << 32) + number, world_size=ranks, **self._settings)
+            plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
+            if self._repeats:
+                digest = digest_of(np.frombuffer(digest.encode(), np.uint8), plan.order, plan.batch_offsets, lengths)
+                self._plans.append((steps, {"windows": number + 1, "digest": digest}))
+                self._compare(number + 1, digest)
+                steps += plan.steps
             for batch in plan:
                 yield [window[index] for index in batch]
+        if self._expected is not None:
+            self._compare(self._expected[0], "none, because the stream ends before")
+
+    def progress(self, steps: int) -> dict[str, Any]:
+        r"""Return the number of windows that were read until a step, and a hash of their plans.
+
+        Args:
+            steps (`int`): number of finished steps. Earlier steps are forgotten.
+
+        Returns:
+            `dict` of JSON values: `windows` and `digest`.
+        """
+        while len(self._plans) > 1 and self._plans[1][0] <= steps:
+            del self._plans[0]
+        return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
+
+    def expect(self, windows: int, digest: str) -> None:
+        """Raise `ValueError` during the iteration if the plans of so many windows have another digest."""
+        self._expected = windows, digest
+
+    def _compare(self, windows: int, digest: str) -> None:
+        if self._expected is None or self._expected[0] != windows:
+            return
+        if self._expected[1] != digest:
+            raise ValueError(
+                explain(
+                    "the stream has other rows, or another order, than in the run that saved the checkpoint",
+                    got=f"hash of the first {windows} windows: saved {self._expected[1]}, here {digest}",
+                    fix="the same stream, shuffled only with a seed; or TrainingArguments(ignore_data_skip=True), "
+                    "which begins with its first row",
+                )
+            )
+        self._expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
         """Yield the rows of each window; the last one of a pass has at least one row for each process, if possible."""

@@ -17,6 +17,7 @@ from .._explain import explain, shorten, unknown_keyword
 from .._huggingface import opened
 from ..rows import IGNORED
 from .lengths import is_dataset
+from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
 from .stream import RowLengths, StreamBatchSampler, is_stream, stream_loader
 
@@ -82,6 +83,7 @@ class TokenBudgetMixin:
 
     _labels_of_step: torch.Tensor | None = None  # of all processes and accumulated batches
     _in_step = False
+    _plan: PlanState | None = None  # of the current run
 
     def __init_subclass__(cls, **settings: Any) -> None:
         wrong = [name for name in settings if name not in _SETTINGS]
@@ -145,17 +147,26 @@ class TokenBudgetMixin:
             loader = stream_loader(sampler, collator, **options)
         else:
             loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collator, **options)
-        self._follow_epochs(sampler)
+        if self._plan is not None:  # of an earlier run
+            self.remove_callback(self._plan.callback_class)
+        self._plan = PlanState(self, sampler)
+        self.add_callback(self._plan.callback_class())
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the batches of one optimizer step, as Trainer does, and count their labels over all processes."""
+        """Return the batches of one optimizer step, as Trainer does, and count their labels over all processes.
+
+        Raises `ValueError` if the processes read different rows.
+        """
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         count = torch.zeros((), dtype=torch.int64, device=self.args.device)
         for batch in batches:
             count = count + self._count_labels(batch).to(count.device)
         if self.accelerator.num_processes > 1:
-            count = self.accelerator.gather(count.reshape(1)).sum()
+            digest = torch.tensor(0 if self._plan is None else self._plan.digest(), device=count.device)
+            gathered = self.accelerator.gather(torch.stack([count, digest])[None])  # (processes, 2)
+            require_same_digests(gathered[:, 1])
+            count = gathered[:, 0].sum()
         self._labels_of_step = count
         return batches, items
 
@@ -203,24 +214,6 @@ class TokenBudgetMixin:
             return collator
         _check_padding(collator, "multiple_of")
         return _changed(collator, {"pad_to_multiple_of": multiple_of})
-
-    def _follow_epochs(self, sampler: StreamBatchSampler | TokenBudgetBatchSampler) -> None:
-        """Add a callback that sets the sampler's epoch; Trainer does not set it if several processes resume a run."""
-        from transformers import TrainerCallback
-
-        class FollowEpochs(TrainerCallback):  # type: ignore[misc]
-            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                sampler.set_epoch(int(state.epoch or 0))
-
-            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if isinstance(sampler, StreamBatchSampler):  # which repeats the stream itself, so it has ended
-                    control.should_training_stop = True
-
-        previous = self.__dict__.get("_following")
-        if previous is not None:
-            self.remove_callback(previous)
-        self._following = FollowEpochs()
-        self.add_callback(self._following)
 
 
 def _weighted(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,111 @@
+"""State of a plan in the checkpoints of Trainer: written on every save, compared on resuming.
+
+Trainer itself skips the batches of finished steps; this module refuses a plan whose batches would be others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from .._explain import as_integer, explain
+from .sampler import TokenBudgetBatchSampler, require_same_plan
+from .stream import StreamBatchSampler
+
+
+class PlanState:
+    r"""Settings and hashes of the plan of a run, as JSON values.
+
+    Args:
+        trainer (`transformers.Trainer`): the trainer of the run.
+        sampler (`TokenBudgetBatchSampler` or `StreamBatchSampler`): makes its batches.
+    """
+
+    def __init__(self, trainer: Any, sampler: TokenBudgetBatchSampler | StreamBatchSampler) -> None:
+        self.trainer, self.sampler = trainer, sampler
+        self.callback_class = self._callback_class()
+
+    def now(self) -> dict[str, Any]:
+        """Return the state after the finished steps; for a stream it has a hash of the windows that were read."""
+        accumulated = int(self.trainer.args.gradient_accumulation_steps)
+        state = {**self.sampler.identity, "gradient_accumulation_steps": accumulated}
+        if isinstance(self.sampler, StreamBatchSampler):
+            state |= self.sampler.progress(int(self.trainer.state.global_step) * accumulated)
+        return state
+
+    def check(self, stored: Any) -> None:
+        """Raise `ValueError` if a checkpoint was saved with another plan; warn if it was saved without one."""
+        attributes = stored.get("attributes") if isinstance(stored, dict) else None
+        saved = attributes.get("plan") if isinstance(attributes, dict) else None
+        if not saved:
+            warnings.warn(
+                explain(
+                    "the checkpoint has no state of a token budget, so rows may be repeated or left out",
+                    got="a checkpoint of another Trainer, or of an older version of this one",
+                    fix="TrainingArguments(ignore_data_skip=True) begins with the first rows again",
+                ),
+                stacklevel=2,
+            )
+            return
+        here = self.now()
+        if isinstance(self.sampler, StreamBatchSampler) and isinstance(saved, dict):
+            here |= {name: saved[name] for name in ("windows", "digest") if name in saved}  # compared while reading
+        require_same_plan(saved, here, "in this Trainer")
+        if isinstance(self.sampler, StreamBatchSampler):
+            self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
+
+    def digest(self) -> int:
+        """Return a number that is the same in all processes if they read the same rows; 0 before any row was read."""
+        hashed = self.now().get("digest") or self.sampler.identity.get("lengths") or "0"
+        return int(hashed[:15], 16)
+
+    def _callback_class(self) -> Any:
+        """Return a callback class that stores this state in every checkpoint, and sets the epoch of the sampler.
+
+        Trainer writes the result of `state()` to trainer_state.json. It does not set the epoch of a sampler if several
+        processes resume a run.
+        """
+        from transformers import TrainerCallback
+        from transformers.trainer_callback import ExportableState
+
+        plan = self
+
+        class TokenBudgetState(TrainerCallback, ExportableState):  # type: ignore[misc]
+            def state(self) -> dict[str, Any]:
+                return {"args": {}, "attributes": {"plan": plan.now()}}
+
+            def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                saved = state.stateful_callbacks.setdefault("TokenBudgetState", {})
+                if state.global_step and not args.ignore_data_skip:
+                    plan.check(saved)
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                plan.sampler.set_epoch(int(state.epoch or 0))
+
+            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if isinstance(plan.sampler, StreamBatchSampler):  # it repeats the stream, so there are no more rows
+                    control.should_training_stop = True
+
+        return TokenBudgetState
+
+
+def require_same_digests(digests: torch.Tensor) -> None:
+    r"""Raise `ValueError` if processes read different rows.
+
+    Args:
+        digests (`torch.Tensor` `(processes,)`): result of `PlanState.digest` in each process.
+
+    Example:
+        >>> require_same_digests(torch.tensor([7, 7]))
+    """
+    differ = (digests != digests[0]).nonzero()
+    if len(differ):
+        raise ValueError(
+            explain(
+                "every process must read the same rows in the same order",
+                got=f"other rows in process {int(differ[0])} than in process 0",
+                fix="the whole stream in every process, shuffled with the same seed",
+            )
+        )

@@ -1,0 +1,219 @@
+"""Runs that are killed and resumed from their last checkpoint, held against runs that nothing disturbs, row by row."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from test_sampling_trainer import COUNT, Padded, Watched, arguments, build, rows
+from transformers import TrainerCallback
+
+from hf_posenc import TokenBudgetMixin
+
+SAVED = 3  # steps between checkpoints
+
+
+class Budgeted(TokenBudgetMixin, Watched, token_budget=64, window=20): ...
+
+
+class Killed(Exception):
+    """The end of a process."""
+
+
+class KillAt(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        if state.global_step == self.step:
+            raise Killed
+
+
+def stream() -> datasets.IterableDataset:
+    return rows().to_iterable_dataset(num_shards=3)
+
+
+class Forgetful(torch.utils.data.IterableDataset[Any]):
+    """A stream that is shuffled without a seed."""
+
+    def __iter__(self) -> Any:
+        return iter([rows()[int(number)] for number in np.random.default_rng().permutation(COUNT)])
+
+
+DATA: dict[str, Any] = {
+    "map-style": rows,
+    "stream": stream,
+    "shuffled stream": lambda: stream().shuffle(seed=3, buffer_size=16),
+    "generator": lambda: iter(list(rows())),
+}
+
+
+def train(
+    folder: Path,
+    data: Any,
+    *,
+    kind: type[Any] = Budgeted,
+    kill: int | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Any:
+    trainer = kind(
+        model=build("gpt2"),
+        args=arguments(folder, **{"save_strategy": "steps", "save_steps": SAVED, **settings}),
+        train_dataset=data,
+        data_collator=Padded(),
+        callbacks=[] if kill is None else [KillAt(kill)],
+    )
+    if kill is None:
+        trainer.train(resume_from_checkpoint=resume)
+    else:
+        with pytest.raises(Killed):
+            trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def steps_of(trainer: Any) -> list[list[int]]:
+    """The documents of every batch, in the order of training."""
+    return trainer.documents()
+
+
+WORKERS = {"dataloader_num_workers": 2, "dataloader_prefetch_factor": 3}
+# Data, arguments, the step of the checkpoint, and the later step at which the run is killed; an epoch has 8 steps.
+CASES: list[Any] = [
+    ("map-style", {"max_steps": 7, "gradient_accumulation_steps": 3}, 4, 6),
+    pytest.param("map-style", {"num_train_epochs": 3, **WORKERS}, 19, 20, marks=pytest.mark.slow),
+    ("stream", {"max_steps": 14, **WORKERS}, 11, 13),
+    ("stream", {"max_steps": 6, "gradient_accumulation_steps": 3}, 4, 5),
+    pytest.param("stream", {"max_steps": 26}, 20, 23, marks=pytest.mark.slow),
+    pytest.param("shuffled stream", {"max_steps": 26}, 17, 17, marks=pytest.mark.slow),
+    ("generator", {"max_steps": 8}, 4, 5),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "saved", "kill"), CASES)
+def test_a_killed_run_resumes_with_the_very_rows_that_were_left(
+    tmp_path: Path, name: str, settings: dict[str, Any], saved: int, kill: int
+) -> None:
+    data = DATA[name]
+    whole = train(tmp_path, data(), save_strategy="no", **settings)
+    killed = train(tmp_path, data(), kill=kill, save_steps=saved, **settings)
+    resumed = train(tmp_path, data(), resume=True, save_strategy="no", **settings)
+    done = saved * settings.get("gradient_accumulation_steps", 1)
+    assert steps_of(killed)[:done] + steps_of(resumed) == steps_of(whole)
+    assert resumed.state.global_step == whole.state.global_step
+    for key, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[key], weight), key
+
+
+@pytest.mark.slow
+def test_a_run_may_be_killed_twice_and_made_longer(tmp_path: Path) -> None:
+    whole = train(tmp_path, stream(), max_steps=26, save_strategy="no")
+    first = train(tmp_path, stream(), kill=7, max_steps=12, save_steps=5)
+    second = train(tmp_path, stream(), kill=11, resume=True, max_steps=12, save_steps=5)
+    third = train(tmp_path, stream(), resume=True, max_steps=12, save_steps=5)
+    fourth = train(tmp_path, stream(), resume=True, max_steps=26, save_steps=5, save_strategy="no")
+    seen = steps_of(first)[:5] + steps_of(second)[:5] + steps_of(third) + steps_of(fourth)
+    assert seen == steps_of(whole)
+
+
+def test_callbacks_may_be_restored_from_the_checkpoint(tmp_path: Path) -> None:
+    settings = {"max_steps": 8, "restore_callback_states_from_checkpoint": True}
+    whole = train(tmp_path, stream(), save_strategy="no", **settings)
+    train(tmp_path, stream(), kill=5, **settings)
+    resumed = train(tmp_path, stream(), resume=True, save_strategy="no", **settings)
+    assert steps_of(resumed) == steps_of(whole)[3:]
+    resumed.train()  # a new run of the same trainer
+    assert steps_of(resumed)[5:] == steps_of(whole)
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+class Larger(TokenBudgetMixin, Watched, token_budget=96, window=20): ...
+
+
+class Wider(TokenBudgetMixin, Watched, token_budget=64, window=30): ...
+
+
+OTHERS: list[tuple[str, Any, dict[str, Any], list[str]]] = [
+    ("map-style", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
+    ("stream", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
+    ("map-style", {"kind": Wider}, {}, ["window: saved 20, here 30"]),
+    ("stream", {"kind": Wider}, {}, ["window: saved 20, here 30"]),
+    ("map-style", {"seed": 7}, {}, ["seed: saved 0, here 7"]),
+    ("stream", {"data_seed": 7}, {}, ["seed: saved 0, here 7"]),
+    ("stream", {"gradient_accumulation_steps": 2}, {}, ["gradient_accumulation_steps: saved 1, here 2"]),
+    ("map-style", {"data": lambda: rows().select(range(50))}, {}, ["lengths: saved '", "in this Trainer"]),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "_", "words"), OTHERS)
+def test_a_checkpoint_of_another_plan_is_refused_before_a_step(
+    tmp_path: Path, name: str, change: dict[str, Any], _: Any, words: list[str]
+) -> None:
+    train(tmp_path, DATA[name](), kill=4, max_steps=8)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    data = change.pop("data", DATA[name])()
+    with pytest.raises(ValueError, match="the state belongs to another plan") as caught:
+        train(tmp_path, data, resume=True, max_steps=8, **change)
+    for word in words:
+        assert word in str(caught.value)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_stream_with_other_rows_is_refused_unless_it_shall_begin_anew(tmp_path: Path) -> None:
+    train(tmp_path, Forgetful(), kill=4, max_steps=8)
+    for data in (Forgetful(), stream().filter(lambda row: len(row["input_ids"]) > 4)):
+        with pytest.raises(ValueError, match="the stream has other rows, or another order") as caught:
+            train(tmp_path, data, resume=True, max_steps=8)
+        assert "ignore_data_skip=True" in str(caught.value)
+    anew = train(tmp_path, stream(), resume=True, max_steps=8, ignore_data_skip=True, save_strategy="no")
+    assert steps_of(anew) == steps_of(train(tmp_path, stream(), max_steps=8, save_strategy="no"))[:5]
+
+
+def test_a_stream_that_ends_before_the_saved_step_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, iter(list(rows())), kill=7, max_steps=9)
+    with (
+        pytest.raises(ValueError, match="the stream has other rows") as caught,
+        pytest.warns(UserWarning, match="so it ends here"),
+    ):
+        train(tmp_path, iter(list(rows())[:20]), resume=True, max_steps=9)
+    assert "none, because the stream ends before" in str(caught.value)
+
+
+@pytest.mark.parametrize("stored", [None, {}, [], "x", {"attributes": 3}, {"attributes": {"plan": {}}}])
+def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(tmp_path: Path, stored: Any) -> None:
+    train(tmp_path, rows(), kill=4, max_steps=8)
+    path = tmp_path / "checkpoint-3" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    if stored is None:
+        del state["stateful_callbacks"]["TokenBudgetState"]
+    else:
+        state["stateful_callbacks"]["TokenBudgetState"] = stored
+    path.write_text(json.dumps(state))
+    with pytest.warns(UserWarning, match="the checkpoint has no state of a token budget") as told:
+        train(tmp_path, rows(), resume=True, max_steps=8)
+    assert "ignore_data_skip=True" in str(told[0].message)
+    assert (tmp_path / "checkpoint-6" / "trainer_state.json").exists()
+
+
+def test_a_stream_that_breaks_leaves_its_checkpoints_and_resumes_when_it_is_repaired(tmp_path: Path) -> None:
+    def broken() -> Any:
+        yield from list(rows())[:45]
+        raise ConnectionError("the server is gone")
+
+    with pytest.raises(RuntimeError, match="row 45 of the stream could not be read"):
+        train(tmp_path, broken(), max_steps=9)
+    whole = train(tmp_path, iter(list(rows())), max_steps=8, save_strategy="no")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed = train(tmp_path, iter(list(rows())), resume=True, max_steps=8)
+    done = len(steps_of(whole)) - len(steps_of(resumed))
+    assert done == SAVED
+    assert steps_of(resumed) == steps_of(whole)[done:]
