@@ -17,6 +17,7 @@ import golden
 import numpy as np
 import pytest
 import torch
+import user_program
 from torch import nn
 
 import hf_posenc
@@ -52,6 +53,7 @@ def test_the_public_names() -> None:
         "audit",
         "best_shapes",
         "bpe_merges",
+        "budget_batches",
         "convert",
         "fixed_bases",
         "frequencies",
@@ -75,6 +77,11 @@ def test_the_public_names() -> None:
         "use_sinusoidal_positions",
         "with_arrow_batches",
     ]
+
+
+def test_a_program_that_uses_every_public_name_runs() -> None:
+    assert set(hf_posenc.__all__) <= {*vars(user_program), "__version__"}
+    user_program.main()
 
 
 PACKED = ["input_ids", "token_type_ids", "position_ids"]

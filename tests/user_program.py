@@ -1,0 +1,191 @@
+"""A program that uses every public name, for type checkers: mypy in strict mode and pyright find no error.
+
+`mypy` checks it with the package, `pip install pyright && pyright tests/user_program.py` with pyright. A test runs it.
+"""
+
+# pyright: strict
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import BertConfig, BertModel
+
+import hf_posenc
+from hf_posenc import (
+    AttentionMask,
+    Batch,
+    BatchPlan,
+    Convention,
+    DataCollatorWithPositionalEncoding,
+    ExponentialPositionalEncoding,
+    FourierPositionalEncoding,
+    LearnedPositionalEncoding,
+    ModelSpec,
+    NoPositionalEncoding,
+    PackingPlan,
+    PositionalEmbedding,
+    ScaledSinusoidalPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    TokenBudgetBatchSampler,
+    TokenBudgetMixin,
+    additive_mask,
+    audit,
+    best_shapes,
+    bpe_merges,
+    budget_batches,
+    convert,
+    fixed_bases,
+    frequencies,
+    jobs,
+    lengths_of,
+    look_ahead_mask,
+    pack,
+    pack_dataset,
+    padding_mask,
+    padding_mask_from_ids,
+    plan_batches,
+    plots,
+    position_ids_from_documents,
+    position_ids_from_lengths,
+    position_ids_from_mask,
+    positional_encoding,
+    sinusoidal_encoding,
+    split_long,
+    testing,
+    train_bpe,
+    use_sinusoidal_positions,
+    with_arrow_batches,
+)
+
+datasets: Any = importlib.import_module("datasets")  # it has no types
+TEXTS = ["I ride bike", "bike ride I, she said", "a queen is a woman"] * 4
+
+
+class Model(nn.Module):
+    """Embeds a batch and adds the encoding of its positions."""
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        super().__init__()
+        self.embed = PositionalEmbedding(nn.Embedding(vocab_size, d_model), convention="marian", scale="sqrt_d")
+        self.encoding = SinusoidalPositionalEncoding(d_model, dropout=0.1)
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        x: torch.Tensor = self.embed(batch["input_ids"], batch["attention_mask"], batch["position_ids"])  # (B, T, D)
+        encoded: torch.Tensor = self.encoding(x)
+        return encoded
+
+
+class Loop(TokenBudgetMixin):
+    """Would be a `Trainer` as well."""
+
+
+def collate(folder: Path) -> None:
+    """Make batches in every way."""
+    tokenizer = train_bpe(TEXTS, 300, special_tokens={"pad_token": "<pad>"}, progress=False)
+    collator = DataCollatorWithPositionalEncoding(tokenizer, labels="causal_lm", pad_to_multiple_of=8)
+    batch: Batch = collator.batch(TEXTS)
+    ids: torch.Tensor = batch["input_ids"]  # (B, T)
+    moved: Batch = batch.to("cpu", non_blocking=True)
+    html: str = moved.to_html(title="a batch")
+    words: list[list[str]] = collator.tokens(batch)
+    decoded = collator.decode(batch)
+    assert ids.shape[0] == len(words) == len(decoded)
+    assert html
+    assert Model(len(tokenizer), 8)(batch).shape == (*ids.shape, 8)
+    live: Batch = collator.replace(labels=None, embedding=8).embed(TEXTS)
+    assert live["inputs_embeds"].shape[-1] == 8
+    collator.save_pretrained(folder / "collator")
+    again = DataCollatorWithPositionalEncoding.from_pretrained(folder / "collator")
+    assert again == collator
+
+    dataset = datasets.Dataset.from_dict({"text": TEXTS}).map(collator, batched=True, remove_columns="text")
+    lengths = lengths_of(dataset)
+    plan: BatchPlan = plan_batches(lengths, 64, seed=1)
+    sampler = TokenBudgetBatchSampler(plan)
+    loader: DataLoader[dict[str, object]] = DataLoader(
+        with_arrow_batches(dataset), batch_sampler=sampler, collate_fn=collator
+    )
+    assert sum(len(each["input_ids"]) for each in loader) == len(TEXTS)
+    assert best_shapes(lengths, 2).size <= 2
+    stream: DataLoader[Any] = budget_batches(iter(TEXTS), 64, collator, window=100)
+    assert sum(len(each["input_ids"]) for each in stream) == len(TEXTS)
+    packed: PackingPlan = pack(lengths, 64)
+    document, start, length = split_long(lengths, 8)
+    assert len(packed) <= len(document) == len(start) == len(length)
+    assert len(pack_dataset(dataset, 64)) >= 1
+    steps: Iterator[object] = bpe_merges(TEXTS, 3)
+    assert len(list(steps)) == 3
+
+
+def arithmetic() -> None:
+    """Compute encodings, positions and masks."""
+    seconds = Convention("seconds", wavelengths=(0.01, 60))
+    for convention in ("vaswani", seconds, fixed_bases(4, 5)):
+        rows: torch.Tensor = sinusoidal_encoding(torch.arange(5), 4, convention=convention, dtype=torch.float64)
+        assert rows.shape == (5, 4)
+    order: torch.Tensor = convert("vaswani", "marian", 4)
+    assert order.numel() == frequencies(4).numel() * 2
+    x = torch.zeros(2, 3, 4)
+    for encoding in (
+        ExponentialPositionalEncoding(4),
+        FourierPositionalEncoding(4),
+        LearnedPositionalEncoding(4, max_length=8),
+        NoPositionalEncoding(4),
+        ScaledSinusoidalPositionalEncoding(4),
+        positional_encoding("sinusoidal", 4),
+    ):
+        assert encoding(x).shape == x.shape
+    keep = padding_mask([3, 2])  # (B, T)
+    assert torch.equal(keep, padding_mask_from_ids([[5, 6, 7], [5, 6, 0]], 0))
+    assert torch.equal(position_ids_from_mask(keep.long()), position_ids_from_lengths([3, 2]))
+    assert position_ids_from_documents([[2, 1], [3]]).shape == (2, 3)
+    additive: torch.Tensor = additive_mask(look_ahead_mask(3), torch.float16)
+    mask = AttentionMask.from_lengths([3, 2], look_ahead=True)
+    assert mask.dense().shape[-2:] == additive.shape
+    assert mask.for_sdpa() == {"is_causal": True}
+
+
+def models() -> None:
+    """Fit batches to a model, and give it sinusoidal positions."""
+    model = BertModel(BertConfig(vocab_size=300, hidden_size=8, num_attention_heads=1, max_position_embeddings=16))
+    spec: ModelSpec = ModelSpec.of(model)
+    limit: int | None = spec.max_length
+    assert limit == 16
+    report = use_sinusoidal_positions(model, recipe="matched")
+    positions: audit.PositionCheck = audit.check(model)
+    assert positions.model == "BertModel"
+    report.remove()
+    differences: dict[str, float] = testing.assert_packed_equals_alone(model, [[5, 6, 7], [8, 9]], restart="tables")
+    assert differences
+
+
+def corpora(folder: Path) -> None:
+    """Encode a corpus and verify it."""
+    (folder / "a.txt").write_text("\n".join(TEXTS))
+    manifest: jobs.Manifest = jobs.encode(folder / "a.txt", folder / "collator", folder / "out", workers=0)
+    found: jobs.Verification = jobs.verify(folder / "out")
+    assert found.sound
+    assert found.rows == manifest.totals["rows"]
+
+
+def main() -> None:
+    """Run everything but the plots, which need matplotlib."""
+    assert hf_posenc.__version__
+    with tempfile.TemporaryDirectory() as name:
+        collate(Path(name))
+        corpora(Path(name))
+    arithmetic()
+    models()
+    assert callable(plots.encoding)
+
+
+if __name__ == "__main__":
+    main()
