@@ -6,13 +6,16 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._explain import explain
-from ..ragged import Ragged
+from ..ragged import Ragged, lock_free_cache
 from ..tokenization.backends import Backend, BackendName, DifferentIds, choose_backend
 from ..tokenization.long_text import characters_read_whole, sufficient_prefix
+from ..tokenization.pieces import Pieces
 from ..tokenization.rust import Template, TokenizersBackend, is_from_rust, post_processor
 from ..tokenization.serialized import RustOnlyTokenizer, calls_only_rust
 from .call_encoder import CallEncoder, Text, check_surrogates
@@ -22,6 +25,10 @@ from .token_rows import TokenRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Characters of a piece of a long text, and of the pieces that are encoded at once: several, so that `tokenizers` uses
+# several cores, but not many, because it needs about 150 bytes of memory for each character.
+_PIECE, _AT_ONCE = 1 << 16, 1 << 18
 
 
 class Encoder:
@@ -131,11 +138,13 @@ class Encoder:
         With `shorten`, the end of a very long text may be left out, because truncation would remove its tokens.
         """
         try:
-            if shorten:
+            enough = None
+            if shorten and self.limits.truncates and not self.limits.overflow:
                 texts = self._prefixes(backend, texts)
+                enough = self.limits.max_length if self.tokenizer.truncation_side == "right" else None
             if self.word_ids and isinstance(backend, TokenizersBackend):
                 return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
-            return {"input_ids": backend.encode(texts)}
+            return {"input_ids": self._ids(backend, texts, enough)}
         except BaseException as error:
             if isinstance(error, DifferentIds) or not is_from_rust(error):
                 raise
@@ -149,21 +158,58 @@ class Encoder:
                 )
             ) from error
 
+    def _ids(self, backend: Backend, texts: Sequence[Any], enough: int | None) -> Ragged:
+        """Return the ids of texts without special tokens; long texts are encoded in pieces, to save memory.
+
+        If `enough` is given, only so many pieces of a text are encoded that its ids are more than `enough`.
+        """
+        if max(map(len, texts), default=0) <= _PIECE or self.pieces.reason is not None:
+            return backend.encode(texts)
+        values, lengths = bytearray(), np.zeros(len(texts), np.int64)
+
+        def pieces() -> Iterator[tuple[int, Any]]:
+            for row, text in enumerate(texts):
+                for piece in self.pieces.of(text, _PIECE) if type(text) is str else [text]:
+                    yield row, piece
+                    if enough is not None and lengths[row] > enough:
+                        break
+
+        waiting = pieces()
+        while some := _next_pieces(waiting):
+            ids = backend.encode([piece for _, piece in some])
+            values += ids.values.tobytes()
+            np.add.at(lengths, [row for row, _ in some], ids.lengths)
+        return Ragged(np.frombuffer(values, np.int64), lengths)
+
+    @lock_free_cache
+    def pieces(self) -> Pieces:
+        """Cutter of long texts into pieces; its `reason` is not `None` if they are encoded whole."""
+        assert self.backend is not None
+        return Pieces(self.backend.rust)
+
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
         """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps.
 
         A text of up to `backend.reads_whole` characters is never shortened.
         """
-        limits = self.limits
-        if limits.max_length is None or not limits.truncates or limits.overflow:
-            return texts
-        longest = max(characters_read_whole(limits.max_length), backend.reads_whole)
+        limit = self.limits.max_length
+        assert limit is not None
+        longest = max(characters_read_whole(limit), backend.reads_whole)
         if max(map(len, texts), default=0) <= longest:
             return texts
         side = self.tokenizer.truncation_side
         return [
-            sufficient_prefix(text, limits.max_length, backend.rust, side)
-            if type(text) is str and len(text) > longest
-            else text
+            sufficient_prefix(text, limit, backend.rust, side) if type(text) is str and len(text) > longest else text
             for text in texts
         ]
+
+
+def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Return the next pieces that are encoded at once, each with the number of its text."""
+    some, size = [], 0
+    for row, piece in pieces:
+        some.append((row, piece))
+        size += len(piece)
+        if size >= _AT_ONCE:
+            break
+    return some

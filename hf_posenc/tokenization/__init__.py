@@ -8,6 +8,7 @@ from .bpe import cached_bpe, train_bpe
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .long_text import sufficient_prefix
 from .merges import MergeStep, bpe_merges, bpe_stages
+from .pieces import Pieces
 from .rust import TokenizersBackend
 from .serialized import RustOnlyTokenizer, SerializedTokenizer, calls_only_rust
 
@@ -16,6 +17,7 @@ __all__ = [
     "DifferentIds",
     "FastBackend",
     "MergeStep",
+    "Pieces",
     "RustOnlyTokenizer",
     "SerializedTokenizer",
     "TokenizersBackend",

@@ -21,7 +21,7 @@ _GROWTH = 8
 # Words at the end of a prefix whose boundaries may change when the text continues.
 _OPEN_WORDS = 2
 # Regular expression for one character class, once or repeated, such as `[a-z]+`: it matches one run of characters.
-_RUN = re.compile(r"(?:\\p\{\^?\w+\}|\\[^\d]|\[(?:\\.|[^\[\]\\])+\]|[^\\\[\](){}.^$|*+?])(?:[*+?]|\{[12],\})?")
+RUN = re.compile(r"(?:\\p\{\^?\w+\}|\\[^\d]|\[(?:\\.|[^\[\]\\])+\]|[^\\\[\](){}.^$|*+?])(?:[*+?]|\{[12],\})?")
 # Regular expression syntax without which a pattern matches a bounded number of characters.
 _UNBOUNDED = re.compile(r"[*+$]|\{\d*,\}|\\[kgzZX\d]|\(\?[^:=!<]")
 
@@ -87,7 +87,7 @@ def _may_match_far(pattern: str) -> bool:
 
     A single repeated character class, such as `[a-z]+`, returns False.
     """
-    return _RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
+    return RUN.fullmatch(pattern) is None and _UNBOUNDED.search(pattern) is not None
 
 
 def _final_tokens(prefix: str, longest: int, rust: RustTokenizer) -> int:

@@ -1,0 +1,191 @@
+r"""`Pieces`: cuts long texts into pieces whose token ids, joined, are those of the whole text.
+
+A cut is safe between two words if no text before or after it can change that, because tokens never cross words. This
+is checked twice. All components of the tokenizer must be known to look only at characters nearby. And each cut is tried
+on the characters around it: their tokens must be the same with and without the cut.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .long_text import RUN
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as RustTokenizer
+
+SEARCHED = 1 << 14  # characters that are searched for a cut
+_TRIED = 32  # cuts of each kind that are tried for one piece
+_AROUND = 32  # characters on each side of a cut that are tokenized to check it, besides the length of an added token
+
+# Kinds of cuts, the safest first: before a single space or line feed, after a line feed, before punctuation; the other
+# side is a letter or digit. In no case can Unicode normalization change a character across the cut.
+_CUTS = (
+    re.compile(r"(?<=[^\W_])(?=[ \n][^\W_])"),
+    re.compile(r"(?<=\S\n)(?=[^\W_])"),
+    re.compile(r"(?<=[^\W_])(?=[,.;:!?，。、；：！？])"),
+)
+_SOLID = re.compile(r"[^\W_]|[!-~]")  # characters that no known normalizer removes
+
+# Known normalizers and pre-tokenizers look at single characters, combining sequences, or runs of one class.
+_NORMALIZERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled"}
+_NORMALIZERS |= {"Strip", "StripAccents"}
+_PRE_TOKENIZERS = {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"}
+_REWRITE_SPACES = {"ByteLevel", "Metaspace"}  # pre-tokenizers, too, but regular expressions must not come after them
+_MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
+# Regular expressions of GPT-2, GPT-4, GPT-4o, Qwen, DeepSeek and CLIP. No alternative matches across one of the cuts,
+# whatever surrounds them: in a match, letters and digits come after spaces and punctuation, and line feeds come last.
+_CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
+_ANY_CASE = f"(?i:{_CONTRACTIONS})"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_WHITESPACE = r"\s*[\r\n]+|\s*[\r\n]|\s+(?!\S)|\s+$|\s+"
+_KNOWN = (
+    rf"{_CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{_WHITESPACE}",
+    rf"{_ANY_CASE}|'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*",
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ANY_CASE}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ANY_CASE}?",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*",
+    r"[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+|\p{N}|\p{N}{1,3}|[0-9]{1,3}|\d{1,3}",
+)
+
+
+class Pieces:
+    r"""Cuts the long texts of one tokenizer into pieces.
+
+    The attribute `reason` is the reason why texts are read whole, such as `"it has no pre-tokenizer"`; `None` if they
+    can be cut.
+
+    Args:
+        rust (`tokenizers.Tokenizer`): the tokenizer, without truncation and padding.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> raw = Tokenizer(models.WordLevel({"<unk>": 0, "I": 1}, unk_token="<unk>"))
+        >>> Pieces(raw).reason
+        'it has no pre-tokenizer'
+        >>> raw.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> list(Pieces(raw).of("I ride bike, she said", 8))
+        ['I ride bike, she', ' said']
+    """
+
+    def __init__(self, rust: RustTokenizer) -> None:
+        self._rust = rust
+        self.reason = _reason(rust)
+        tokens = rust.get_added_tokens_decoder().values()
+        self._added = {token.content for token in tokens}
+        self._normalized = {self._normalize(token.content) for token in tokens if token.normalized}
+        self._longest = max(map(len, self._added | self._normalized), default=0)
+
+    def of(self, text: str, size: int) -> Iterator[str]:
+        r"""Yield the pieces of a text: of at least `size` characters each, except for the last, and usually few more.
+
+        If no safe cut is found within `SEARCHED` characters after that size, the rest of the text is one piece.
+
+        Args:
+            text (`str`): any text.
+            size (`int`): number of characters of a piece, at least 1.
+        """
+        start = 0
+        while start + size < len(text) and (cut := self._cut(text, start + size)) is not None:
+            yield text[start:cut]
+            start = cut
+        yield text[start:]
+
+    def _cut(self, text: str, start: int) -> int | None:
+        """Return the first position after `start` at which the text can be cut; `None` if none is found."""
+        for pattern in _CUTS if self.reason is None else ():
+            for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
+                if self._is_safe(text, found.start()):
+                    return found.start()
+        return None
+
+    def _is_safe(self, text: str, cut: int) -> bool:
+        """Return True if the text around `cut` has the same tokens with and without a cut there, between two words."""
+        reach = _AROUND + 2 * self._longest
+        left, right = text[max(cut - reach, 0) : cut], text[cut : cut + reach]
+        # An added token near the cut could reach across it, or include the spaces beside it.
+        if self._longest and min(len(_SOLID.findall(half)) for half in (left, right)) <= self._longest:
+            return False
+        around = self._normalize(left + right)
+        if any(token in left + right for token in self._added) or any(token in around for token in self._normalized):
+            return False
+        whole, first, second = (
+            self._rust.encode(each, add_special_tokens=False) for each in (left + right, left, right)
+        )
+        if not (first.ids and second.ids) or whole.ids != first.ids + second.ids:
+            return False
+        before, after = len(first.ids) - 1, len(first.ids)
+        return (
+            whole.word_ids[before] != whole.word_ids[after]
+            and whole.offsets[before][1] <= len(left) <= whole.offsets[after][0]
+        )
+
+    def _normalize(self, text: str) -> str:
+        return text if self._rust.normalizer is None else str(self._rust.normalizer.normalize_str(text))
+
+
+def _reason(rust: RustTokenizer) -> str | None:
+    """Return the reason why the texts of a tokenizer cannot be cut; `None` if they can."""
+    if rust.pre_tokenizer is None:
+        return "it has no pre-tokenizer"
+    model = type(rust.model).__name__
+    if model not in _MODELS:
+        return f"its model {model} is not known"
+    if getattr(rust.model, "dropout", None) or getattr(rust.model, "alpha", None):
+        return "its tokens are drawn at random"
+    normalizers = list(_parts(rust.normalizer))
+    for part in normalizers:
+        replaces_runs = part["type"] == "Replace" and part["content"] and _is_run(part["pattern"])
+        if part["type"] not in _NORMALIZERS and not replaces_runs:
+            return f"its normalizer {part['type']} may look far"
+    is_rewritten = False
+    for part in _parts(rust.pre_tokenizer):
+        is_known = part["type"] == "Split" and not is_rewritten and (_is_run(part["pattern"]) or _is_known(part))
+        if part["type"] not in _PRE_TOKENIZERS | _REWRITE_SPACES and not is_known:
+            return f"its pre-tokenizer {part['type']} may look far"
+        is_rewritten = is_rewritten or part["type"] in _REWRITE_SPACES
+    return None
+
+
+def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the parts of a normalizer or pre-tokenizer, as in `tokenizer.json`; nothing for `None`."""
+    waiting = [] if component is None else [json.loads(component.__getstate__())]
+    while waiting:
+        part = waiting.pop(0)
+        inside = part.get("normalizers") or part.get("pretokenizers")
+        if part["type"] == "Sequence":
+            waiting = [*(inside or ()), *waiting]
+        else:
+            yield part
+
+
+def _is_run(pattern: Mapping[str, str]) -> bool:
+    """Return True if a pattern matches one character, or a run of one character or class."""
+    return RUN.fullmatch(pattern["Regex"]) is not None if "Regex" in pattern else len(set(pattern["String"])) == 1
+
+
+def _is_known(split: Mapping[str, Any]) -> bool:
+    """Return True if all alternatives of the regular expression of a `Split` are known not to match across a cut."""
+    return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
+
+
+def _alternatives(pattern: str) -> set[str]:
+    r"""Return the alternatives of a regular expression.
+
+    Example:
+        >>> sorted(_alternatives(r"(?i:'s|'t)|[|(]\||a"))
+        ["(?i:'s|'t)", '[|(]\\|', 'a']
+    """
+    found, depth = [""], 0
+    for each in re.findall(r"\\.|\[(?:\\.|[^\]])*\]|.", pattern, re.DOTALL):
+        depth += (each == "(") - (each == ")")
+        if each == "|" and depth == 0:
+            found.append("")
+        else:
+            found[-1] += each
+    return set(found)
+
+
+_KNOWN_ALTERNATIVES = frozenset().union(*map(_alternatives, _KNOWN))
