@@ -1,16 +1,24 @@
-"""The documentation: its site builds without a warning, renders without a network, and lists every public name."""
+"""The documentation: its site builds, renders without a network, and lists every public name; its recipes for other
+trainers write what an independent reader reads.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 import hf_posenc
+from hf_posenc import jobs
 
 REPO = Path(__file__).resolve().parent.parent
 installed = all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings_handlers"))
@@ -54,3 +62,46 @@ def test_every_public_name_has_a_place_in_the_reference() -> None:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in (REPO / "docs" / "reference").glob("*.md"))
     listed = set(re.findall(r"^::: hf_posenc\.(\w+)", pages, re.MULTILINE))
     assert set(hf_posenc.__all__) - {"__version__"} <= listed
+
+
+class Indexed(NamedTuple):
+    """Megatron's format by its description: sequences of ids, and the sequences at which documents begin."""
+
+    sequences: list[list[int]]
+    documents: list[int]
+
+    @classmethod
+    def read(cls, prefix: str) -> Indexed:
+        index, data = Path(f"{prefix}.idx").read_bytes(), Path(f"{prefix}.bin").read_bytes()
+        assert index[:9] == b"MMIDIDX\0\0"
+        assert index[9:17] == (1).to_bytes(8, "little")  # the version
+        kind = {4: "<i4", 8: "<u2"}[index[17]]
+        sequences, documents = (int.from_bytes(index[at : at + 8], "little") for at in (18, 26))
+        kinds = [("lengths", "<i4", sequences), ("pointers", "<i8", sequences), ("documents", "<i8", documents)]
+        (record,) = np.frombuffer(index, kinds, offset=34)  # so nothing may follow
+        rows = zip(record["pointers"].tolist(), record["lengths"].tolist(), strict=True)
+        read = [np.frombuffer(data, kind, count=length, offset=start).tolist() for start, length in rows]
+        assert sum(map(len, read)) * np.dtype(kind).itemsize == len(data)
+        return cls(read, record["documents"].tolist())
+
+
+@pytest.mark.parametrize("vocabulary", [3, 70_000])
+def test_the_files_for_other_trainers_hold_the_ids_of_the_tokenizer(
+    vocabulary: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = {f"word{number}": number for number in range(vocabulary)}
+    raw = Tokenizer(models.WordLevel({**words, "<end>": vocabulary}, unk_token="word0"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", model_max_length=4)
+    some = np.random.default_rng(0)
+    texts = [" ".join(f"word{word}" for word in some.integers(0, vocabulary, size)) for size in (3, 1, 9, 200)]
+    Path("corpus.txt").write_text("\n".join(texts))
+    page = (REPO / "docs" / "corpora.md").read_text(encoding="utf-8")
+    section = page.partition("## Other trainers\n")[2].partition("\n## ")[0]
+    code = "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    names = {"jobs": jobs, "texts": texts, "train_bpe": lambda *_, **__: tokenizer}
+    exec(code, names)
+    ids = [[*tokenizer(text)["input_ids"], vocabulary] for text in texts]
+    assert Indexed.read("megatron") == (ids, [0, 1, 2, 3, 4])
+    assert np.memmap("train.bin", np.uint16 if vocabulary == 3 else np.int32).tolist() == list(itertools.chain(*ids))
