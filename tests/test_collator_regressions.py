@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,49 @@ def test_dropout_with_a_frozen_table_of_a_width_is_refused(bert) -> None:
 def test_a_column_that_a_batch_makes_itself_is_refused_beside_texts(bert) -> None:
     with pytest.raises(ValueError, match="column 'position_ids' came with the texts"):
         C(bert)([{"text": "a", "position_ids": 3}])
+
+
+def test_rows_without_tokens_need_no_padding(word_level) -> None:
+    batch = C(word_level, padding=False, empty="keep")(["", ""])
+    assert {name: tuple(value.shape) for name, value in batch.items()} == {
+        "input_ids": (2, 0),
+        "attention_mask": (2, 0),
+        "position_ids": (2, 0),
+        "look_ahead_mask": (2, 1, 0, 0),
+    }
+    flat = C(word_level, packing="flat", look_ahead=True, empty="keep")([""])
+    assert tuple(flat["look_ahead_mask"].shape) == (1, 1, 0, 0)
+
+
+def test_a_text_without_words_has_the_special_tokens_of_a_slow_tokenizer(slow) -> None:
+    batch = C(slow, is_split_into_words=True)([[], ["ab"]])
+    assert batch["input_ids"].tolist() == [[1, 0, 0], slow("ab")["input_ids"]]
+
+
+@pytest.mark.parametrize("value", [np.array("a"), np.array(3), torch.tensor(1.5)])
+def test_an_array_without_dimensions_is_no_batch(word_level, value: Any) -> None:
+    with pytest.raises(TypeError, match="is not a batch: expected texts, rows or columns\n  got: "):
+        C(word_level)(value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({"mlm_probability": Decimal(1)}, TypeError, "mlm_probability must be a number"),
+        ({"dropout": "0.1"}, TypeError, "dropout must be a number"),
+        ({"scale": np.array([1, 2])}, TypeError, "scale must be a number"),
+        ({"base": True}, TypeError, "base must be a number"),
+        ({"look_ahead": Decimal(1)}, ValueError, "look_ahead must be one of None, True, False"),
+        ({"packing": np.array([1, 2])}, ValueError, "packing must be one of False, True, 'flat'"),
+        ({"padding": np.array([1, 2])}, ValueError, "padding must be one of True, False"),
+    ],
+)
+def test_a_setting_that_could_not_be_saved_is_refused(word_level, settings: Any, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=f"{words}.*\n  got: .*\n  fix: "):
+        C(word_level, **settings)
+
+
+def test_a_numpy_bool_is_a_bool(word_level) -> None:
+    collate = C(word_level, look_ahead=np.bool_(False))
+    assert pickle.loads(pickle.dumps(collate)) == collate
+    assert "look_ahead_mask" not in collate(["I ride"])

@@ -46,7 +46,8 @@ def as_list(values: Any) -> Values:
     if hasattr(values, "tolist") and getattr(values, "ndim", 1) == 1 and type(values).__module__ != "torch":
         listed: list[Any] = values.tolist()  # NumPy strings and objects, pandas
         return listed
-    if isinstance(values, (bytes, set, frozenset)) or not isinstance(values, Iterable):
+    no_rows = isinstance(values, (bytes, set, frozenset)) or getattr(values, "ndim", 1) == 0
+    if no_rows or not isinstance(values, Iterable):
         raise TypeError(
             explain(
                 f"{type(values).__name__} is not a batch: expected texts, rows or columns",

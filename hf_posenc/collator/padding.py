@@ -380,7 +380,7 @@ def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
                 fix=f"look_ahead=False, if attention is causal without a mask; or max_length={_LONGEST_LOOK_AHEAD}",
             )
         )
-    run = np.zeros(2 * length, dtype=np.bool_)
-    run[:length] = True
-    matrix = np.ndarray((length, length), np.bool_, run, offset=length - 1, strides=(-1, 1)).copy()
+    run = np.zeros(2 * length + 1, dtype=np.bool_)  # not empty even for no tokens
+    run[: length + 1] = True
+    matrix = np.ndarray((length, length), np.bool_, run, offset=length, strides=(-1, 1)).copy()
     return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from .._explain import as_integer, explain, one_of, unknown_keyword
+from .._explain import as_integer, explain, one_of, shorten, unknown_keyword
 from ..ragged import PaddingSide
 from ..rows import Truncation
 
@@ -44,6 +44,14 @@ _INTEGERS = {  # smallest value, and an example for the error message
     "pad_to_multiple_of": (1, 8),
     "stride": (0, 16),
     "seed": (0, 0),
+}
+_NUMBERS: dict[str, tuple[Any, ...]] = {  # further values that are allowed, or an example for the error message
+    "mlm_probability": (0.15,),
+    "mask_replace_prob": (0.8,),
+    "random_replace_prob": (0.1,),
+    "dropout": (0.0,),
+    "base": (None,),
+    "scale": (None, "sqrt_d"),
 }
 
 
@@ -91,7 +99,7 @@ class Settings:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.integer | np.floating):  # such as lengths.max()
+            if isinstance(value, np.generic):  # such as lengths.max()
                 object.__setattr__(self, field.name, value.item())
         self._check_values()
         self._check_combinations()
@@ -104,8 +112,9 @@ class Settings:
     def _check_values(self) -> None:
         """Raise for the first setting with a value that is not allowed."""
         for name, options in _CHOICES.items():
-            if getattr(self, name) not in options:
-                raise ValueError(one_of(name, getattr(self, name), options))
+            value = getattr(self, name)
+            if not isinstance(value, str | int | None) or value not in options:
+                raise ValueError(one_of(name, value, options))
         for name in ("text_column", "text_pair_column", "text_target_column"):
             column = getattr(self, name)
             if not isinstance(column, str) and not (column is None and name != "text_column"):
@@ -113,6 +122,11 @@ class Settings:
         for name, (minimum, example) in _INTEGERS.items():
             if getattr(self, name) is not None or name == "stride":
                 as_integer(getattr(self, name), name, minimum=minimum, example=example)
+        for name, other in _NUMBERS.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number and not (isinstance(value, str | None) and value in other):
+                raise TypeError(explain(f"{name} must be a number", got=shorten(value), fix=f"{name}={other[0]}"))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type == "bool" and not isinstance(value, bool):
@@ -206,7 +220,7 @@ def _name_of(setting: str, value: object, short: Mapping[Any, str], names: tuple
     value = getattr(value, "value", value)  # transformers' enumerations
     if isinstance(value, (bool, type(None))) and value in short:
         return short[value]
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         raise ValueError(one_of(setting, value, [True, False, *names]))
     return value
 

@@ -81,7 +81,8 @@ class CallEncoder:
         return TokenRows(columns, np.asarray(sample, dtype=np.int64), truncated)
 
     def _call(self, text: Text, pair: Text | None, **settings: Any) -> dict[str, Any]:
-        given = [one if one is None or not self.is_split_into_words else list(one) for one in (text, pair)]
+        # An empty list of words is no text for a slow tokenizer; an empty word has no tokens.
+        given = [one if one is None or not self.is_split_into_words else list(one) or [""] for one in (text, pair)]
         names = ("text_target", "text_pair_target") if self.targets else ("text", "text_pair")
         row = self.tokenizer(
             **dict(zip(names, given, strict=True)),
@@ -126,7 +127,7 @@ class CallEncoder:
                 )
             )
         bare = self.tokenizer(
-            list(text) if self.is_split_into_words else text,
+            list(text) if self.is_split_into_words else text,  # too long for one row, so not empty
             add_special_tokens=False,
             is_split_into_words=self.is_split_into_words,
             verbose=False,
