@@ -5,6 +5,7 @@ Small corpora in many shards, mostly without worker processes. Engines, sources 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import inspect
 import itertools
@@ -503,6 +504,46 @@ def test_a_carried_column_with_a_name_that_is_made_is_refused(
         encode(path, wordpiece, tmp_path / "out", columns=["length", "id"])
     encode(path, wordpiece, tmp_path / "out", columns=["id"])
     assert loaded(tmp_path / "out").column_names == ["input_ids", "length", "id"]
+
+
+def test_a_tokenizer_that_reads_documents_whole_is_named_if_a_document_may_be_long(
+    wordpiece: PreTrainedTokenizerBase, word_level: PreTrainedTokenizerBase, slow: Any, tmp_path: Path
+) -> None:
+    word_level.backend_tokenizer.pre_tokenizer = None
+    for tokenizer, reason in ((wordpiece, None), (word_level, "it has no pre-tokenizer"), (slow, "ByT5Tokenizer is")):
+        for size in (1_000, 1_100_000):
+            (tmp_path / "corpus.txt").write_text("I ride bike\n" * (size // 12))
+            heard = Heard(stop_after=1)
+            output = tmp_path / f"{reason} {size}"
+            with contextlib.suppress(KeyboardInterrupt):
+                encode(tmp_path / "corpus.txt", tokenizer, output, progress=heard, shard_bytes=20)
+            if reason is None or size == 1_000:
+                assert heard.messages == []
+            else:
+                assert heard.messages[0].startswith("long documents cannot be tokenized in pieces, because of the")
+                assert reason in heard.messages[0]
+
+
+def test_one_long_document_has_the_rows_of_its_tokens_whatever_the_limits(
+    wordpiece: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    (tmp_path / "corpus.txt").write_text("bike ride\n" + "I ride bike, she said. " * 10_000 + "\nI ride\n")
+    long = wordpiece("I ride bike, she said. " * 10_000, add_special_tokens=False)["input_ids"]
+    start, end = wordpiece("")["input_ids"]
+
+    def rows(**settings: Any) -> list[list[int]]:
+        encode(tmp_path / "corpus.txt", wordpiece, tmp_path / str(settings), **settings)
+        return loaded(tmp_path / str(settings))["input_ids"][1:-1]
+
+    assert rows(max_length=100) == [[start, *long[:98], end]]
+    assert rows(max_length=100, too_long="split") == [
+        [start, *long[first : first + 98], end] for first in range(0, len(long), 98)
+    ]
+    rejected = encode(
+        tmp_path / "corpus.txt", wordpiece, tmp_path / "out", max_length=100, too_long="error", on_bad_row="skip"
+    )
+    assert rejected.totals["rejected"] == 1
+    assert f"has {len(long) + 2} tokens, limit 100" in (tmp_path / "out" / "rejected.jsonl").read_text()
 
 
 def test_limits_and_cuts_are_said(wordpiece: PreTrainedTokenizerBase, corpus: Path, tmp_path: Path) -> None:

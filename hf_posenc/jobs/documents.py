@@ -188,6 +188,7 @@ def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
             reasons = ((index, _not_unicode(line)) for index, line in enumerate(raw))
             bad = {index: reason for index, reason in reasons if reason is not None}
             lines = [line.decode(errors="backslashreplace") for line in raw]
+        del raw  # a line may be as large as the payload
         yield lines, bad
         start = end
 

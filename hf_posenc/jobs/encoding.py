@@ -29,6 +29,8 @@ from .shard_writer import ShardWriter
 from .sources import Sources, open_sources
 from .task import Cursor, Task
 
+# Bytes of input from which on a document may be so long that a message warns of its memory.
+_SMALL = 1 << 20
 # By default a shard holds 1/64 of the input, within these bounds, so that all workers finish at about the same time.
 _MIN_SHARD_BYTES, _MAX_SHARD_BYTES, _SHARDS = 4 << 20, 64 << 20, 64
 
@@ -83,8 +85,8 @@ def encode(
         )
     progress = progress or Progress()
     resolved, mine, first_position, notes = resolve(options, tokenizer)
-    backend = Encoder(mine, backend=resolved.backend).backend  # raises if the tokenizer does not have that backend
-    progress.backend("transformers" if backend is None else backend.name)
+    encoder = Encoder(mine, backend=resolved.backend)  # raises if the tokenizer does not have that backend
+    progress.backend("transformers" if encoder.backend is None else encoder.backend.name)
     sources = open_sources(
         inputs if isinstance(inputs, list | tuple) else [inputs],
         format=resolved.format,
@@ -95,6 +97,11 @@ def encode(
         dataset_config=resolved.dataset_config,
         split=resolved.split,
     )
+    if encoder.reads_whole is not None and (sources.size is None or sources.size > _SMALL):
+        notes.append(
+            f"long documents cannot be tokenized in pieces, because of the tokenizer: {encoder.reads_whole}; "
+            "a document that is tokenized whole needs 100 to 200 times its size in memory"
+        )
     folder = Path(output).expanduser().absolute()  # workers may have another working directory
     job = Job(
         **vars(resolved),

@@ -45,6 +45,8 @@ class Block:
     @classmethod
     def joined(cls, blocks: Sequence[Block]) -> Block:
         """Concatenate one or more blocks into one."""
+        if len(blocks) == 1:
+            return blocks[0]
         counts = np.array([len(block.carried) for block in blocks])
         before = np.cumsum(counts) - counts
         return cls(

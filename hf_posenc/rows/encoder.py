@@ -161,15 +161,16 @@ class Encoder:
     def _ids(self, backend: Backend, texts: Sequence[Any], enough: int | None) -> Ragged:
         """Return the ids of texts without special tokens; long texts are encoded in pieces, to save memory.
 
+        The ids are int64, or int32 if a text is long.
         If `enough` is given, only so many pieces of a text are encoded that its ids are more than `enough`.
         """
-        if max(map(len, texts), default=0) <= _PIECE or self.pieces.reason is not None:
+        if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
             return backend.encode(texts)
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
 
         def pieces() -> Iterator[tuple[int, Any]]:
             for row, text in enumerate(texts):
-                for piece in self.pieces.of(text, _PIECE) if type(text) is str else [text]:
+                for piece in self._pieces.of(text, _PIECE) if type(text) is str else [text]:
                     yield row, piece
                     if enough is not None and lengths[row] > enough:
                         break
@@ -177,15 +178,19 @@ class Encoder:
         waiting = pieces()
         while some := _next_pieces(waiting):
             ids = backend.encode([piece for _, piece in some])
-            values += ids.values.tobytes()
+            values += ids.values.astype(np.int32).tobytes()
             np.add.at(lengths, [row for row, _ in some], ids.lengths)
-        return Ragged(np.frombuffer(values, np.int64), lengths)
+        return Ragged(np.frombuffer(values, np.int32), lengths)
 
     @lock_free_cache
-    def pieces(self) -> Pieces:
-        """Cutter of long texts into pieces; its `reason` is not `None` if they are encoded whole."""
+    def _pieces(self) -> Pieces:
         assert self.backend is not None
         return Pieces(self.backend.rust)
+
+    @property
+    def reads_whole(self) -> str | None:
+        """Reason why long texts are encoded whole, which needs much memory; `None` if they are encoded in pieces."""
+        return f"{type(self.tokenizer).__name__} is called for it" if self.backend is None else self._pieces.reason
 
     def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
         """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps.

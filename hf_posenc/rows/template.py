@@ -73,8 +73,8 @@ class _Parts(NamedTuple):
     """Part of a text that each row contains. Arrays have one value per row.
 
     A field that is a list has one array for the texts and, for pairs, a second array for the second texts. `starts` are
-    the indices of the first tokens, empty if every part is a whole text. `lengths` are numbers of tokens, and `windows`
-    the indices of the windows of split texts, empty without overflow. `sample` is the index of the text, and
+    the indices of the first tokens, empty if the parts, joined, are the texts. `lengths` are numbers of tokens, and
+    `windows` the indices of the windows of split texts, empty without overflow. `sample` is the index of the text, and
     `truncated` the number of texts that lost tokens.
     """
 
@@ -124,6 +124,8 @@ def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -
         size = np.minimum(part[sample], stop - passed)
         starts.append(stop - passed - size if side == "left" else passed)
         sizes.append(size)
+    if len(lengths) == 1 and side == "right" and not limits.stride:
+        starts = []
     return _Parts(starts, sizes, windows, sample, 0)
 
 
