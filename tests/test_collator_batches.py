@@ -332,6 +332,10 @@ def test_a_bad_text_is_refused_by_number_also_in_a_later_window(wordpiece) -> No
     with pytest.raises(TypeError, match=r"row 0 of column 'text' is NoneType(.|\n)*row 0 of this message is text 2"):
         list(C(wordpiece).batches(texts, 64, window=2))
 
+    rows = [{"text": "I " * (9 - number), "score": 1 if number < 7 else [1, 2]} for number in range(9)]
+    with pytest.raises(ValueError, match=r"column 'score'(.|\n)*the rows of this batch are texts \[\d, \d, \d, \d\]"):
+        list(C(wordpiece).batches(rows, 32))
+
 
 def test_arguments_of_the_wrong_kind_are_refused(wordpiece) -> None:
     collate = C(wordpiece)

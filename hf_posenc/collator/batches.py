@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, explain, shorten
 from ..batch import Batch
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
@@ -87,7 +87,12 @@ class Batches:
                 if number == len(self._rows):
                     self._rows.append(first_row + chosen)
                 number += 1
-                yield self._batch(made.take(chosen))
+                try:
+                    batch = self._batch(made.take(chosen))
+                except (TypeError, ValueError) as error:
+                    error.add_note(f"  the rows of this batch are texts {shorten(made.rows.sample[chosen].tolist())}")
+                    raise
+                yield batch
             first_row += len(made.rows.ids)
         self._complete = True
 
