@@ -1,4 +1,4 @@
-"""Compare the package with its peers: `python -m tests.benchmarks [STAGE ...]`, ten minutes on two cores.
+"""Compare the package with its peers: `python -m tests.benchmarks [STAGE ...]`, fifteen minutes on two cores.
 
 Each stage compares the outputs first, and ends the run if they differ. Then the contenders take turns. A table shows
 the median CPU time on one core, and the speed beside the first contender: median over the rounds, least and largest.
@@ -20,7 +20,7 @@ import datasets
 import torch
 import transformers
 
-from . import encoding, growth, masks, plans, rows, text
+from . import encoder, encoding, growth, masks, plans, rows, text
 from .measuring import Case, draw, markdown, replace_tables, take_turns
 
 
@@ -40,6 +40,7 @@ STAGES: dict[str, Callable[[int], Iterator[Case]]] = {
     "Sums": encoding.sums,
     "Masks": masks.run,
     "Plans": plans.run,
+    "Encoder": encoder.run,
     "Imports": imports,
     "Growth": growth.run,
 }
