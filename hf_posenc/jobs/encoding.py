@@ -222,20 +222,17 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
 
 def _check_names(job: Job) -> None:
     """Raise if a column to copy from the input has the name of another column of the shards, such as `input_ids`."""
-    carried = [] if job.pack is not None else job.carried.names
-    schema = schema_of(job).names
-    made = schema[: len(schema) - len(carried)]
-    for name in carried:
-        if name in made:
-            others = [other for other in carried if other not in made]
-            raise ValueError(
-                explain(
-                    f"column '{name}' comes with the documents, and the shards have a column of that name",
-                    got=f"columns to carry: {', '.join(carried)}",
-                    fix=f"columns={others!r} carries the others; or rename it"
-                    + ("; or source_columns=False" if name in ("source", "row") else ""),
-                )
+    carried, names = job.carried.names, schema_of(job).names
+    if twice := [name for name in carried if names.count(name) > 1]:
+        others = [name for name in carried if name not in twice]
+        fix = f"columns={others!r} carries the others; or rename it"
+        raise ValueError(
+            explain(
+                f"column '{twice[0]}' comes with the documents, and the shards have a column of that name",
+                got=f"columns to carry: {', '.join(carried)}",
+                fix=fix + "; or source_columns=False" * (twice[0] in ("source", "row")),
             )
+        )
 
 
 def _check_other_files(manifest: Manifest) -> None:

@@ -195,7 +195,7 @@ class Job(Options):
 
     folder: Path
     tokenizer: SerializedTokenizer
-    carried: pa.Schema  # schema of the columns that are copied to the shards
+    carried: pa.Schema  # schema of the columns that are copied to the shards; packed rows have none
     first_position: int = 0  # position id of the first token of a document
     settings: Mapping[str, Any] = field(default_factory=dict)  # JSON values, for the footer of each shard
 

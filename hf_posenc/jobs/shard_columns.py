@@ -76,11 +76,8 @@ def schema_of(job: Job) -> pa.Schema:
         for name, kind in (("source", pa.string()), ("row", pa.int64())):
             fields.append(pa.field(name, kind if job.pack is None else pa.list_(kind)))
     fields.append(pa.field("length", _TOKEN))
-    if job.pack is None:  # a packed row contains several documents
-        fields += list(job.carried)
-    metadata = job.carried.metadata or {}
-    known = {name: value for name, value in metadata.items() if name == HUGGING_FACE and job.pack is None}
-    return pa.schema(fields, metadata=known or None)
+    known = {name: value for name, value in (job.carried.metadata or {}).items() if name == HUGGING_FACE}
+    return pa.schema([*fields, *job.carried], metadata=known or None)
 
 
 def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:

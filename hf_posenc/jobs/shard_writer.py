@@ -83,7 +83,7 @@ class ShardWriter:
                 self._schema,
                 finish,
                 settings=job.settings,
-                carried=[*(job.carried.names if job.pack is None else []), *(["source"] if job.source_columns else [])],
+                carried=[*job.carried.names, *(["source"] if job.source_columns else [])],
             )
 
     @lock_free_cache
