@@ -22,7 +22,12 @@ from mkdocs.structure.pages import Page
 
 REPO = Path(__file__).resolve().parent.parent
 # Pages of the site that lie outside of docs/.
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
 # Functions whose options are added to their signature and docstring when they are imported.
 AS_IMPORTED = {"hf_posenc.jobs.encoding.encode"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
