@@ -191,3 +191,12 @@ def test_11_isolates_documents_in_a_flat_row_and_fills_batches_to_a_budget(tmp_p
     assert 80 < float(fill["TokenBudgetBatchSampler"]) < float(fill["pack"]) <= 100
     first, last = (float(loss) for loss in re.findall(r"(?:step|last) (\d+\.\d+)", out))
     assert last < first
+
+
+@pytest.mark.slow
+def test_12_resumes_with_the_rows_that_were_left(tmp_path: Path) -> None:
+    lines = run("12_resume.py", tmp_path).splitlines()
+    ours = [line.split("TokenBudgetMixin: ")[1] for line in lines]
+    assert ours[:3] == ["the same rows"] * 3
+    assert ours[3].startswith("refused: the stream has other rows")
+    assert ours[4].startswith("refused: the state belongs to another plan")

@@ -624,7 +624,7 @@ def work(folder: Path) -> None:
     """What each of two processes does; it leaves what it saw."""
     from accelerate import Accelerator, DataLoaderConfiguration
 
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"folder": folder}
     for even in (True, False):
         accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even))
         loader = DataLoader(
@@ -661,6 +661,18 @@ def work(folder: Path) -> None:
     )
     resumed.train(resume_from_checkpoint=str(folder / "saved" / f"checkpoint-{stop}"))
     found["whole"], found["resumed"], found["stop"] = whole.documents(), resumed.documents(), stop
+    stream: dict[str, Any] = {"max_steps": 14, "ddp_backend": "gloo", "dataloader_num_workers": 2}
+    data = rows().to_iterable_dataset().shuffle(seed=1, buffer_size=16)
+    whole = run(Streamed, folder / "stopped", data=data, save_strategy="steps", save_steps=11, **stream)
+    resumed = Streamed(
+        model=build("gpt2"), args=arguments(folder / "stopped", **stream), train_dataset=data, data_collator=Padded()
+    )
+    resumed.train(resume_from_checkpoint=str(folder / "stopped" / "checkpoint-11"))
+    found["whole stream"], found["resumed stream"] = whole.documents(), resumed.documents()
+    try:  # the last run, because it ends in the middle
+        run(Streamed, folder / "other", data=data.shuffle(seed=rank), **stream)
+    except ValueError as problem:
+        found["other rows"] = str(problem)
     torch.save(found, folder / f"rank {rank}.pt")
 
 
@@ -755,3 +767,32 @@ def test_a_run_of_two_processes_resumes_with_the_documents_that_are_left(ranks: 
     for epoch in range(2):
         seen = [rank["whole"][epoch * steps : (epoch + 1) * steps] for rank in ranks]
         assert flat(seen[0] + seen[1]) == list(range(COUNT))
+
+
+@pytest.mark.slow
+def test_a_stream_of_two_processes_resumes_in_its_second_pass_with_the_rows_that_are_left(ranks: Any) -> None:
+    for rank in ranks:
+        assert len(rank["whole stream"]) == 14
+        assert rank["resumed stream"] == rank["whole stream"][11:]
+
+
+@pytest.mark.slow
+def test_processes_that_read_different_rows_are_refused(ranks: Any) -> None:
+    for rank in ranks:
+        assert "every process must read the same rows in the same order" in rank["other rows"]
+        assert "other rows in process 1 than in process 0" in rank["other rows"]
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_is_not_resumed_in_one(ranks: Any, tmp_path: Path) -> None:
+    folder = ranks[0]["folder"]
+    for kind, name, data in (
+        (Budgeted, "saved", rows()),
+        (Streamed, "stopped", rows().to_iterable_dataset().shuffle(seed=1, buffer_size=16)),
+    ):
+        trainer = kind(
+            model=build("gpt2"), args=arguments(tmp_path, max_steps=14), train_dataset=data, data_collator=Padded()
+        )
+        checkpoint = next((folder / name).glob("checkpoint-*"))
+        with pytest.raises(ValueError, match="world_size: saved 2, here 1"):
+            trainer.train(resume_from_checkpoint=str(checkpoint))

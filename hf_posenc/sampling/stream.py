@@ -152,10 +152,10 @@ class RowLengths:
 
     def _of(self, row: Any, number: int) -> int:
         tokens: Any = row.get(self.column) if isinstance(row, Mapping) else None
-        if isinstance(tokens, numbers.Integral):
-            return int(tokens)
         if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
             return len(tokens)
+        if isinstance(tokens, numbers.Integral):
+            return int(tokens)
         raise TypeError(
             explain(
                 f"row {number} of the stream has no tokens in column '{self.column}', which give its length",
