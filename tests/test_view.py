@@ -44,6 +44,21 @@ def test_a_batch_of_100_000_tokens_is_a_small_page_that_says_which_part_it_shows
     assert ">99999<" in later
 
 
+def test_masks_have_the_colors_of_the_pictures() -> None:
+    from hf_posenc.plots import canvas
+
+    page = Batch({"input_ids": torch.ones(1, 2, dtype=torch.long)}).to_html()
+    colors = {"yes": canvas.BLUE, "padding": canvas.PADDING, "later": canvas.LATER, "other": canvas.OTHER_DOCUMENT}
+    for name, color in colors.items():
+        assert re.findall(rf"--{name}: (#\w+);", page) == [color.lower()]  # in light and dark
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 6), (1, 1, 6, 6)])
+def test_a_mask_in_four_dimensions_may_be_shown_in_part(shape: tuple[int, ...]) -> None:
+    batch = Batch({"input_ids": torch.arange(6)[None], "attention_mask": torch.ones(shape, dtype=torch.bool)})
+    assert '"reasons":["0000"]' in batch.to_html(first_token=4)
+
+
 @pytest.mark.parametrize(("name", "value"), [("first_row", 2), ("first_token", 99), ("first_row", -1)])
 def test_a_part_outside_of_the_batch_is_refused(name: str, value: int, word_level: Any) -> None:
     with pytest.raises(ValueError, match=name):
@@ -175,6 +190,28 @@ class TestInBrowser:
         mask[0, 0, 0, 1:] = mask[0, 0, 3, 0] = torch.finfo(torch.float32).min
         view = opened(Batch({"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": mask}))
         assert torch.equal(torch.tensor(view.mask()), mask[0, 0] == 0)
+
+    def test_of_several_masks_one_is_chosen_with_the_keyboard(self, opened: Callable[..., View]) -> None:
+        order = torch.ones(5, 5, dtype=torch.bool).tril()
+        window = order & ~torch.ones(5, 5, dtype=torch.bool).tril(-2)
+        masks = {"full_attention": order[None, None], "sliding_attention": window[None, None]}
+        view = opened(Batch({"input_ids": torch.arange(5)[None], "attention_mask": masks}))
+        chosen = view.page.get_by_label("Mask of the layers of kind")
+        assert chosen.locator("option").all_inner_texts() == list(masks)
+        chosen.focus()
+        for key, mask in (("ArrowDown", window), ("ArrowUp", order), ("ArrowDown", window)):
+            view.page.keyboard.press(key)
+            assert torch.equal(torch.tensor(view.mask()), mask)
+            for token in range(5):
+                view.token(0, token).hover()
+                shown = view.panel()
+                assert shown["as a query"].startswith(f"may attend to {int(mask[token].sum())} of 5 keys")
+                assert shown["as a key"] == f"{int(mask[:, token].sum())} of 5 queries may attend to it"
+            chosen.focus()
+        assert view.page.locator(".figures b").first.inner_text().startswith("Mask of sliding_attention, row 0")
+
+    def test_a_single_mask_has_no_choice(self, opened: Callable[..., View], word_level: Any) -> None:
+        assert opened(collator(word_level)(TEXTS)).page.locator("select").count() == 0
 
     def test_the_keyboard_reaches_every_token(self, opened: Callable[..., View], word_level: Any) -> None:
         view = opened(collator(word_level)(TEXTS))

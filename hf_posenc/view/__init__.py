@@ -130,7 +130,7 @@ class _Window:
     ) -> dict[str, Any]:
         """Return all data that the page shows, as a dict of JSON values."""
         ids, labels, types = (self.numbers(name) for name in ("input_ids", "labels", "token_type_ids"))
-        documents, reasons = self._documents_and_reasons()
+        documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
         positions = self.numbers("position_ids")
         if positions is None:
             positions = (documents >= 0).cumsum(1) - 1
@@ -153,7 +153,7 @@ class _Window:
                     "types": None if types is None else types[index].tolist(),
                     "special": None if row_ids is None else [int(number in special_ids) for number in row_ids],
                     "real": [int(value) for value in is_real],
-                    "reasons": "".join(map(str, reasons[index].ravel().tolist())),
+                    "reasons": ["".join(map(str, each[index].ravel().tolist())) for each in reasons.values()],
                 }
             )
         return {
@@ -163,49 +163,42 @@ class _Window:
                 *(self.tokens.start, self.tokens.stop, self.shape[1]),
             ],
             "rows": rows,
+            "masks": list(reasons),
             "encoding": self._encoding(positions[real], encoding_of),
             "embedding": self._embedding(),
         }
 
-    def _documents_and_reasons(self) -> tuple[torch.Tensor, NDArray[np.int8]]:
-        """Return the document number of each token, -1 at padding, and a code for each query and key.
+    def _documents_and_reasons(self) -> tuple[torch.Tensor, dict[str, NDArray[np.int8]]]:
+        """Return the document number of each token, -1 at padding, and for each mask a code for each query and key.
 
-        The code is `_ALLOWED` (0), or the reason why the query may not attend to the key, such as `_PADDING`.
+        The code is `_ALLOWED` (0), or the reason why the query may not attend to the key, such as `_PADDING`. The masks
+        have the names of the kinds of layers; a single mask has the name "".
         """
         names = ("attention_mask", "document_ids", "position_ids")
         rows = {name: value for name in names if (value := self.numbers(name, slice(None))) is not None}
         if not rows:
             rows = {"attention_mask": torch.ones(self.rows.stop - self.rows.start, self.shape[1])}
-        full = self._full_mask()
+        masks = self._full_masks()
+        first = next(iter(masks.values()))
         mask = AttentionMask.from_batch(rows, look_ahead="look_ahead_mask" in self.batch)
         documents = mask.documents[:, self.tokens]
-        if full is not None and "attention_mask" not in rows and "document_ids" not in rows:
-            real = full.any(1) & full.diagonal(dim1=1, dim2=2)  # no query attends to padding
+        if first is not None and "attention_mask" not in rows and "document_ids" not in rows:
+            real = first.any(1) & first.diagonal(dim1=1, dim2=2)  # no query attends to padding
             documents = torch.where(real, documents, -1)
-        later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
-        keys, queries = documents[:, None, :], documents[:, :, None]
-        is_later = later & (mask.look_ahead or (full is not None and not bool((full & later).any())))
-        reasons = torch.zeros(len(documents), *later.shape, dtype=torch.int8)
-        if full is not None:
-            reasons[~full] = _HIDDEN
-        for reason, applies in (
-            (_LATER, is_later.expand_as(reasons)),
-            (_OTHER_DOCUMENT, (keys != queries).expand_as(reasons)),
-            (_PADDING, (keys < 0).expand_as(reasons)),
-            (_PADDING_QUERY, (queries < 0).expand_as(reasons)),
-        ):
-            reasons[applies if full is None else applies & ~full] = reason
-        return documents, reasons.numpy()
+        return documents, {name: _reasons(documents, full, look_ahead=mask.look_ahead) for name, full in masks.items()}
 
-    def _full_mask(self) -> torch.Tensor | None:
-        """Return the shown part of a 4D `attention_mask`, bool or additive, as bool `(B, T, T)`; None if not 4D."""
-        mask = self.batch.get("attention_mask")
-        if isinstance(mask, Mapping):  # one mask for each kind of layer
-            mask = next(iter(mask.values()))
-        if mask is None or mask.ndim != 4:
-            return None
-        shown = torch.as_tensor(mask[self.rows, 0, self.tokens, self.tokens]).cpu()
-        return shown if shown.dtype == torch.bool else shown == 0
+    def _full_masks(self) -> dict[str, torch.Tensor | None]:
+        """Return the shown part of each 4D `attention_mask`, bool or additive, as bool `(B, T, T)`; None if not 4D."""
+        given = self.batch.get("attention_mask")
+        masks: dict[str, torch.Tensor | None] = {}
+        for name, mask in (given if isinstance(given, Mapping) else {"": given}).items():  # one for each kind of layer
+            masks[str(name)] = None
+            if mask is not None and mask.ndim == 4:
+                queries = self.tokens if mask.shape[2] > 1 else slice(None)  # or one row for all queries
+                shown = torch.as_tensor(mask[self.rows, 0, queries, self.tokens]).cpu()
+                shown = shown.expand(-1, self.tokens.stop - self.tokens.start, -1)
+                masks[str(name)] = shown if shown.dtype == torch.bool else shown == 0
+        return masks or {"": None}
 
     def _encoding(self, positions: torch.Tensor, encoding_of: EncodingOf | None) -> dict[str, Any]:
         unique = torch.unique(positions)
@@ -217,6 +210,27 @@ class _Window:
         if value is None:
             return None
         return _vectors(torch.as_tensor(value[self.rows, self.tokens, :_COLUMNS]).detach(), value.shape[-1])
+
+
+def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
+    """Return a code `(B, T, T)` for each query and key: `_ALLOWED`, or the reason why the query may not attend.
+
+    `full` is a bool mask `(B, T, T)`, True where attention is allowed; without it, the other arguments are the mask.
+    """
+    later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
+    keys, queries = documents[:, None, :], documents[:, :, None]
+    is_later = later & (look_ahead or (full is not None and not bool((full & later).any())))
+    reasons = torch.zeros(len(documents), *later.shape, dtype=torch.int8)
+    if full is not None:
+        reasons[~full] = _HIDDEN
+    for reason, applies in (
+        (_LATER, is_later.expand_as(reasons)),
+        (_OTHER_DOCUMENT, (keys != queries).expand_as(reasons)),
+        (_PADDING, (keys < 0).expand_as(reasons)),
+        (_PADDING_QUERY, (queries < 0).expand_as(reasons)),
+    ):
+        reasons[applies if full is None else applies & ~full] = reason
+    return reasons.numpy()
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:

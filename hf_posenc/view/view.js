@@ -11,7 +11,7 @@ function showBatch(host, data, style) {
   ];
   const [firstRow, endRow, allRows, firstToken, endToken, allTokens] = data.window;
   const root = host.attachShadow({ mode: "open" });
-  const state = { row: 0, token: 0, pin: null, asKey: false };
+  const state = { row: 0, token: 0, pin: null, asKey: false, mask: 0 };
 
   // ------------------------------------------------------------------------------------------------------- small tools
 
@@ -47,7 +47,7 @@ function showBatch(host, data, style) {
     const columns = data.embedding.columns, start = (data.rows.indexOf(row) * length + token) * columns;
     return embedding.subarray(start, start + columns);
   }
-  const reason = (row, query, key) => Number(row.reasons[query * length + key]);
+  const reason = (row, query, key) => Number(row.reasons[state.mask][query * length + key]);
 
   // ------------------------------------------------------------------------------------------------------------ tokens
 
@@ -221,9 +221,10 @@ function showBatch(host, data, style) {
     const row = data.rows[state.row];
     if (drawn !== state.row) {
       drawn = state.row;
-      maskTitle.textContent = `Mask of row ${firstRow + state.row}: queries from top to bottom, keys from left to right`;
+      const name = data.masks[state.mask];
+      maskTitle.textContent = `Mask ${name ? `of ${name}, ` : "of "}row ${firstRow + state.row}: queries from top to bottom, keys from left to right`;
       maskNote.textContent = "";
-      maskCells.forEach((cell, index) => { cell.className = REASONS[Number(row.reasons[index])][0]; });
+      maskCells.forEach((cell, index) => { cell.className = REASONS[Number(row.reasons[state.mask][index])][0]; });
       maps.forEach((map) => map.draw(row));
     }
     cells.forEach((line, rowIndex) => line.forEach((cell, token) => {
@@ -246,7 +247,9 @@ function showBatch(host, data, style) {
 
   const side = (value, text) =>
     make("label", {}, make("input", { type: "radio", name: "side", value, ...(value === "query" ? { checked: "" } : {}), onchange: () => { state.asKey = value === "key"; update(); } }), text);
-  const used = new Set(data.rows.flatMap((row) => Array.from(row.reasons, (digit) => REASONS[Number(digit)])));
+  const used = new Set(data.rows.flatMap((row) => Array.from(row.reasons.join(""), (digit) => REASONS[Number(digit)])));
+  const masks = make("select", { onchange: () => { state.mask = masks.selectedIndex; drawn = null; update(); } },
+    ...data.masks.map((name) => make("option", {}, name)));
   const legend = make("p", { class: "legend" }, ...REASONS.slice(0, PADDING_QUERY).filter((one) => used.has(one) || one[0] === "yes")
     .flatMap(([kind, name]) => [make("i", { class: kind }), `${name} `]));
   const hidden = endRow - firstRow < allRows || endToken - firstToken < allTokens;
@@ -258,6 +261,7 @@ function showBatch(host, data, style) {
       make("p", { class: "summary" }, make("b", {}, summary)),
       make("div", { class: "choice", role: "radiogroup", "aria-label": "Meaning of the colors" }, "Color tokens by: ",
         side("query", "keys to which the chosen token may attend"), side("key", "queries that may attend to it")),
+      ...(data.masks.length > 1 ? [make("p", {}, make("label", {}, "Mask of the layers of kind ", masks))] : []),
       tokens, legend, panel,
       make("div", { class: "figures" },
         make("figure", {}, make("figcaption", {}, maskTitle), matrix, maskNote), ...maps.map((map) => map.node)),
@@ -274,10 +278,13 @@ function showBatch(host, data, style) {
     }
     const parts = (color.match(/[\d.]+/g) || []).slice(0, 3).map(Number);
     const dark = parts.length === 3 ? 0.3 * parts[0] + 0.6 * parts[1] + 0.1 * parts[2] < 128 : matchMedia("(prefers-color-scheme: dark)").matches;
-    host.dataset.theme = dark ? "dark" : "light";
+    const theme = dark ? "dark" : "light";
+    if (host.dataset.theme === theme) return;
+    host.dataset.theme = theme;
     drawn = null;
     update();
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", chooseTheme);
+  new MutationObserver(chooseTheme).observe(document.body, { attributes: true }); // a button may change the colors of a page
   chooseTheme();
 }
