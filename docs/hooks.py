@@ -1,7 +1,8 @@
-"""Hooks of the documentation's build: pages from outside of docs/, their links, and docstrings as Markdown.
+"""Hooks of the documentation's build: pages from outside of docs/, links, views of batches, docstrings as Markdown.
 
 Pages link to files of the repository by relative paths, which also work where the repository itself is read. Here a
 link to a page becomes a link inside the site, a picture is copied into the site, and other files are linked on GitHub.
+The comment `<!-- view of the batch -->` becomes the interactive view of the `batch` that the code block above it makes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PAGES = {
 # Functions whose options are added to their signature and docstring when they are imported.
 AS_IMPORTED = {"hf_posenc.jobs.encoding.encode"}
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)")
+VIEW = "<!-- view of the batch -->"
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(
     r"^(?P<title>Args|Attributes|Returns|Yields|Raises|Source|Example):\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE
@@ -71,6 +73,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         parts += [LINK.sub(rewrite, markdown[end : fence.start()]), fence[0]]
         end = fence.end()
     return "".join([*parts, LINK.sub(rewrite, markdown[end:])])
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Replace the comment in a page by the view of the batch that the last Python block above it makes."""
+    above, found, _ = (page.markdown or "").partition(VIEW)
+    if not found:
+        return html
+    names: dict[str, Any] = {}
+    exec(re.findall(r"^```python\n(.*?)^```", above, re.MULTILINE | re.DOTALL)[-1], names)
+    return html.replace(VIEW, names["batch"].to_html())
 
 
 class MarkdownSections(griffe.Extension):

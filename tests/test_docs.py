@@ -4,13 +4,17 @@ trainers write what an independent reader reads.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -56,6 +60,46 @@ def test_the_reference_shows_arguments_and_examples_of_docstrings(site: Path) ->
     assert "&gt;&gt;&gt; </span>" in page
     page = (site / "reference" / "jobs.html").read_text(encoding="utf-8")
     assert "<strong>shard_bytes</strong>" in page  # an option that is in no docstring of the source
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """Address of the built site, served on a free port."""
+    handler = functools.partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Handler that prints nothing."""
+
+    def log_message(self, *args: Any) -> None:
+        """Ignore the message."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_shows_a_batch_that_answers_to_touch(served: str, chromium: Any, width: int, scheme: str) -> None:
+    wrong: list[str] = []
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(served) else wrong.append(request.url))
+    page.goto(f"{served}/lessons.html")
+    view = page.locator(".hf-posenc-batch")
+    assert view.get_attribute("data-theme") == scheme
+    view.locator("[role=gridcell][data-row='1'][data-token='1']").click()
+    assert view.locator("dd").first.inner_text().startswith("token 1 · ")
+    assert "Mask of row 1" in view.locator(".figures").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("label[for^=__palette]").locator("visible=true").first.click()  # the colors of the page
+    page.locator(f".hf-posenc-batch:not([data-theme={scheme}])").wait_for(timeout=60_000)
+    context.close()
+    assert wrong == []
 
 
 def test_every_public_name_has_a_place_in_the_reference() -> None:
