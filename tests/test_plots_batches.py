@@ -399,6 +399,20 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert np.array_equal((codes(panel(figure, "all combined")) == ALLOWED)[real[0]], same.numpy()[real[0]])
 
 
+def test_colors_of_masks_differ_in_lightness_without_green_receptors() -> None:
+    """The cells of a mask are told apart with deuteranopia: Machado, Oliveira and Fernandes 2009, table 1."""
+    seen = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
+    axes = plots.masks(padded(), ax=Figure().subplots())
+    colors = axes.images[0].get_cmap()(range(6))[:, :3]  # type: ignore[union-attr]
+    linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
+    for image in (np.eye(3), seen):
+        luminance = np.clip(linear @ image.T, 0, 1) @ [0.2126, 0.7152, 0.0722]
+        lightness = 116 * np.cbrt(luminance) - 16
+        order = np.sort(lightness[[PADDING, LATER, ALLOWED]])
+        assert (np.diff(order) > 14).all()
+        assert lightness[PADDING] - lightness[FROM_PADDING] > 12
+
+
 @pytest.mark.parametrize(
     ("batch", "title"),
     [

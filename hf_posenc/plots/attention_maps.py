@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -205,8 +206,9 @@ def _grid(panels: Sequence[_Panel]) -> Figure:
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
     cell = max(0.14, 1.4 / most)  # inches
     side = cell * most + inches_of(words) + 0.25
+    panels = [panel._replace(title=fill(panel.title, max(int(13 * cell * most), 12))) for panel in panels]
     abreast = max(int((_WIDEST - 0.7) // side), 1)
-    height = cell * most + 1.25
+    height = cell * most + 1.1 + 0.15 * (1 + max(panel.title.count("\n") for panel in panels))
     shown = panels[: abreast * max(int(_HIGHEST // height), 1)]
     lines, abreast = grid_shape(len(shown), abreast)
     figure = new_figure(max(abreast * side + 0.7, 5.0), lines * height + 0.6)

@@ -49,7 +49,7 @@ _KEYS = ("key", "query")  # across and down
 
 # Values of the cells of a mask, in the order of `_COLORS` and `_MEANINGS`.
 _HIDDEN, _PADDING, _LATER, _OTHER, _FROM_PADDING, _ALLOWED = range(6)
-_COLORS = (HIDDEN, PADDING, LATER, OTHER_DOCUMENT, "#A6CBE3", BLUE)
+_COLORS = (HIDDEN, PADDING, LATER, OTHER_DOCUMENT, "#8FBCDD", BLUE)
 _MEANINGS = (
     *("hidden by the mask", "padding", "later token (look-ahead)", "other document"),
     *("allowed, but the query is padding", "allowed"),
@@ -97,14 +97,14 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     if batch.get("inputs_embeds") is not None:
         values = as_finite(batch["inputs_embeds"][0, :columns, :_MOST_WIDTH], "inputs_embeds")
     if ax is not None:
-        _draw_tokens(new_axes(ax), words, real, contents.shape[1])
+        _draw_tokens(new_axes(ax), words, real, contents.shape[1], width_of(ax))
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
 
     lines = [[name for name in names if batch.get(name) is not None] for names in (_STRIPS, _SQUARES)]
     heights = [0.32 * rows + 0.75, *(0.22 * rows + 0.9 if names is lines[0] else 4.2 for names in lines if names)]
     figure = new_figure(_WIDEST, sum(heights) + 0.9)
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-    _draw_tokens(figure.add_subplot(grid[0, :]), words, real, contents.shape[1])
+    _draw_tokens(figure.add_subplot(grid[0, :]), words, real, contents.shape[1], _WIDEST - 0.9)
     for line, names in enumerate(filter(None, lines), 1):
         for column, name in enumerate(names):
             panel = figure.add_subplot(grid[line, column if len(names) == 2 else slice(None)])
@@ -385,10 +385,10 @@ def _allowed(mask: Any) -> NDArray[np.bool_]:
     return values == 0 if values.dtype.kind == "f" else values.astype(bool)
 
 
-def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int) -> None:
-    """Draw as many columns of tokens as can be read, of `length` columns in the batch."""
-    longest = 1.1 * inches_of([word for row in words for word in row])
-    columns = min(max(int((width_of(ax) - 0.2) / longest), 1), real.shape[1])
+def _draw_tokens(ax: Axes, words: Sequence[Sequence[str]], real: NDArray[np.bool_], length: int, width: float) -> None:
+    """Draw as many columns of tokens as can be read in axes of `width` inches, of `length` columns in the batch."""
+    longest = 1.15 * inches_of([word for row in words for word in row])
+    columns = min(max(int(width / longest), 1), real.shape[1])
     title = f"tokens, the first {columns} of {counted(length, 'column')}" if columns < length else "tokens"
     style: dict[str, Any] = {"inks": np.where(real, INK, FADED), "lines": "#B0B0B0"}
     _draw_cells(ax, real[:, :columns], (PADDING, "#FFFFFF"), title, words=[row[:columns] for row in words], **style)
@@ -403,7 +403,7 @@ def _draw_numbers(
     """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)
-    bright, has_room = np.ones_like(real), width_of(ax) / real.shape[1] > 0.075 * len(str(high)) + 0.03
+    bright, has_room = np.ones_like(real), width_of(ax) / real.shape[1] > 0.07 * len(str(high)) + 0.02
     values, colors = shown % 2, ("#8FD3BC", GREEN)
     title = f"{name}: {low} to {high}"
     if name == "position_ids":

@@ -82,7 +82,7 @@ def losses(
             steps,
             values,
             color=LINES[number % len(LINES)],
-            linestyle=DASHES[number // len(LINES)],
+            linestyle=DASHES[number % 2 + 2 * (number // len(LINES))],  # a curve below another shows in the gaps
             marker="o" if len(steps) <= _DOTTED else "",
             markersize=3,
             label=name,
@@ -95,9 +95,12 @@ def losses(
     else:
         ax.set_ylim(bottom=min(0.0, lowest))
     integer_ticks(ax.xaxis)
-    fall = all(len(values) > 1 and values[-1] < values[0] for _, values in curves.values())
-    lower = f"{'The loss ends' if len(curves) == 1 else 'All losses end'} lower than at the start"
-    label(ax, lower if fall else "Loss by training step", "step", "loss", grid=True)
+    ends = {name: f"{values[-1]:.2g}" for name, (_, values) in curves.items()}
+    if len(ends) > 2:
+        lowest_name = min(curves, key=lambda name: curves[name][1][-1])
+        ends = {f"{lowest_name} ends lowest,": ends[lowest_name]}
+    title = ", ".join(f"{name}{' ends' * (len(curves) < 3)} at {value}" for name, value in ends.items())
+    label(ax, f"Loss: {title}", "step", "loss", grid=True)
     ax.legend(**({} if len(curves) <= _INSIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
     return ax
 
