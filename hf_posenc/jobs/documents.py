@@ -96,6 +96,7 @@ def _documents(
 ) -> Documents:
     """Return a batch of documents, given a list of values for each column: the texts, then the columns to copy.
 
+    `numbers` are the line numbers of the documents, and `blank` is the number of blank lines or files among them.
     Values to copy are converted to the types in `columns`; a document is bad if its value does not fit. For a bad
     document that `excerpts` lacks, the excerpt is its text.
     """
@@ -350,7 +351,10 @@ def _tables(part: Part, columns: Columns) -> Iterator[Documents]:
 
 
 def _rows(part: Part, numbers: list[int], batch: pa.RecordBatch, columns: Columns) -> Documents:
-    """Convert rows of a table to `Documents`; a row with a null text or invalid UTF-8 is a bad document."""
+    """Convert rows of a table to `Documents`; a row with a null text or invalid UTF-8 is a bad document.
+
+    `numbers` are the row numbers in the source.
+    """
     bad: dict[int, str] = {}
     excerpts: dict[int, str] = {}
     arrays = []

@@ -146,7 +146,7 @@ def _room(folder: Path) -> str:
 
 
 def _names(error: OSError, folder: Path) -> bool:
-    """Return True if the path in `error` is `folder`, one of its parents, or a file in it."""
+    """Return True if `error` is about `folder`: its path is the folder, one of its parents, or a file in the folder."""
     if error.filename is None:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()

@@ -144,7 +144,8 @@ def _not_shared(folder: Path, got: str) -> str:
 def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, bool]]:
     """Connect to Ray; yield the `ray` module, and True if Ray was connected before.
 
-    A connection that was opened here is closed at the end.
+    Without an `address`, Ray is started on this machine with `workers` cores. A connection that was opened here is
+    closed at the end.
     """
     try:
         import ray

@@ -207,7 +207,10 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 
 
 def _missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the error message for a column that a source does not have."""
+    """Return the error message for a column that a source does not have.
+
+    `columns` are those that it has. The fix depends on whether the missing column is one of `texts`, the text columns.
+    """
     further = [name for name in columns if name not in texts]
     fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
     got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"

@@ -95,7 +95,10 @@ class ShardWriter:
         return schema_of(self.job)
 
     def _groups(self, task: Task, counted: Counted, lengths: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
-        """Tokenize a task and yield the row groups of its shard; update `counted`, append row lengths to `lengths`."""
+        """Tokenize a task and yield the row groups of its shard.
+
+        The counts in `counted` are updated, and the lengths of the rows are appended to `lengths`.
+        """
         window_tokens = max(self._window_tokens, _WINDOW_ROWS * (self.job.pack or 0))
         windows = _windows(self._encoder.encode(task, counted), window_tokens)
         for number, block in enumerate(windows):

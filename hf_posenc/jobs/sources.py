@@ -237,9 +237,10 @@ class Sources:
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    r"""Describe the difference between two fingerprints of a source; return `None` if there is none.
+    r"""Return a description of the difference between two fingerprints of a source; `None` if there is none.
 
-    Names and timestamps are not compared, so a file that was copied or moved has no difference if its content is equal.
+    `before` is the fingerprint in the manifest, and `now` that of this run. Names and timestamps are not compared, so a
+    file that was copied or moved has no difference if its content is equal.
     """
     if before.get("kind") != now["kind"]:
         return f"read as {before.get('kind')} before, as {now['kind']} now"
@@ -352,7 +353,7 @@ def open_sources(
 
 
 def _no_splits(split: str, sources: Sequence[Source]) -> str:
-    """Return the error message for the option `split` without an input that has splits."""
+    """Return the error message for the option `split` if none of the `sources` has splits."""
     document = split.rstrip("s")  # `split` selected the documents of text files in earlier versions
     return explain(
         "only a data set has splits",
@@ -391,7 +392,10 @@ def _left_out(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _not_carried(known: Sequence[SourceColumns], texts: Sequence[str]) -> list[str]:
-    """Return a list of one message that names the columns that will not be copied; empty if there are none."""
+    """Return a list of one message that names the columns that are not copied; an empty list if there are none.
+
+    They are all columns of the sources `known`, except the text columns `texts`.
+    """
     names = list(dict.fromkeys(name for source in known for name in source.schema.names if name not in texts))
     if not names:
         return []

@@ -117,6 +117,6 @@ class Rejected:
     text: str | None = None
 
     def entry(self, shard: int) -> dict[str, Any]:
-        """Return the document as the JSON object of a line in `rejected.jsonl`."""
+        """Return the document as the JSON object of a line in `rejected.jsonl`; `shard` is the number of its shard."""
         entry = {"shard": shard, "file": self.source, self.unit: self.number, "reason": self.reason}
         return entry if self.text is None else {**entry, "text": self.text}

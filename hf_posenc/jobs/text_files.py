@@ -257,7 +257,10 @@ def _line_feeds(block: bytes) -> int:
 
 
 def _without_quoted(block: bytes, kind: str) -> bytes:
-    """Replace each quoted CSV field with letters `x` of the same length, so that every line feed ends a record."""
+    """Replace each quoted CSV field with letters `x` of the same length, so that every line feed ends a record.
+
+    `kind` is `"csv"` or `"tsv"`.
+    """
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
 
 

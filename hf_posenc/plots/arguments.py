@@ -87,7 +87,7 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
-    r"""Return one or several integers as an int64 array `(N,)`; raise if one is less than `least` or not an integer.
+    r"""Return an integer or several, `values`, as an int64 array `(N,)`; raise if one is below `least` or no integer.
 
     The error message contains `name` and `example`.
 

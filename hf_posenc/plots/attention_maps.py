@@ -375,7 +375,7 @@ def _moved(value: Any, model: nn.Module) -> Any:
 
 
 def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
-    r"""Call `run`; return kind, name and attention weights of each `nn.MultiheadAttention` in `model`, in module order.
+    r"""Call `run`, which runs `model`, and return the kind, name and attention weights of each `nn.MultiheadAttention`.
 
     If a module is called several times, as in autoregressive decoding, the weights of its last call are returned, which
     has the longest input.
@@ -403,7 +403,8 @@ def _captured(model: nn.Module, run: Callable[[], Any]) -> _Weights:
 def _hooks(module: nn.Module, kind: str | None, found: dict[nn.Module, tuple[str, NDArray[Any]]]) -> list[Any]:
     """Add hooks that store the kind and weights of an attention module in `found`; return the handles of the hooks.
 
-    Without `kind`, equal queries and keys mean "self", others "cross". The output of the module is unchanged.
+    If `kind` is `None`, it is "self" for equal queries and keys, and "cross" for others. The output of the module is
+    unchanged.
     """
     requested: list[tuple[bool, bool]] = []
 

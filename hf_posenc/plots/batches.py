@@ -399,7 +399,8 @@ def _draw_numbers(
 ) -> None:
     """Draw position ids or document ids as colored cells, with numbers if there is room; padding is gray.
 
-    The first column has the number `first`, and `more` is added to the title.
+    `name` is the key of the ids, and `real` is False at padding. The first column has the number `first`, and `more` is
+    added to the title.
     """
     shown: Any = np.ma.masked_array(numbers, mask=~real)
     low, high = (int(shown.min()), int(shown.max())) if real.any() else (0, 0)

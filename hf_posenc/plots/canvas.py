@@ -177,10 +177,9 @@ def label(
     grid: bool = False,
     raised: float = 0.0,
 ) -> None:
-    r"""Set the title, a smaller note below it, the x label `across`, and the y label `down`, upright above the y axis.
+    r"""Set the title, the x label `across` and the y label `down`; at the default size, wrap a long title.
 
-    At the default size, a long title and a long note are wrapped. With `raised`, all of them stand higher by this many
-    points, which leaves room for text above the axes.
+    `grid` draws a faint grid, and `pad` is the distance of the title in points.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -275,7 +274,10 @@ def heat_map(
 
 
 def color_bar(ax: Any, image: Any, name: str, **settings: Any) -> None:
-    """Add a color bar, with the label `name` above it, beside axes; `settings` go to `figure.colorbar`."""
+    """Add a color bar with the label `name` for `image` beside one or several axes.
+
+    `settings` are passed to `figure.colorbar`.
+    """
     bar = image.figure.colorbar(image, ax=ax, **settings)
     bar.ax.tick_params(labelsize=SMALL)
     bar.ax.annotate(name, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)

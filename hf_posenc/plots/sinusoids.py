@@ -90,10 +90,11 @@ def falls(values: NDArray[np.float64]) -> bool:
 
 
 def line_points(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    r"""Reduce the C lines `values` to P points, at most 2,000: return positions and values, `(P, C)` each, and a step.
+    r"""Reduce C lines with a value for each position, `values` `(positions, C)`, to at most about 2,000 points each.
 
-    With step 1, all points are kept. Otherwise the lowest and the highest of every 2 · step points are kept, so that a
-    fast wave is drawn as a solid band.
+    Return the positions and the values of the P points, both `(P, C)`, and a step. With step 1, all points are kept.
+    Otherwise the lowest and the highest of every 2 · step points are kept, so that a fast wave is drawn as a solid
+    band.
     """
     step = -(-len(values) // MOST_POINTS)
     positions = np.repeat(np.arange(len(values))[:, None], values.shape[1], axis=1)

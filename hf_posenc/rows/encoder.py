@@ -161,8 +161,8 @@ class Encoder:
     def _ids(self, backend: Backend, texts: Sequence[Any], enough: int | None) -> Ragged:
         """Return the ids of texts without special tokens; long texts are encoded in pieces, to save memory.
 
-        The ids are int64, or int32 if a text is long.
-        If `enough` is given, only so many pieces of a text are encoded that its ids are more than `enough`.
+        The ids are int64, or int32 if a text is long. With `enough`, the rest of a text is left out as soon as it has more
+        than `enough` ids.
         """
         if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
             return backend.encode(texts)
@@ -210,7 +210,10 @@ class Encoder:
 
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Return the next pieces that are encoded at once, each with the number of its text."""
+    """Return the next pieces to encode in one call, as pairs of the index of the text and the piece.
+
+    They are taken from `pieces` until they have `_AT_ONCE` characters; the list is empty at the end.
+    """
     some, size = [], 0
     for row, piece in pieces:
         some.append((row, piece))

@@ -136,9 +136,10 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a fast function that reads a column at given (chunk, row) pairs; `None` if the column has none.
+    """Return a fast function that reads a column at given (chunk, row) pairs; `None` if there is none for the column.
 
-    Columns of numbers and of lists of integers have one, unless values are missing or the lists are of uint64.
+    `chunks` are the Arrow arrays of the column, and `kind` is their type. There is one for numbers and for lists of
+    integers, unless values are missing or the lists are of uint64.
     """
     import pyarrow as pa
 

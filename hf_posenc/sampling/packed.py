@@ -174,8 +174,8 @@ class _PackWindow:
 def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_labels: bool) -> TokenRows:
     """Return the documents of `table`, without padding; the field `sample` is the table row of each document.
 
-    With `with_labels=True`, the input ids are the labels if the table has no labels. `indices` are the numbers of the
-    table's rows in the data set, for error messages.
+    `column` is the column of tokens. With `with_labels=True`, the tokens are the labels if the table has no labels.
+    `indices` are the numbers of the table's rows in the data set, for error messages.
     """
     lengths = list_lengths(table.column(column), column, indices)
     columns = {"input_ids": Ragged(_flat(table, column), lengths)}
@@ -269,7 +269,10 @@ def _column_names(dataset: Any, column: str) -> list[str]:
 
 
 def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, too_long: TooLong) -> None:
-    """Raise or warn, depending on `too_long`, if documents are longer than `capacity`; the tokens are not read."""
+    """Raise or warn, depending on `too_long`, if documents in `column` are longer than `capacity`.
+
+    `names` are all columns of the data set: with an `attention_mask`, padding does not count. The tokens are not read.
+    """
     lengths = lengths_of(dataset, column)
     if int(lengths.max(initial=0)) <= capacity:
         return
@@ -287,10 +290,10 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise (`too_long="error"`) or warn (`"truncate"`) if documents are longer than `capacity`.
+    """Raise (`too_long="error"`) or warn (`"truncate"`) if one of the `lengths` of documents is beyond `capacity`.
 
-    `too_long="split"` does neither. The warning contains the number of these documents if `counted` is True.
-    `numbers` are the row numbers of the documents, for the error message.
+    `too_long="split"` does neither. The warning contains the number of these documents if `counted` is True. `numbers`
+    are the row numbers of the documents, for the error message.
     """
     beyond = int((lengths > capacity).sum())
     if too_long == "error":
@@ -308,7 +311,7 @@ def _report_long(
 
 
 def _flat(table: Any, name: str) -> NDArray[Any]:
-    """Return the values of the column `name`, which holds lists, as one flat array, row after row."""
+    """Return the values of a table's column `name`, which holds lists, as one flat array, row after row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

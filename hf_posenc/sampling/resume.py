@@ -1,6 +1,7 @@
-"""State of a plan in the checkpoints of Trainer: written on every save, compared on resuming.
+"""State of a token budget in the checkpoints of Trainer: stored on every save, and compared on resuming.
 
-Trainer itself skips the batches of finished steps; this module refuses a plan whose batches would be others.
+Trainer itself skips the batches of finished steps. This module raises if the plan of the batches has changed, because
+other batches would then be skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class PlanState:
         self.callback_class = self._callback_class()
 
     def now(self) -> dict[str, Any]:
-        """Return the state after the finished steps; for a stream it has a hash of the windows that were read."""
+        """Return the settings and hashes as JSON values, at the current step of the trainer.
+
+        For a stream they include the number of windows read so far, and a hash of their plans.
+        """
         accumulated = int(self.trainer.args.gradient_accumulation_steps)
         state = {**self.sampler.identity, "gradient_accumulation_steps": accumulated}
         if isinstance(self.sampler, StreamBatchSampler):
@@ -36,7 +40,11 @@ class PlanState:
         return state
 
     def check(self, stored: Any) -> None:
-        """Raise `ValueError` if a checkpoint was saved with another plan; warn if it was saved without one."""
+        """Raise `ValueError` if a checkpoint was saved with another plan; warn if it was saved without one.
+
+        `stored` is the state that the checkpoint contains. The plans of a stream are compared later, when they are
+        made.
+        """
         attributes = stored.get("attributes") if isinstance(stored, dict) else None
         saved = attributes.get("plan") if isinstance(attributes, dict) else None
         if not saved:
@@ -64,8 +72,8 @@ class PlanState:
     def _callback_class(self) -> Any:
         """Return a callback class that stores this state in every checkpoint, and sets the epoch of the sampler.
 
-        Trainer writes the result of `state()` to trainer_state.json. It does not set the epoch of a sampler if several
-        processes resume a run.
+        Trainer writes the result of its `state()` to trainer_state.json. The callback sets the epoch because Trainer
+        does not if several processes resume a run.
         """
         from transformers import TrainerCallback
         from transformers.trainer_callback import ExportableState

@@ -130,7 +130,10 @@ class RowLengths:
         self.collate = collate_fn if isinstance(collate_fn, DataCollatorWithPositionalEncoding) else None
 
     def __call__(self, rows: list[Any], first: int) -> NDArray[np.int64]:
-        """Return the lengths `(N,)` of `rows`; the number of the first row in the stream is for error messages."""
+        """Return the number of tokens of each of the `rows`, `(N,)`.
+
+        `first` is the number of the first row in the stream, for error messages.
+        """
         if self.length is not None:
             return np.array([as_integer(self.length(row), "length(row)", example=5) for row in rows], dtype=np.int64)
         if self.collate is not None and not (isinstance(rows[0], Mapping) and self.column in rows[0]):
@@ -282,7 +285,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             self._compare(self._expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
-        r"""Return the number of windows that were read until a step, and a hash of their plans.
+        r"""Return the number of windows that were read up to a step, and a hash of their plans.
 
         Args:
             steps (`int`): number of finished steps. Earlier steps are forgotten.
@@ -295,7 +298,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
     def expect(self, windows: int, digest: str) -> None:
-        """Raise `ValueError` during the iteration if the plans of so many windows have another digest."""
+        """Set the digest that the plans of the first `windows` windows must have, because a saved run had it.
+
+        If they have another, `ValueError` is raised during the iteration, as soon as so many windows are planned.
+        """
         self._expected = windows, digest
 
     def _compare(self, windows: int, digest: str) -> None:
@@ -313,7 +319,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self._expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
-        """Yield the rows of each window; the last one of a pass has at least one row for each process, if possible."""
+        """Yield the rows of each window, numbered within their pass; the last window of a pass may have fewer rows.
+
+        The last window has at least one row for each of the `ranks` processes, if there are so many.
+        """
         size = -(-self._window // ranks) * ranks
         waiting: list[Numbered] = []
         rows_of_first = 0
@@ -343,7 +352,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 del waiting[:last]
 
     def _pass(self, epoch: int) -> Iterator[Any]:
-        """Yield the rows of the stream once; raise `RuntimeError` with the number of the row that cannot be read."""
+        """Yield the rows of one pass over the stream, after setting its epoch.
+
+        Raise `RuntimeError` with the number of the row that cannot be read.
+        """
         if hasattr(self._rows, "set_epoch"):
             self._rows.set_epoch(epoch)
         number = 0

@@ -254,7 +254,10 @@ def _check_strategies(args: Any) -> None:
 
 
 def _check_arguments(args: Any, accelerator: Any) -> None:
-    """Raise `ValueError` for arguments that would have no effect with a token budget, such as `group_by_length`."""
+    """Raise `ValueError` for arguments that would have no effect with a token budget, such as `group_by_length`.
+
+    `args` are the `TrainingArguments`, and `accelerator` has the settings for the distribution of batches.
+    """
     strategy = getattr(args, "train_sampling_strategy", "random")
     if strategy != "random" or getattr(args, "group_by_length", False):
         raise ValueError(

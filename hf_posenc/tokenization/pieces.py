@@ -1,8 +1,8 @@
-r"""`Pieces`: cuts long texts into pieces whose token ids, joined, are those of the whole text.
+r"""`Pieces`: cuts long texts into pieces. The token ids of the pieces, joined, are those of the whole text.
 
-A cut is safe between two words if no text before or after it can change that, because tokens never cross words. This
-is checked twice. All components of the tokenizer must be known to look only at characters nearby. And each cut is tried
-on the characters around it: their tokens must be the same with and without the cut.
+Tokens never cross words, so a cut between two words is safe if no distant text can move the boundary of these words.
+This is checked twice. All components of the tokenizer must be known to look only at characters nearby. And each cut is
+tried on the characters around it: their tokens must be the same with and without the cut.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _KNOWN = (
 
 
 class Pieces:
-    r"""Cuts the long texts of one tokenizer into pieces.
+    r"""Cutter of the long texts of one tokenizer into pieces.
 
-    The attribute `reason` is the reason why texts are read whole, such as `"it has no pre-tokenizer"`; `None` if they
-    can be cut.
+    The attribute `reason` is `None` if texts can be cut. Otherwise it is the reason why they cannot, such as `"it has
+    no pre-tokenizer"`, and every text is one piece.
 
     Args:
         rust (`tokenizers.Tokenizer`): the tokenizer, without truncation and padding.
@@ -79,9 +79,9 @@ class Pieces:
         self._longest = max(map(len, self._added | self._normalized), default=0)
 
     def of(self, text: str, size: int) -> Iterator[str]:
-        r"""Yield the pieces of a text: of at least `size` characters each, except for the last, and usually few more.
+        r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually few more.
 
-        If no safe cut is found within `SEARCHED` characters after that size, the rest of the text is one piece.
+        If no safe cut is found within `SEARCHED` characters after `size`, the rest of the text is one piece.
 
         Args:
             text (`str`): any text.
@@ -94,7 +94,10 @@ class Pieces:
         yield text[start:]
 
     def _cut(self, text: str, start: int) -> int | None:
-        """Return the first position after `start` at which the text can be cut; `None` if none is found."""
+        """Return a position soon after `start` at which the text can be cut; `None` if none is found.
+
+        The safest kind of cut is tried first: before a space or line feed, after a line feed, before punctuation.
+        """
         for pattern in _CUTS if self.reason is None else ():
             for found, _ in zip(pattern.finditer(text, start, start + SEARCHED), range(_TRIED), strict=False):
                 if self._is_safe(text, found.start()):
@@ -102,7 +105,7 @@ class Pieces:
         return None
 
     def _is_safe(self, text: str, cut: int) -> bool:
-        """Return True if the text around `cut` has the same tokens with and without a cut there, between two words."""
+        """Return True if `cut` is a position between two words of `text`, and a cut there changes no tokens around it."""
         reach = _AROUND + 2 * self._longest
         left, right = text[max(cut - reach, 0) : cut], text[cut : cut + reach]
         # An added token near the cut could reach across it, or include the spaces beside it.
@@ -150,7 +153,7 @@ def _reason(rust: RustTokenizer) -> str | None:
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a normalizer or pre-tokenizer, as in `tokenizer.json`; nothing for `None`."""
+    """Yield the parts of a normalizer or pre-tokenizer as dicts, as in `tokenizer.json`; nothing for `None`."""
     waiting = [] if component is None else [json.loads(component.__getstate__())]
     while waiting:
         part = waiting.pop(0)
@@ -162,17 +165,23 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_run(pattern: Mapping[str, str]) -> bool:
-    """Return True if a pattern matches one character, or a run of one character or class."""
+    """Return True if a pattern matches only one character, or a run of one character or of one character class.
+
+    `pattern` is `{"String": ...}` or `{"Regex": ...}`, as in `tokenizer.json`.
+    """
     return RUN.fullmatch(pattern["Regex"]) is not None if "Regex" in pattern else len(set(pattern["String"])) == 1
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:
-    """Return True if all alternatives of the regular expression of a `Split` are known not to match across a cut."""
+    """Return True if the regular expression of a `Split` pre-tokenizer is known not to match across a cut.
+
+    All of its alternatives must be in `_KNOWN`. `split` is the pre-tokenizer as in `tokenizer.json`.
+    """
     return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
 
 
 def _alternatives(pattern: str) -> set[str]:
-    r"""Return the alternatives of a regular expression.
+    r"""Return the alternatives of a regular expression: the parts between the `|` outside of parentheses and brackets.
 
     Example:
         >>> sorted(_alternatives(r"(?i:'s|'t)|[|(]\||a"))
