@@ -161,8 +161,8 @@ class Encoder:
     def _ids(self, backend: Backend, texts: Sequence[Any], enough: int | None) -> Ragged:
         """Return the ids of texts without special tokens; long texts are encoded in pieces, to save memory.
 
-        The ids are int64, or int32 if a text is long. With `enough`, the rest of a text is left out as soon as it has more
-        than `enough` ids.
+        The ids are int64, or int32 if a text is long. With `enough`, the rest of a text is left out as soon as it has
+        more than `enough` ids.
         """
         if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
             return backend.encode(texts)

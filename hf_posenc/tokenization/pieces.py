@@ -105,7 +105,7 @@ class Pieces:
         return None
 
     def _is_safe(self, text: str, cut: int) -> bool:
-        """Return True if `cut` is a position between two words of `text`, and a cut there changes no tokens around it."""
+        """Return True if position `cut` of `text` is between two words, and a cut there changes no tokens around it."""
         reach = _AROUND + 2 * self._longest
         left, right = text[max(cut - reach, 0) : cut], text[cut : cut + reach]
         # An added token near the cut could reach across it, or include the spaces beside it.
