@@ -100,7 +100,7 @@ def encode(
     if encoder.reads_whole is not None and (sources.size is None or sources.size > _SMALL):
         notes.append(
             f"long documents cannot be tokenized in pieces, because of the tokenizer: {encoder.reads_whole}; "
-            "a document that is tokenized whole needs 100 to 200 times its size in memory"
+            "a document that is tokenized whole needs 50 to 200 times its size in memory"
         )
     folder = Path(output).expanduser().absolute()  # workers may have another working directory
     job = Job(

@@ -339,7 +339,7 @@ def open_sources(
             explain(
                 f"only text files are read by {document}; each row of other files and data sets is a document",
                 got=f"document={document!r}, and {other.name} is read as {other.kind}",
-                fix='document="line", format="text" for text in a file of another name, or two output folders',
+                fix=f'document="line"; or encode the text files alone; or format="text" if {other.name} is text',
             )
         )
     named = named_columns(columns)
