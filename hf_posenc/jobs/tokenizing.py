@@ -41,14 +41,6 @@ class Counted:
     rejected: list[Rejected] = field(default_factory=list)
 
 
-def _limit_cache() -> None:
-    """Limit nanotoken's cache in this process to 22 MB; the default of 160 MB is slower."""
-    with contextlib.suppress(ImportError):
-        import nanotoken
-
-        nanotoken.set_cache_entries(65_536)
-
-
 class TaskEncoder:
     r"""Encoder that parses and tokenizes the documents of a task, with the settings of a job.
 
@@ -65,7 +57,10 @@ class TaskEncoder:
             stride=job.stride,
         )
         if parent_process() is not None:
-            _limit_cache()
+            with contextlib.suppress(ImportError):
+                import nanotoken
+
+                nanotoken.set_cache_entries(65_536)  # 22 MB in each worker; the default of 160 MB is slower
         self._encoder = Encoder(
             job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens, backend=job.backend
         )
