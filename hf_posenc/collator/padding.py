@@ -192,7 +192,8 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
 def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
     """Return True if each label is predicted from the token before it, as in a causal language model.
 
-    The setting `labels` decides, or else the model. Without both, packed labels that are copies of the ids are causal.
+    The setting `labels` decides, or else the model. If neither is given, it is True for packed labels that are copies
+    of the ids.
     """
     if config.label_kind is not None:
         return config.label_kind.predicts_next

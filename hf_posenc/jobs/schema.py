@@ -78,7 +78,7 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
 
 
 def columns_with_types(columns: Mapping[str, str]) -> list[str]:
-    r"""Format each column as `"name:type"`, which `named_columns` parses; a nested type is left out.
+    r"""Format each column as `"name:type"`, which `named_columns` parses; a column of a nested type as its name alone.
 
     Args:
         columns (mapping from `str` to `str`): names and types.

@@ -368,8 +368,8 @@ class Description:
     ) -> torch.Tensor:
         """Set `out[b, i, j]` to True if `keys[b, j]` is True and key j is in the document of query i.
 
-        If query i is padding, `out[b, i]` is `at_padding[b]`. Each line of `out` is copied from a table with one line
-        per document, which is many times faster than comparing all pairs.
+        If query i is padding, `out[b, i]` is `at_padding[b]`. `logic` converts bools to the values of `out`. Each line
+        of `out` is copied from a table with one line per document, which is many times faster than comparing all pairs.
         """
         numbers = self._numbers
         lines = torch.arange(numbers.total, device=keys.device)[:, None] == numbers.keys[:, None, :]  # (B, D, K)

@@ -133,8 +133,8 @@ def _windows_of_rows(counts: list[Lengths]) -> tuple[Lengths, list[Lengths]]:
     """Return the index of the text of each row, and the indices of the windows that the row contains.
 
     `counts` are the numbers of windows of the texts and, for pairs, of the second texts. A pair gives a row for each
-    combination of windows, in the order of `tokenizers`: 2 and 3 windows give (0, 0), (1, 0), (1, 1), (1, 2), (0, 1)
-    and (0, 2).
+    combination of a window of its first text and one of its second, in the order of `tokenizers`: 2 and 3 windows give
+    (0, 0), (1, 0), (1, 1), (1, 2), (0, 1) and (0, 2).
     """
     second = counts[-1] if len(counts) == 2 else np.ones_like(counts[0])
     rows = counts[0] * second
