@@ -112,7 +112,7 @@ def test_of_a_large_batch_the_first_rows_and_columns_are_drawn() -> None:
     figure = plots.batch(made([90] * 40, 100, width=600))
     assert figure.get_suptitle() == "Padding fills every row"
     note = figure.legends[0].get_title().get_text()
-    assert note == "40 rows × 100 tokens; drawn are the first 16 of 40 rows, 64 of 100 columns"
+    assert note == "40 rows × 100 tokens; the first 16 of 40 rows, 64 of 100 columns are drawn"
     shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
     assert 8 <= shown < 64
     assert panel(figure, "tokens").get_title(loc="left") == f"tokens, the first {shown} of 100 columns"

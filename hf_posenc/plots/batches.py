@@ -126,7 +126,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
     drawn = ", ".join(f"{few} of {all_} {name}" for few, all_, name in whole if few < all_)
     note = f"{counted(contents.shape[0], 'row')} × {counted(contents.shape[1], 'token')}"
     used = ({_PADDING} if not real.all() else set()) | ({_LATER} if batch.get("look_ahead_mask") is not None else set())
-    note += f"; drawn are the first {drawn}" if drawn else ""
+    note += f"; the first {drawn} are drawn" if drawn else ""
     headline(figure, contents.title(), note, _legend(used | {_ALLOWED}))
     return figure
 
