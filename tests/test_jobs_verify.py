@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -189,3 +191,27 @@ def test_the_command_ends_with_1_if_a_file_is_bad(
         cli.main(["verify", str(folder)])
     assert ended.value.code == status
     assert capsys.readouterr().out.strip() == str(verify(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("shards", None), ("shards", [1]), ("shards", [{}]), ("config", []), ("finished", "yes"), ("tokenizer", None)],
+)
+def test_a_manifest_with_values_of_the_wrong_type_is_reported(folder: Path, name: str, value: object) -> None:
+    content = {**json.loads((folder / "manifest.json").read_bytes()), name: value}
+    del content["checksum"]
+    content["checksum"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(content))
+    found = verify(folder)
+    assert "manifest.json: lacks a value, or holds one of the wrong type" in map(str, found.bad)
+
+
+@pytest.mark.parametrize(
+    "footer", [b"1", b"[" * 100_000, b'{"format_version": 2}', b'{"format_version": 2, "size": []}']
+)
+def test_a_shard_with_another_footer_is_damaged(folder: Path, footer: bytes) -> None:
+    table = pq.read_table(folder / shard(0))
+    metadata = {b"hf_posenc": footer, b"hf_posenc_sha256": b"0"}
+    pq.write_table(table.replace_schema_metadata(metadata), folder / shard(0))
+    (folder / "manifest.json").unlink()
+    assert f"{shard(0)}: is damaged" in map(str, verify(folder).bad)

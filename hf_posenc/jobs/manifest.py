@@ -32,6 +32,8 @@ _BAD_ROWS = "on_bad_row"
 # Values of the option `document`, by their values when its name was `split`.
 _DOCUMENTS = {"lines": "line", "paragraphs": "paragraph"}
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
+# Types of the values of `manifest.json`, except those that are compared with a constant.
+_TYPES = {"finished": bool, "config": dict, "tokenizer": dict, "inputs": list, "libraries": dict, "shards": list}
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
 OnRead = Callable[[int], None]
@@ -302,7 +304,30 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
         )
     if content.get("checksum") != _checksum(content):
         return text, None, f"{MANIFEST} was changed after it was written"
+    if not _is_manifest(content):
+        return text, None, f"{MANIFEST} lacks a value, or holds one of the wrong type"
     return text, content, None
+
+
+def _is_manifest(content: Mapping[str, Any]) -> bool:
+    """Return True if the values of a parsed manifest have the types that the other functions expect."""
+    return all(isinstance(content.get(name), kind) for name, kind in _TYPES.items()) and all(
+        _is_record(record) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
+        for record in content["shards"]
+    )
+
+
+def _is_record(record: object) -> bool:
+    """Return True if the counts in the record of a shard are integers, and its other values have the right types."""
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("file"), str)
+        and isinstance(record.get("longest"), int)
+        and all(isinstance(record.get(name, 0), int) for name in _SUMS)
+        and all(name in record for name in ("rows", "rejected", "rejected_sha256"))
+        and isinstance(record.get("begins"), list)
+        and isinstance(record.get("ends"), list)
+    )
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
@@ -318,7 +343,9 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
         except ValueError:
             others[name] = f"is not a shard{MOVE_AWAY}" if shard is None else "is damaged"
             continue
-        if shard is None or record["file"] != name:
+        if not _is_record(record) or not all(isinstance(settings.get(key), dict) for key in ("config", "tokenizer")):
+            others[name] = "is damaged"
+        elif shard is None or record["file"] != name:
             others[name] = f"is a copy of {record['file']}{MOVE_AWAY}"
         else:
             footers[shard] = record, _renamed(settings)

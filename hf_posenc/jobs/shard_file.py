@@ -120,7 +120,8 @@ def read_sha256(path: Path) -> str:
             left -= len(data)
         written = sha256.copy()
         written.update(json.dumps(content).encode())
-        sha256.update(file.read())
+        while data := file.read(_BLOCK):
+            sha256.update(data)
     if left or written.hexdigest() != checksum:
         raise ValueError(explain(f"{path} must be as it was written", got="another checksum"))
     return sha256.hexdigest()
@@ -131,13 +132,16 @@ def _footer(path: Path) -> tuple[dict[str, Any], str]:
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content, checksum = json.loads(metadata[_RECORD]), metadata[_DIGEST].decode()
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None and path.is_file():
             raise  # a file without read permission is not a damaged file
         raise ValueError(explain(f"{path} must be a shard that hf-posenc wrote", got=error)) from error
-    if content.get("format_version") != FORMAT_VERSION:
-        got = content.get("format_version")
+    got = content.get("format_version") if isinstance(content, dict) else None
+    if got != FORMAT_VERSION:
         raise ValueError(explain(f"{path} must have format version {FORMAT_VERSION}", got=got))
+    types = {"size": int, "record": dict, "settings": dict}
+    if not all(isinstance(content.get(name), kind) for name, kind in types.items()):
+        raise ValueError(explain(f"{path} must be a shard that hf-posenc wrote", got="a footer without a record"))
     return content, checksum
 
 
