@@ -684,3 +684,19 @@ def _shouting(plain: Any) -> Any:
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         model_max_length=512,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model_max_length", "512"),
+        ("model_input_names", [["input_ids"]]),
+        ("unk_token", ""),
+    ],
+)
+def test_a_tokenizer_config_with_a_wrong_value_is_refused(wordpiece, tmp_path: Path, name: str, value: Any) -> None:
+    wordpiece.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ValueError, match=f"{name} of the tokenizer must be .*\n  got: .*\n  fix: "):
+        DataCollatorWithPositionalEncoding(str(tmp_path))

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -84,6 +85,7 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
                 fix='tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
             )
         )
+    _check_attributes(mine)
     if mine.is_fast:
         remove_state(mine.backend_tokenizer)
     # Marian, mBART, NLLB and M2M100 have a source mode and a target mode; input texts need the source mode.
@@ -314,6 +316,36 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
                 fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
             )
         ) from error
+
+
+def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise for an attribute that no tokenizer can have; transformers reads any value from `tokenizer_config.json`."""
+    names = tokenizer.model_input_names
+    sides, unknown = ("left", "right"), tokenizer.unk_token
+    is_known = unknown is None or not tokenizer.is_fast
+    rules = {
+        # transformers looks up the id of an unknown unk_token without end.
+        "unk_token": (
+            is_known or tokenizer.backend_tokenizer.token_to_id(str(unknown)) is not None,
+            "in the vocabulary",
+        ),
+        "model_max_length": (isinstance(tokenizer.model_max_length, Real | None), "a number"),
+        "padding_side": (tokenizer.padding_side in sides, '"left" or "right"'),
+        "truncation_side": (tokenizer.truncation_side in sides, '"left" or "right"'),
+        "model_input_names": (
+            isinstance(names, list | tuple) and all(isinstance(name, str) for name in names),
+            "a list of names",
+        ),
+    }
+    for name, (is_right, expected) in rules.items():
+        if not is_right:
+            raise ValueError(
+                explain(
+                    f"{name} of the tokenizer must be {expected}",
+                    got=shorten(getattr(tokenizer, name)),
+                    fix=f"tokenizer.{name} = ..., or correct {CONFIG}",
+                )
+            )
 
 
 def _known_token(tokenizer: PreTrainedTokenizerBase, pad_token: str) -> str:
