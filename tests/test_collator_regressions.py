@@ -215,3 +215,8 @@ def test_a_numpy_bool_is_a_bool(word_level) -> None:
     collate = C(word_level, look_ahead=np.bool_(False))
     assert pickle.loads(pickle.dumps(collate)) == collate
     assert "look_ahead_mask" not in collate(["I ride"])
+
+
+def test_rows_without_tokens_are_padded_to_a_multiple_too(word_level) -> None:
+    batch = C(word_level, pad_to_multiple_of=8, empty="keep")(["", ""])
+    assert batch["input_ids"].shape == (2, 8)

@@ -173,7 +173,7 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
     """Return the targets as padded `labels`, with the inputs of the decoder if the model does not make them."""
     limit, multiple = config.target_limits.max_length, config.settings.pad_to_multiple_of
     longest = limit if config.padding == "max_length" else None
-    width = max(round_up(longest or targets.longest, multiple), 1)
+    width = round_up(max(longest or targets.longest, 1), multiple)
     model = config.limited_by("max_target_length")
     if model is not None and limit is not None and width > limit:
         raise ValueError(
@@ -354,7 +354,7 @@ def _width(config: Config, ids: Ragged) -> int:
     if config.padding == "max_length" and config.limits.max_length is not None:
         longest = config.limits.max_length
     # A batch of empty rows has one column of padding.
-    return max(round_up(longest, config.settings.pad_to_multiple_of), 1)
+    return round_up(max(longest, 1), config.settings.pad_to_multiple_of)
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
