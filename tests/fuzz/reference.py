@@ -1,0 +1,441 @@
+"""A slow reference of the collator: one row at a time, with the tokenizer itself and plain Python lists.
+
+It shares no code with the package but `sinusoidal_encoding`, which other tests hold against mpmath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from hf_posenc import sinusoidal_encoding
+
+from .kinds import ROLES, Kind, reference_tokenizer
+
+DEFAULTS: dict[str, Any] = {
+    **{"text_column": "text", "text_pair_column": None, "text_target_column": None, "is_split_into_words": False},
+    **{"padding": True, "padding_side": None, "pad_token": None, "pad_to_multiple_of": None, "truncation": True},
+    **{"max_length": None, "max_target_length": None, "return_overflowing_tokens": False, "stride": 0},
+    **{"add_special_tokens": True, "empty": "error", "look_ahead": None, "packing": False, "labels": None},
+    **{"unsupervised": None, "seed": None, "convention": "vaswani", "embedding": None, "base": None, "scale": None},
+    **{"zero_padding": True, "return_tensors": "pt"},
+}
+_STRATEGIES = {True: "longest_first", False: "do_not_truncate", None: "do_not_truncate"}
+_PADDINGS = {True: "longest", False: "do_not_pad"}
+_FIRST = {"fairseq": 2, "m2m100": 2}
+_PADDING_POSITION = {"fairseq": 1, "m2m100": 1}
+IGNORED = -100
+
+
+@dataclass
+class Row:
+    """A row of tokens: ids, token types, one label per token or `None`, mask, and the index of its text."""
+
+    ids: list[int]
+    types: list[int]
+    sample: int
+    labels: list[int] | None = None
+    mask: list[int] | None = None
+
+
+@dataclass
+class Wanted:
+    """The expected result: `refusals` are regular expressions of which an error must match one, if there are any.
+
+    `batch` is `None` if the values depend on random numbers or on the packing; then `rows` are the documents.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    batch: dict[str, Any] | None = None
+    refusals: list[str] = field(default_factory=list)
+    may_refuse: list[str] = field(default_factory=list)
+
+
+class Reference:
+    """Expected batches of one tokenizer and one set of options."""
+
+    def __init__(self, kind: Kind, options: dict[str, Any]) -> None:
+        self.kind, self.tokenizer, self.o = kind, reference_tokenizer(kind), DEFAULTS | options
+        self.strategy = _STRATEGIES.get(self.o["truncation"], self.o["truncation"])
+        self.padding = _PADDINGS.get(self.o["padding"], self.o["padding"])
+        own = None if kind.raw else self.tokenizer.model_max_length
+        self.own_limit = int(own) if own and own < 10**9 else None
+        self.limit = _smallest(self.o["max_length"], self.own_limit)
+        self.target_limit = _smallest(self.o["max_target_length"], self.own_limit)
+        self.overflow = self.o["return_overflowing_tokens"]
+        self.side = self.o["padding_side"] or ("right" if kind.raw else self.tokenizer.padding_side)
+        self.names = PreTrainedTokenizerFast.model_input_names if kind.raw else self.tokenizer.model_input_names
+        self.first = _FIRST.get(self.o["convention"], 0)
+        self.pad_position = _PADDING_POSITION.get(self.o["convention"], self.first)
+
+    # -- ids of special tokens ----------------------------------------------------------------------------------------
+
+    def id_of(self, role: str) -> int | None:
+        """Return the id of a special token, or `None`."""
+        if not self.kind.raw:
+            found = getattr(self.tokenizer, f"{role}_id")
+            return None if found is None else int(found)
+        return self.tokenizer.token_to_id(ROLES[role])
+
+    @property
+    def pad_id(self) -> int:
+        """The id of padding; 0 if there is none."""
+        token = self.o["pad_token"]
+        eos = self.id_of("eos_token")
+        if token == "eos" and eos is not None:
+            return eos
+        if token is not None:
+            rust = self.tokenizer if self.kind.raw else getattr(self.tokenizer, "backend_tokenizer", None)
+            return rust.token_to_id(token) if rust is not None else self.tokenizer.convert_tokens_to_ids(token)
+        if self.kind.raw and self.kind.baked:
+            baked = self.kind.rust().padding["pad_token"]
+            if self.tokenizer.token_to_id(baked) is not None:
+                return int(self.tokenizer.token_to_id(baked))
+        return self.id_of("pad_token") or 0
+
+    # -- tokens of one text -------------------------------------------------------------------------------------------
+
+    def pieces(self, text: Any, pair: Any, limit: int | None, overflow: bool) -> list[tuple[list[int], list[int]]]:
+        """Return ids and token types of one text: one row, or several with `overflow`."""
+        words, special = self.o["is_split_into_words"], self.o["add_special_tokens"]
+        truncates = limit is not None and self.strategy != "do_not_truncate"
+        stride = self.o["stride"] if overflow else 0
+        if self.kind.raw:
+            self.tokenizer.no_truncation()
+            if truncates:
+                self.tokenizer.enable_truncation(limit, stride=stride, strategy=self.strategy)
+            one = self.tokenizer.encode(text, pair, is_pretokenized=words, add_special_tokens=special)
+            self.tokenizer.no_truncation()
+            found = [one, *(one.overflowing if overflow else [])]
+            return [(each.ids, each.type_ids) for each in found]
+        if not self.tokenizer.is_fast and overflow and truncates:
+            return self._windows(text, limit)
+        if not self.tokenizer.is_fast and words:  # a slow tokenizer refuses an empty list
+            text, pair = text or [""], pair if pair is None else pair or [""]
+        settings: dict[str, Any] = {"truncation": "do_not_truncate"}
+        if truncates and (self.tokenizer.is_fast or self._is_longer(text, pair, limit)):
+            settings = {"truncation": self.strategy, "max_length": limit, "stride": stride}
+            settings["return_overflowing_tokens"] = overflow
+        # As batches of one, because a call with one empty second text is read as a call without it.
+        made = self.tokenizer(
+            [text],
+            None if pair is None else [pair],
+            add_special_tokens=special,
+            is_split_into_words=words,
+            return_token_type_ids=True,
+            verbose=False,
+            **settings,
+        )
+        ids = made["input_ids"]
+        types = made.get("token_type_ids") or [[0] * len(row) for row in ids]
+        return [(list(a), list(b)) for a, b in zip(ids, types, strict=True)]
+
+    def _is_longer(self, text: Any, pair: Any, limit: int | None) -> bool:
+        settings = {"add_special_tokens": self.o["add_special_tokens"], "verbose": False}
+        settings["is_split_into_words"] = self.o["is_split_into_words"]
+        return limit is not None and len(self.tokenizer(text, pair, **settings)["input_ids"]) > limit
+
+    def _windows(self, text: Any, limit: int | None) -> list[tuple[list[int], list[int]]]:
+        """Return the windows of a slow tokenizer, which makes none itself."""
+        words = self.o["is_split_into_words"]
+        bare = self.tokenizer(text, add_special_tokens=False, is_split_into_words=words, verbose=False)["input_ids"]
+        special = self.tokenizer.num_special_tokens_to_add(pair=False) if self.o["add_special_tokens"] else 0
+        size, rows = limit - special, []
+        tokens = bare if self.kind.truncation_side == "right" else bare[::-1]
+        start = 0
+        while True:
+            window = tokens[start : start + size]
+            window = window if self.kind.truncation_side == "right" else window[::-1]
+            if self.o["add_special_tokens"]:
+                window = self.tokenizer.build_inputs_with_special_tokens(window)
+            rows.append((list(window), [0] * len(window)))
+            if start + size >= len(bare):
+                return rows
+            start += size - self.o["stride"]
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    def texts(
+        self, texts: Sequence[Any], pairs: Sequence[Any] | None, targets: Sequence[Any] | None, others: dict[str, Any]
+    ) -> Wanted:
+        """Return the expected result for texts or pairs, with targets and other columns."""
+        wanted = Wanted()
+        if any(_has_surrogate(text) for text in (*texts, *(pairs or ()), *(targets or ()))):
+            wanted.refusals.append("lone surrogate")
+            return wanted
+        special = self.tokenizer.num_special_tokens_to_add(pairs is not None) if self.o["add_special_tokens"] else 0
+        truncates = self.limit is not None and self.strategy != "do_not_truncate"
+        if truncates and self.limit < special + 1 + (self.o["stride"] if self.overflow else 0):
+            wanted.refusals.append("must leave room for")
+            return wanted
+        for index, text in enumerate(texts):
+            pair = None if pairs is None else pairs[index]
+            try:
+                found = self.pieces(text, pair, self.limit, self.overflow)
+            except BaseException as error:  # a panic of Rust is no Exception
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                wanted.refusals += ["raised an error", "cannot be truncated", "needs a fast tokenizer"]
+                return wanted
+            slow_pair = pair is not None and self.overflow and not self.kind.raw and not self.tokenizer.is_fast
+            if slow_pair and truncates and self._is_longer(text, pair, self.limit):
+                wanted.refusals.append("needs a fast tokenizer")
+                return wanted
+            wanted.rows += [Row(ids, types, index) for ids, types in found]
+        if targets is None:
+            return self.batch(wanted, others, None)
+        if self.target_limit is not None and self.strategy != "do_not_truncate":
+            alone = self.tokenizer.num_special_tokens_to_add(False) if self.o["add_special_tokens"] else 0
+            if self.target_limit < alone + 1:
+                wanted.refusals.append("must leave room for")
+                return wanted
+        made = []
+        for target in targets:
+            try:
+                made.append(self.pieces(target, None, self.target_limit, False)[0][0])
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                wanted.refusals += ["raised an error", "cannot be truncated"]
+                return wanted
+            if self.target_limit is not None and len(made[-1]) > self.target_limit:
+                wanted.refusals.append("the target of row|cannot be truncated")
+        return self.batch(wanted, others, made)
+
+    def batch(self, wanted: Wanted, others: dict[str, Any], targets: list[list[int]] | None) -> Wanted:
+        """Fill in the expected batch of the rows, or the refusals."""
+        rows, o = wanted.rows, self.o
+        if any(not _real(row) for row in rows) and o["empty"] == "error":
+            wanted.refusals.append("has no tokens")
+        if self.limit is not None and max(len(row.ids) for row in rows) > self.limit:
+            wanted.refusals.append("tokens, limit")
+        if wanted.refusals:
+            return wanted
+        row_labels = self._given_labels(wanted, others, targets is not None)
+        if wanted.refusals:
+            return wanted
+        if o["labels"] == "causal_lm":
+            for row in rows:
+                row.labels = [i if m else IGNORED for i, m in zip(row.ids, _mask(row), strict=True)]
+        if o["labels"] == "masked_lm":
+            wanted.may_refuse += ["nothing to learn", "no row of the batch has a label"]
+        if o["packing"]:
+            if row_labels is not None:
+                wanted.refusals.append("one label per row does not fit")
+                return wanted
+            return self._packed(wanted)
+        kept = self._supervised(
+            wanted, [row.labels for row in rows] if targets is None else [targets[row.sample] for row in rows], rows
+        )
+        rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep]
+        if wanted.refusals:
+            return wanted
+        width = self._width(wanted, [row.ids for row in rows])
+        if wanted.refusals or o["labels"] == "masked_lm":
+            return wanted
+        samples = [row.sample for row in rows]
+        batch: dict[str, Any] = {"input_ids": self._pad([row.ids for row in rows], self.pad_id, width)}
+        batch["attention_mask"] = self._pad([_mask(row) for row in rows], 0, width)
+        if "token_type_ids" in self.names and (rows and rows[0].types is not None):
+            types = 0 if self.kind.raw else self.tokenizer.pad_token_type_id
+            batch["token_type_ids"] = self._pad([row.types for row in rows], types, width)
+        batch["position_ids"] = self._pad([self._positions(row) for row in rows], self.pad_position, width)
+        if targets is not None:
+            self._add_targets(batch, [targets[sample] for sample in samples])
+        elif rows and rows[0].labels is not None:
+            batch["labels"] = self._pad([row.labels for row in rows], IGNORED, width)
+        elif row_labels is not None:
+            batch["labels"] = row_labels[samples]
+        if self.overflow:
+            batch["overflow_to_sample_mapping"] = np.array(samples, dtype=np.int64)
+        for name, values in others.items():
+            if name not in ("length", "label", "labels", "label_ids"):
+                column = _column([values[sample] for sample in samples])
+                if column is not None:
+                    batch[name] = column
+        wanted.batch = self._finished(batch, "labels" if self.o["text_target_column"] is not None else "input_ids")
+        return wanted
+
+    def _finished(self, batch: dict[str, Any], looks: str) -> dict[str, Any]:
+        """Add the look-ahead mask and the embeddings."""
+        has_mask = self.o["look_ahead"] if self.o["look_ahead"] is not None else self.o["packing"] != "flat"
+        if has_mask and looks in batch:
+            count, length = batch[looks].shape
+            triangle = [[[key <= query for key in range(length)] for query in range(length)]] * 1
+            batch["look_ahead_mask"] = np.array([triangle] * count, dtype=bool).reshape(count, 1, length, length)
+        if self.o["embedding"] is not None:
+            batch["inputs_embeds"] = self._embedded(batch)
+        return batch
+
+    def _embedded(self, batch: dict[str, Any]) -> Any:
+        """Return the embeddings at real tokens; NaN at padding, unless it is zero."""
+        rust = self.tokenizer
+        vocabulary = rust.get_vocab(with_added_tokens=True) if self.kind.raw else rust.get_vocab()
+        width, ids = self.o["embedding"], batch["input_ids"]
+        shape = (max(vocabulary.values()) + 1, width)
+        table = np.random.default_rng(self.o["seed"] or 0).standard_normal(shape, dtype=np.float32)
+        factor = {None: 1.0, "sqrt_d": width**0.5}.get(self.o["scale"], self.o["scale"])
+        positions = torch.from_numpy(batch["position_ids"])
+        waves = sinusoidal_encoding(positions, width, convention=self.o["convention"], base=self.o["base"])
+        vectors = table[ids] * np.float32(factor) + waves.numpy()
+        if "attention_mask" in batch:
+            vectors[batch["attention_mask"] == 0] = 0 if self.o["zero_padding"] else np.nan
+        return vectors
+
+    def _positions(self, row: Row) -> list[int]:
+        positions, position = [], self.first
+        for kept in _mask(row):
+            positions.append(position if kept else self.pad_position)
+            position += kept
+        return positions
+
+    def _given_labels(self, wanted: Wanted, others: dict[str, Any], has_targets: bool) -> Any:
+        """Return one label per row as an array, or set those per token, from a label column."""
+        given = {
+            name: values
+            for name, values in others.items()
+            if name in ("label", "labels", "label_ids") and any(value is not None for value in values)
+        }
+        if len(given) > 1:
+            wanted.refusals.append("more than one label column")
+        elif given and self.o["labels"]:
+            wanted.refusals.append("makes labels from the ids|for .* tokens|expected a number")
+        if has_targets or self.o["text_target_column"] is not None:
+            if given:  # labels beside targets, or tokens of targets
+                wanted.may_refuse.append("")
+            return None
+        if not given or wanted.refusals:
+            return None
+        values = [next(iter(given.values()))[row.sample] for row in wanted.rows]
+        first = values[0]
+        if any(value is None or isinstance(value, str) for value in values):
+            wanted.refusals.append("expected a number")
+        elif isinstance(first, list) and first and not isinstance(first[0], float):
+            for row, value in zip(wanted.rows, values, strict=True):
+                if len(value) != len(row.ids):
+                    wanted.refusals.append("labels for")
+                row.labels = value
+        elif isinstance(first, list) and not first:
+            wanted.may_refuse.append("")
+        else:
+            has_floats = isinstance(first, (float, list))
+            return np.array(values, dtype=np.float32 if has_floats else np.int64)
+        return None
+
+    def _supervised(self, wanted: Wanted, labels: list[Any], rows: list[Row]) -> list[bool]:
+        """Return which rows are kept; rows whose labels are all -100 may be refused or left out."""
+        everything = [True] * len(labels)
+        how = self.o["unsupervised"]
+        if self.o["labels"] == "masked_lm" or labels[0] is None or how == "keep":
+            return everything
+        has = [any(label != IGNORED for label in row) for row in labels]
+        if how is None:
+            shortest = 1 if self.o["packing"] else 0
+            has = [found or len(row.ids) <= shortest for found, row in zip(has, rows, strict=True)]
+        if all(has) or (how == "drop" and any(has)):
+            return has
+        wanted.refusals.append("nothing to learn" if how != "drop" else "no row of the batch has a label")
+        return everything
+
+    def _width(self, wanted: Wanted, rows: list[list[int]]) -> int:
+        lengths = [len(row) for row in rows]
+        if self.padding == "do_not_pad":
+            if len(set(lengths)) > 1:
+                wanted.refusals.append("without padding all rows must have one length")
+            return lengths[0]
+        longest = max(lengths)
+        if self.padding == "max_length" and self.limit is not None:
+            longest = self.limit
+        return _rounded(longest, self.o["pad_to_multiple_of"])
+
+    def _pad(self, rows: list[Any], fill: int, width: int) -> Any:
+        padded = []
+        for row in rows:
+            rest = [fill] * (width - len(row))
+            padded.append([*row, *rest] if self.side == "right" else [*rest, *row])
+        return np.array(padded, dtype=np.int64).reshape(len(rows), width)
+
+    def _add_targets(self, batch: dict[str, Any], targets: list[list[int]]) -> None:
+        longest = max(len(target) for target in targets)
+        if self.padding == "max_length" and self.target_limit is not None:
+            longest = self.target_limit
+        width = _rounded(longest, self.o["pad_to_multiple_of"])
+        known = [self.id_of(role) for role in ("bos_token", "cls_token", "eos_token")]
+        start = next((token for token in known if token is not None), self.pad_id)
+        inputs = [[start, *target[:-1]] for target in targets]
+        batch["decoder_input_ids"] = self._pad(inputs, self.pad_id, width)
+        batch["decoder_attention_mask"] = self._pad([[1] * len(row) for row in inputs], 0, width)
+        batch["labels"] = self._pad(targets, IGNORED, width)
+
+    def _packed(self, wanted: Wanted) -> Wanted:
+        """Keep the documents; a flat row is predicted as a whole."""
+        rows = wanted.rows
+        causal = self.o["labels"] == "causal_lm" or self.o["packing"] == "flat"
+        for row in rows:
+            if row.labels and (causal or self._copies(rows)):
+                row.labels = [IGNORED, *row.labels[1:]]
+        kept = self._supervised(wanted, [row.labels for row in rows], rows)
+        rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep and row.ids]
+        if self.o["packing"] != "flat" or wanted.refusals or self.o["labels"] == "masked_lm":
+            return wanted
+        lengths = [len(row.ids) for row in rows]
+        batch = {"input_ids": _flat([row.ids for row in rows])}
+        if (rows and rows[0].labels is not None) or self.o["labels"]:
+            batch["labels"] = _flat([row.labels for row in rows])
+        if "token_type_ids" in self.names and (not rows or rows[0].types is not None):
+            batch["token_type_ids"] = _flat([row.types for row in rows])
+        batch["position_ids"] = _flat([self._positions(row) for row in rows])
+        numbers = [[number] * length for number, length in enumerate(lengths)]
+        batch["seq_idx"] = _flat(numbers).astype(np.int32)
+        offsets = np.cumsum([0, *lengths]).astype(np.int32)
+        batch |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
+        batch |= {"max_length_q": max(lengths, default=0), "max_length_k": max(lengths, default=0)}
+        wanted.batch = self._finished(batch, "labels" if self.o["text_target_column"] is not None else "input_ids")
+        return wanted
+
+    @staticmethod
+    def _copies(rows: list[Row]) -> bool:
+        pairs = [pair for row in rows for pair in zip(row.labels or [], row.ids, strict=False)]
+        made = [label == token for label, token in pairs if label != IGNORED]
+        return 2 * len(made) > len(pairs) and all(made)
+
+
+def _mask(row: Row) -> list[int]:
+    return [1] * len(row.ids) if row.mask is None else row.mask
+
+
+def _real(row: Row) -> int:
+    return sum(_mask(row))
+
+
+def _flat(rows: list[Any]) -> Any:
+    return np.array([value for row in rows for value in row], dtype=np.int64)[None]
+
+
+def _smallest(*limits: Any) -> int | None:
+    return min((int(limit) for limit in limits if limit is not None), default=None)
+
+
+def _rounded(length: int, multiple: Any) -> int:
+    length = max(length, 1)
+    while multiple is not None and length % multiple:
+        length += 1
+    return length
+
+
+def _has_surrogate(text: Any) -> bool:
+    if isinstance(text, list):
+        return any(map(_has_surrogate, text))
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _column(values: list[Any]) -> Any:
+    """Return other values as an array; `None` for texts and missing values."""
+    if all(value is None or isinstance(value, str) for value in values):
+        return None
+    return np.array(values)
