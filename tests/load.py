@@ -31,7 +31,7 @@ from hf_posenc.corpus import standard_library_docstrings
 
 ROWS, WORKERS, THREADS = 32, 4, 8
 SHARES = (0.1, 0.5, 1.0)  # of all batches, after which memory is measured
-ADDRESS_SPACE = 16 << 30  # bytes that the stage `sizes` may allocate, so that no mistake takes all memory
+MORE_MEMORY = 32 << 30  # bytes that the stage `sizes` may reserve, so that a mistake does not take a terabyte
 
 Result = tuple[str, bool]  # a line to print, and whether it is as expected
 
@@ -171,7 +171,8 @@ def sizes(quick: bool) -> Iterator[Result]:
         {"packing": "flat"},
     ]
     previous = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, previous[1]))
+    reserved = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (reserved + MORE_MEMORY, previous[1]))
     try:
         shapes = {f"{rows:,} rows of 8 tokens": many, f"one row of {tokens:,} tokens": one}
         for (name, texts), given in itertools.product(shapes.items(), settings):
