@@ -245,7 +245,7 @@ def _whole_file(part: Part, columns: Columns) -> Iterator[_Record]:
     raw = part.payload
     reason = _not_unicode(raw)
     text = "" if reason else raw.decode().replace("\r\n", "\n")
-    is_blank = reason is None and not text.strip()
+    is_blank = reason is None and (not text or text.isspace())
     yield raw, None if is_blank else part.first, () if reason else (text,), reason
 
 
