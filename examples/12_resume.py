@@ -10,6 +10,7 @@ Run it with `python examples/12_resume.py`, or in two processes with
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import warnings
@@ -25,9 +26,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, 
 from hf_posenc import TokenBudgetMixin
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-ROWS, WIDTH = 96 * WORLD, 16  # rows of the data set; tokens of the longest
-SAVED, STOPPED, LAST = 4, 6, 9  # steps, if the run stops in its first pass over the rows
-PASS = 12  # steps of a pass of Trainer alone, with 8 rows in a batch; the budget makes about as many
+ROWS, WIDTH = 48 * WORLD, 16  # rows of the data set; tokens of the longest
+SAVED, STOPPED, LAST = 2, 3, 5  # steps, if the run stops in its first pass over the rows
+PASS = 6  # steps of a pass of Trainer alone, with 8 rows in a batch; the budget makes about as many
 DOCUMENTS = [[number] + [ROWS] * (number * 7 % WIDTH) for number in range(ROWS)]  # the first token is the number
 
 
@@ -60,10 +61,10 @@ class Recorded(Trainer):
         return super().training_step(model, inputs, *more)
 
 
-class Budgeted(TokenBudgetMixin, Recorded, token_budget=64, window=48 * WORLD): ...
+class Budgeted(TokenBudgetMixin, Recorded, token_budget=64, window=24 * WORLD): ...
 
 
-class Larger(TokenBudgetMixin, Recorded, token_budget=128, window=48 * WORLD): ...
+class Larger(TokenBudgetMixin, Recorded, token_budget=128, window=24 * WORLD): ...
 
 
 class Stop(TrainerCallback):
@@ -90,7 +91,7 @@ def steps_of(
             save_strategy="steps" if stop else "no",
             save_steps=SAVED + late,
             per_device_train_batch_size=size,
-            dataloader_num_workers=2,
+            dataloader_num_workers=1,
             report_to=[],
             disable_tqdm=True,
             logging_strategy="no",
@@ -108,16 +109,23 @@ def steps_of(
     return [sorted(number for part in step for number in part) for step in zip(*seen, strict=True)]
 
 
-def compared(kind: type[Any], data: Any, late: int, then: Any = None, resumed_kind: Any = None, size: int = 8) -> str:
-    """Return how many steps of the resumed run have other rows than the run without a stop."""
+@functools.cache
+def stopped(kind: type[Any], data: Any, late: int) -> tuple[str, list[Any]]:
+    """Return the folder of a run that was stopped, and the rows of the steps after its checkpoint without the stop."""
     folder = gather_object([tempfile.mkdtemp()])[0]
     whole = steps_of(kind, data(), folder, late, stop=False, resume=False)
     steps_of(kind, data(), folder, late, stop=True, resume=False)
+    return folder, whole[SAVED + late :]
+
+
+def compared(kind: type[Any], data: Any, late: int, then: Any = None, resumed_kind: Any = None, size: int = 8) -> str:
+    """Return how many steps of the resumed run have other rows than the run without a stop."""
+    folder, expected = stopped(kind, data, late)
     try:
         resumed = steps_of(resumed_kind or kind, (then or data)(), folder, late, stop=False, resume=True, size=size)
     except ValueError as refused:
         return "refused: " + str(refused).splitlines()[0]
-    others = sum(one != other for one, other in zip(resumed, whole[SAVED + late :], strict=True))
+    others = sum(one != other for one, other in zip(resumed, expected, strict=True))
     return f"other rows in {others} of {len(resumed)} steps" if others else "the same rows"
 
 

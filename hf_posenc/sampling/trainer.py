@@ -43,6 +43,9 @@ class TokenBudgetMixin:
     A stream, such as a `datasets.IterableDataset` or a generator, is planned a window at a time, see `budget_batches`.
     It is read again and again until `max_steps`, as one epoch of Trainer.
 
+    Checkpoints store the settings and a hash of the plan. A resumed run has the batches that were left; a checkpoint of
+    another plan is refused.
+
     The loss of an optimizer step is the mean over all labels of its batches, those of every process and all accumulated
     ones. This requires a model whose own loss is the mean over the labels of a batch.
 
