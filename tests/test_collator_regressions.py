@@ -220,3 +220,10 @@ def test_a_numpy_bool_is_a_bool(word_level) -> None:
 def test_rows_without_tokens_are_padded_to_a_multiple_too(word_level) -> None:
     batch = C(word_level, pad_to_multiple_of=8, empty="keep")(["", ""])
     assert batch["input_ids"].shape == (2, 8)
+
+
+@pytest.mark.parametrize("number", [np.array(3), torch.tensor(3), np.int8(3)])
+def test_an_integer_of_any_kind_is_stored_as_an_int(word_level, number: Any) -> None:
+    collate = C(word_level, pad_to_multiple_of=number)
+    assert type(collate.pad_to_multiple_of) is int
+    assert pickle.loads(pickle.dumps(collate)) == collate

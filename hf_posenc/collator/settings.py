@@ -121,7 +121,8 @@ class Settings:
                 raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
         for name, (minimum, example) in _INTEGERS.items():
             if getattr(self, name) is not None or name == "stride":
-                as_integer(getattr(self, name), name, minimum=minimum, example=example)
+                number = as_integer(getattr(self, name), name, minimum=minimum, example=example)
+                object.__setattr__(self, name, number)  # a tensor or array of one integer becomes an int
         for name, other in _NUMBERS.items():
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
