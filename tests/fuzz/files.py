@@ -7,6 +7,7 @@ parts under a limit on memory.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import json
@@ -173,7 +174,7 @@ def _other_values(draw: st.DrawFn, value: Any) -> bytes:
             with contextlib.suppress(KeyError, IndexError):
                 parent[key] = json.loads(json.dumps(other[name]))
         else:
-            parent[key] = draw(st.sampled_from(_HOSTILE))
+            parent[key] = copy.deepcopy(draw(st.sampled_from(_HOSTILE)))
     return json.dumps(value).encode()
 
 
