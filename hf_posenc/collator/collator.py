@@ -109,8 +109,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
             They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
-            a model call `use_sinusoidal_positions`. Position ids also count from the convention's first position,
-            unless `model` has its own positions.
+            a model call `use_sinusoidal_positions`. The first position id is that of the
+            convention (2 for "fairseq" and "m2m100", otherwise 0) or of the model.
         store_embeddings (`bool`, *optional*): adds `inputs_embeds` to columns too, and pickles the table with the
             collator.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): library that makes the token ids. `"auto"` uses
@@ -129,8 +129,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
         - With `packing="flat"`, B is 1 and T the number of tokens: `seq_idx`, (1, T) int32, numbers the documents,
           `cu_seq_lens_q` and `cu_seq_lens_k`, int32, are their offsets, and `max_length_q` and `max_length_k`, `int`,
-          the length of the longest. There is no `attention_mask`, and labels are -100 at the start of each document,
-          except if `model` does not shift labels.
+          the length of the longest. There is no `attention_mask`. If the model shifts labels, or without `model`,
+          the first label of each document is -100.
 
         The first key is `input_ids`, or `inputs_embeds` if there are no ids. With `embedding` every tensor is on the
         device of the table, otherwise on the CPU.
@@ -140,8 +140,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         numbers and other values raises.
 
     Raises:
-        ValueError: for wrong settings or rows, with the row, the column and both numbers; for settings that `model`
-            cannot use.
+        ValueError: for wrong settings or rows, with the row, the column, the value and the limit; for settings that
+            `model` cannot use.
         TypeError: for a wrong type of tokenizer, embedding, model or text, and for an unknown keyword.
 
     Source:

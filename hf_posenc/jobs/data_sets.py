@@ -209,10 +209,10 @@ def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
     Args:
         name (`str`), config (`str`, *optional*): the name and the configuration, as for `load_dataset`.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. By default the only one.
 
     Returns:
-        `list` of `DataSet`, one for each split.
+        `list` of `DataSet`, one for each split: two for `"train+test"`.
     """
     import datasets
 

@@ -182,7 +182,7 @@ class _Pool:
         return code
 
     def death(self) -> str:
-        """Return a description of how the worker died, with its exit code or signal."""
+        """Return the words for an error message about the first worker that ended, with its exit code or signal."""
         code = self._exit_code()
         if code is None or code >= 0:
             return "a worker ended" + ("" if code is None else f" with exit code {code}")

@@ -285,10 +285,10 @@ def _width(lookup: Lookup, length: int) -> int:
 
 
 def _rows_of_tokens(lookup: Lookup, length: int, *, exact: bool = False) -> torch.Tensor | None:
-    """Return the indices of the table rows that a lookup reads for the `length` tokens of each sequence.
+    """Return the table row of each token, if a lookup reads one for each token, otherwise `None`.
 
-    The result is `(1, length)` or `(2, length)`. It is `None` if the lookup reads fewer rows than tokens, the whole
-    table, or, with `exact`, more rows than tokens.
+    The result is `(1, length)`, or `(2, length)` if the model ran on two sequences. If the lookup reads more rows than
+    tokens, the first `length` are those of the tokens, unless `exact`: then `None`. The whole table also gives `None`.
     """
     rows = lookup.rows
     if rows.dim() == 1 and len(rows) == 2 * length:  # both sequences in one dimension

@@ -1,6 +1,6 @@
-"""The contents of a position table before it is overwritten: random rows, sinusoids, or trained rows.
+"""Decides if a position table contains random rows, sinusoids or trained rows, before it is overwritten.
 
-The decision uses only the numbers, because a name or path does not show if a table was trained.
+It looks only at the numbers, because a name or path does not show if a table was trained.
 """
 
 from __future__ import annotations

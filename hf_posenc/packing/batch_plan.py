@@ -177,12 +177,15 @@ class BatchPlan:
     def straggler(self) -> float:
         r"""Slowdown because ranks wait for the most expensive batch of each step; 1 if all its batches cost the same.
 
-        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost. Only the global
-        plan has it.
+        It is the sum over steps of the highest cost, divided by the sum over steps of the mean cost.
+
+        Raises:
+            ValueError: if this is the plan of one rank, because it lacks the batches of the others.
 
         Example:
             >>> from hf_posenc import plan_batches
-            >>> plan_batches([6, 5, 6, 5], 12, world_size=2).straggler     # 6 and 6, 5 and 5
+            >>> plan = plan_batches([6, 5, 6, 5], 12, world_size=2)    # one step; its two batches cost 12 and 10
+            >>> plan.straggler                                         # 12 / 11
             1.0909090909090908
         """
         if self.rank is not None:

@@ -298,9 +298,9 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
     def expect(self, windows: int, digest: str) -> None:
-        """Set the digest that the plans of the first `windows` windows must have, because a saved run had it.
+        """Set the expected digest of the first `windows` windows together: that of the run that saved the checkpoint.
 
-        If they have another, `ValueError` is raised during the iteration, as soon as so many windows are planned.
+        The iteration raises `ValueError` after it has planned these windows, if their digest is another.
         """
         self._expected = windows, digest
 

@@ -51,8 +51,8 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     Args:
         tokenizer (`str`, `Path`, `PreTrainedTokenizerBase` or `tokenizers.Tokenizer`): a name on the Hub, a folder, a
             `tokenizer.json`, or an object.
-        pad_token (`str`, *optional*): a token of the vocabulary to pad with; `"eos"` means the end-of-sequence token
-            if the tokenizer has one.
+        pad_token (`str`, *optional*): a token of the vocabulary to pad with; `"eos"` means the end-of-sequence token,
+            or, without one, a token written "eos". By default the tokenizer's own, or a token named like `"<pad>"`.
 
     Returns:
         `PreTrainedTokenizerBase` that shares no state with the argument.

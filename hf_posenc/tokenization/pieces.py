@@ -54,8 +54,10 @@ _KNOWN = (
 class Pieces:
     r"""Cutter of the long texts of one tokenizer into pieces.
 
-    The attribute `reason` is `None` if texts can be cut. Otherwise it is the reason why they cannot, such as `"it has
-    no pre-tokenizer"`, and every text is one piece.
+    The ids of the pieces, joined, are those of the text. A piece has at least the requested number of characters.
+
+    If that is not possible for this tokenizer, the attribute `reason` is the reason, such as `"it has no
+    pre-tokenizer"`, and every text is one piece; otherwise `reason` is `None`.
 
     Args:
         rust (`tokenizers.Tokenizer`): the tokenizer, without truncation and padding.
@@ -173,9 +175,9 @@ def _is_run(pattern: Mapping[str, str]) -> bool:
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:
-    """Return True if the regular expression of a `Split` pre-tokenizer is known not to match across a cut.
+    """Return True if each alternative of the regular expression of a `Split` pre-tokenizer is one of those in `_KNOWN`.
 
-    All of its alternatives must be in `_KNOWN`. `split` is the pre-tokenizer as in `tokenizer.json`.
+    None of those matches text on both sides of a place where `_CUTS` cuts. `split` is as in `tokenizer.json`.
     """
     return "Regex" in split["pattern"] and _alternatives(split["pattern"]["Regex"]) <= _KNOWN_ALTERNATIVES
 
