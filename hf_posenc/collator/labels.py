@@ -203,11 +203,11 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
 
 
 def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: PaddingSide) -> dict[str, NDArray[Any]]:
-    r"""Return the inputs of a decoder for training: a start token, then the labels shifted right.
+    r"""Return the inputs of a decoder for training: for each row a start token, then its labels without the last one.
 
-    `labels` `(B, T)` are -100 at padding and at tokens that are not predicted. `start` is the id of the start token,
-    `padding` the id of padding, and `side` the padding side. `decoder_attention_mask` is 1 at the start token and at
-    shifted labels. A row without labels has only its start token, so that no row is empty.
+    So each label is predicted from the ones before it. `labels` `(B, T)` are -100 at padding and at tokens that are not
+    predicted. `start` is the id of the start token, `padding` the id of padding, and `side` the padding side.
+    `decoder_attention_mask` is 1 at real inputs. A row without labels has only its start token.
 
     Source:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1 (outputs shifted right). arXiv:1706.03762.

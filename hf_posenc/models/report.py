@@ -139,7 +139,8 @@ class SinusoidalPositions:
     def remove(self) -> None:
         r"""Restore the model bit for bit: rows, `requires_grad`, lengths, buffers and configuration.
 
-        Only token embeddings are divided by their factor instead, so that training after the change is not lost.
+        Token embeddings are not restored but divided by the factor that `use_sinusoidal_positions` multiplied them
+        with, so that training since then is not lost.
 
         Raises:
             RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids
