@@ -227,3 +227,12 @@ def test_an_integer_of_any_kind_is_stored_as_an_int(word_level, number: Any) -> 
     collate = C(word_level, pad_to_multiple_of=number)
     assert type(collate.pad_to_multiple_of) is int
     assert pickle.loads(pickle.dumps(collate)) == collate
+
+
+@pytest.mark.parametrize("saved", [True, "no such device", [], 0.5])
+def test_a_saved_device_that_is_none_is_refused(word_level, tmp_path: Path, saved: Any) -> None:
+    C(word_level).save_pretrained(tmp_path)
+    path = tmp_path / "hf_posenc.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": saved}))
+    with pytest.raises(ValueError, match=r"'device' in .* is not what save_pretrained wrote\n  got: .*(\n.*)*  fix: "):
+        C.from_pretrained(tmp_path)

@@ -342,7 +342,7 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
     """Return `read(value)`, or `value` if `read` is None. Errors of `read` are raised again with `key` and `path`."""
     try:
         return value if read is None else read(value)
-    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
             explain(
                 f"'{key}' in {path} is not what save_pretrained wrote",
@@ -383,6 +383,7 @@ def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # Converters of settings that are not plain JSON values.
 _READERS: dict[str, Callable[[Any], Any]] = {
+    "device": lambda value: None if value is None else str(torch.device(value)),
     "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
     "model": lambda value: None if value is None else ModelSpec.from_dict(_typed(ModelSpec, value)),
 }

@@ -250,7 +250,7 @@ class Reference:
         elif rows and rows[0].labels is not None:
             batch["labels"] = self._pad([row.labels for row in rows], IGNORED, width)
         elif row_labels is not None:
-            batch["labels"] = row_labels[samples]
+            batch["labels"] = row_labels
         if self.overflow:
             batch["overflow_to_sample_mapping"] = np.array(samples, dtype=np.int64)
         for name, values in others.items():
