@@ -700,3 +700,11 @@ def test_a_tokenizer_config_with_a_wrong_value_is_refused(wordpiece, tmp_path: P
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
     with pytest.raises(ValueError, match=f"{name} of the tokenizer must be .*\n  got: .*\n  fix: "):
         DataCollatorWithPositionalEncoding(str(tmp_path))
+
+
+def test_a_template_with_a_token_of_unknown_id_is_refused(raw_wordpiece, tmp_path: Path) -> None:
+    content = json.loads(raw_wordpiece.to_str())
+    del content["post_processor"]["special_tokens"]["[SEP]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"special token '\[SEP\]' without giving its id\n  got: .*\n  fix: "):
+        DataCollatorWithPositionalEncoding(str(tmp_path))
