@@ -11,6 +11,7 @@ import torch
 from families import FAMILIES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from test_plots_positions import note
 from torch import nn
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, plots
@@ -33,7 +34,7 @@ def drawn(axes: Axes) -> Any:
 
 
 def title(axes: Axes) -> str:
-    return str(axes.get_title(loc="left"))
+    return str(axes.get_title())
 
 
 def panels(picture: Any) -> list[Axes]:
@@ -253,12 +254,12 @@ def test_one_layer_and_head_are_axes_that_hold_their_weights(word_level: Any, sm
     found = plots.attention_weights(model, batch)["self"]
     axes = plots.attention(model, batch, layer=1, head=-1, row=1)
     assert isinstance(axes, Axes)
-    assert axes.get_title() == "layer 1, head 3"
+    assert note(axes) == "layer 1, head 3"
     assert np.allclose(drawn(axes), found[1, 1, 3])
     assert [text.get_text() for text in axes.get_yticklabels()] == ["the", "a", "[PAD]"]
     last = plots.attention(model, batch)
     assert isinstance(last, Axes)
-    assert last.get_title() == "layer 2, mean of 4 heads"
+    assert note(last) == "layer 2, mean of 4 heads"
     assert np.allclose(drawn(last), found[2, 0].mean(axis=0))
     some = plots.attention(model, batch, span=(1, 3))
     assert isinstance(some, Axes)

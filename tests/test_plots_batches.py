@@ -38,7 +38,7 @@ def made(lengths: list[int], columns: int, *, side: str = "right", width: int = 
 
 def panel(figure: Any, name: str) -> Axes:
     assert isinstance(figure, Figure)
-    return next(axes for axes in figure.axes if axes.get_title(loc="left").startswith(name))
+    return next(axes for axes in figure.axes if axes.get_title().startswith(name))
 
 
 def drawn(axes: Axes) -> Any:
@@ -61,7 +61,7 @@ def test_each_panel_shows_its_entry_of_the_batch() -> None:
     assert positions.compressed().tolist() == [*range(8), *range(3)]
     assert cells(panel(figure, "position_ids")) == [str(p) for p in batch["position_ids"].flatten().tolist()]
     assert cells(panel(figure, "tokens")) == [str(token) for token in batch["input_ids"].flatten().tolist()]
-    assert panel(figure, "position_ids").get_title(loc="left") == "position_ids: 0 to 7"
+    assert panel(figure, "position_ids").get_title() == "position_ids: 0 to 7"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["allowed", "later token (look-ahead)", "padding"]
 
@@ -82,23 +82,23 @@ def test_tokens_are_shown_in_their_cells_with_padding_in_gray() -> None:
 
 def test_there_is_a_panel_for_each_entry_of_the_batch() -> None:
     batch = made([4, 4], 4)
-    titles = [axes.get_title(loc="left") for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
+    titles = [axes.get_title() for axes in plots.batch({"input_ids": batch["input_ids"]}).figure.axes]
     assert titles == ["tokens"]
     figure = plots.batch({"inputs_embeds": torch.ones(2, 4, 3, dtype=torch.bfloat16, requires_grad=True)})
-    assert [axes.get_title(loc="left")[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
+    assert [axes.get_title()[:6] for axes in figure.axes[:2]] == ["tokens", "inputs"]
 
 
 def test_other_entries_and_missing_values_are_ignored() -> None:
     batch = {"input_ids": np.ones((2, 3), dtype=int), "text": ["a", "b"], "position_ids": None, "inputs_embeds": None}
     assert len(plots.batch(batch).axes) == 1
-    assert [axes.get_title(loc="left") for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
+    assert [axes.get_title() for axes in plots.masks(batch).figure.axes][-1] == "padding mask of every row"
 
 
 def test_numpy_and_tensors_give_the_same_picture() -> None:
     batch = made([5, 2], 5, width=3)
     ours, theirs = plots.batch(batch), plots.batch({name: value.numpy() for name, value in batch.items()})
     for one, two in zip(ours.axes, theirs.axes, strict=True):
-        assert one.get_title(loc="left") == two.get_title(loc="left")
+        assert one.get_title() == two.get_title()
         assert all(np.array_equal(a.get_array(), b.get_array()) for a, b in zip(one.images, two.images, strict=True))
 
 
@@ -115,11 +115,11 @@ def test_of_a_large_batch_the_first_rows_and_columns_are_drawn() -> None:
     assert note == "40 rows × 100 tokens; the first 16 of 40 rows, 64 of 100 columns are drawn"
     shown = drawn(panel(figure, "tokens")).shape[1]  # as many as can be read
     assert 8 <= shown < 64
-    assert panel(figure, "tokens").get_title(loc="left") == f"tokens, the first {shown} of 100 columns"
+    assert panel(figure, "tokens").get_title() == f"tokens, the first {shown} of 100 columns"
     assert drawn(panel(figure, "attention_mask")).shape == (16, 64)
     assert drawn(panel(figure, "look_ahead_mask")).shape == (64, 64)
     assert drawn(panel(figure, "inputs_embeds")).shape == (64, 512)
-    assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title(loc="left")
+    assert "the first 512 of 600 dimensions" in panel(figure, "inputs_embeds").get_title()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_tokens_fit_their_cells_and_titles_do_not_overlap(rows: int, columns: in
         assert text.get_rotation() == 0
         assert extent.width <= box.width / columns
         assert extent.height <= box.height / rows
-    titles = [axes._left_title.get_window_extent() for axes in figure.axes]  # type: ignore[attr-defined]
+    titles = [axes.title.get_window_extent() for axes in figure.axes]
     for i, one in enumerate(titles):
         assert not any(one.overlaps(two) for two in titles[:i] if one.width and two.width)
 
@@ -178,7 +178,7 @@ def test_given_axes_show_the_tokens_alone() -> None:
     assert plots.batch(made([3, 1], 3), ax=right) is figure
     assert not left.images
     assert len(figure.axes) == 2
-    assert right.get_title(loc="left") == "tokens"
+    assert right.get_title() == "tokens"
 
 
 def test_batches_of_a_wrong_shape_are_refused() -> None:
@@ -210,7 +210,7 @@ def test_masks_and_positions_must_fit_the_tokens_or_be_one_row_for_all(picture: 
     with pytest.raises(ValueError, match=r"'position_ids' does not fit.*\n  got: shape \(3, 3\).*\(2, 3\)"):
         picture({"input_ids": ids, "position_ids": np.ones((3, 3), dtype=int)})
     figure = picture({"input_ids": ids, "position_ids": np.arange(3)[None]})
-    (ax,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith("position_ids"))
+    (ax,) = (axes for axes in figure.axes if axes.get_title().startswith("position_ids"))
     assert np.asarray(ax.images[0].get_array()).tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
@@ -354,7 +354,7 @@ def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:
     batch = collate([{"a": "a b c", "b": "a b"}, {"a": "a", "b": "the a b d e"}])
     encoder, decoder = plots.masks(batch), plots.masks(batch, decoder=True)
     assert isinstance(encoder, Figure)
-    assert "look-ahead mask" not in [axes.get_title(loc="left") for axes in encoder.axes]
+    assert "look-ahead mask" not in [axes.get_title() for axes in encoder.axes]
     assert np.array_equal(strip(encoder, "padding mask of every row"), batch["attention_mask"] == 1)
     assert np.array_equal(strip(decoder, "padding mask of every row"), batch["decoder_attention_mask"] == 1)
     assert np.array_equal(allowed(batch, 1, decoder=True), np.tri(5, dtype=bool))
@@ -392,7 +392,7 @@ def test_positions_and_documents_of_every_row_are_drawn_below(word_level: Any) -
     assert np.array_equal(np.ma.compressed(positions), np.asarray(batch["position_ids"])[real])
     documents = panel(figure, "document_ids: 0 to 1")
     assert [text.get_text() for text in documents.texts] == [str(i) for i in batch["document_ids"].flatten().tolist()]
-    titles = [axes.get_title(loc="left") for axes in figure.axes[:4]]
+    titles = [axes.get_title() for axes in figure.axes[:4]]
     assert titles == ["padding mask", "look-ahead mask", "same document", "all combined"]
     inside = batch["document_ids"][0]
     same = (inside[:, None] == inside) & (inside[:, None] >= 0) & torch.ones(8, 8).tril().bool()

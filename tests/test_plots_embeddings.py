@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from test_plots_positions import note
 from torch import nn
 
 from hf_posenc import PositionalEmbedding, plots
@@ -61,7 +62,7 @@ def dots(axes: Axes) -> Any:
 
 
 def words(axes: Axes) -> dict[str, Any]:
-    return {text.get_text(): text for text in axes.texts if text.get_text()}
+    return {text.get_text(): text for text in axes.texts if text.get_gid() != "note" and text.get_text()}
 
 
 # ------------------------------------------------------------------------------------------------- the data on the axes
@@ -180,10 +181,10 @@ def test_the_factor_of_the_tokens_is_in_the_note(word_level: Any) -> None:
     for scale, expected in (("sqrt_d", "tokens × √d"), (2.5, "tokens × 2.5")):
         mine = Figure().subplots()
         assert plots.embeddings(word_level, table(), "the a", scale=scale, ax=mine) is mine  # type: ignore[arg-type]
-        assert mine.get_title() == expected
+        assert note(mine) == expected
     axes = plots.embeddings(word_level, PositionalEmbedding(table(), scale=3.0), "the a", ax=Figure().subplots())
     assert isinstance(axes, Axes)
-    assert axes.get_title() == ""
+    assert note(axes) == ""
 
 
 def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
@@ -193,7 +194,7 @@ def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
     }
     for text, expected in titles.items():
         figure = plots.embeddings(word_level, table(), text)
-        assert [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes] == expected
+        assert [axes.get_title().replace("\n", " ") for axes in figure.axes] == expected
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_titles_say_what_becomes_of_repeated_tokens(word_level: Any) -> None:
 )
 def test_the_title_of_crowding_says_which_outweighs(word_level: Any, factor: float, title: str) -> None:
     embedding = nn.Embedding(1800, 8, _weight=torch.full((1800, 8), factor))
-    assert plots.crowding(word_level, embedding, "the a b").get_title(loc="left").startswith(title)
+    assert plots.crowding(word_level, embedding, "the a b").get_title().startswith(title)
 
 
 def test_crowding_has_a_label_for_every_token(word_level: Any) -> None:

@@ -56,6 +56,11 @@ CASES = [
 ]
 
 
+def note(axes: Axes) -> str:
+    """Return the smaller text below the title."""
+    return "".join(text.get_text() for text in axes.texts if text.get_gid() == "note")
+
+
 def draw(name: str, *args: Any, **settings: Any) -> Any:
     return getattr(plots, name)(*args, **settings)
 
@@ -109,7 +114,7 @@ def test_every_convention_is_drawn_as_the_package_encodes_it(convention: str | C
 
 def test_a_base_changes_the_picture_and_is_in_the_note() -> None:
     ax = plots.encoding(8, 20, base=500.0)
-    assert ax.get_title() == "20 positions, d_model=8, vaswani, base 500"
+    assert note(ax) == "20 positions, d_model=8, vaswani, base 500"
     assert image(ax)[7, 5] == pytest.approx(paper(7, 5, 8, 500.0))
 
 
@@ -119,7 +124,8 @@ def test_sines_are_beside_cosines() -> None:
     np.testing.assert_allclose(image(ax, 1), table(20, 7)[:, 1::2], atol=1e-12)
     left, right = ax.images
     assert left.get_extent()[1] < right.get_extent()[0]
-    assert [text.get_text() for text in ax.texts] == ["sines (even columns)", "cosines (odd columns)"]
+    shown = [text.get_text() for text in ax.texts if text.get_gid() != "note"]
+    assert shown == ["sines (even columns)", "cosines (odd columns)"]
 
 
 def test_curves_are_the_chosen_columns() -> None:
@@ -192,12 +198,12 @@ def test_angles_of_fixed_bases_repeat_after_their_least_common_multiple() -> Non
         np.testing.assert_allclose(angles, [360 * (position % base) / base for position in range(281)])
         np.testing.assert_allclose(np.sin(np.radians(angles)), rows[:, 2 * i], atol=1e-6)
         np.testing.assert_array_equal(angles[:141], angles[140:])
-    assert ax.get_title(loc="left").endswith("again after 140 positions")
+    assert ax.get_title().endswith("again after 140 positions")
     meetings = np.asarray(ax.collections[0].get_offsets())
     assert meetings.tolist() == [[0, 0], [140, 0], [280, 0]]
     assert np.nanmax(np.asarray(plots.degrees((4, 5, 7)).lines[0].get_xdata())) == 140
     for axes in (plots.degrees((4, 4.5), 3), plots.degrees((4, 5, 7), 140), plots.degrees((4, 9, 11, 13))):
-        assert "again" not in axes.get_title(loc="left")
+        assert "again" not in axes.get_title()
         assert not axes.collections
 
 
@@ -231,7 +237,7 @@ def test_a_long_encoding_is_averaged() -> None:
     rows = table(length, d_model)
     for i, start in enumerate(range(0, length, 3)):
         np.testing.assert_allclose(image(ax)[i], rows[start : start + 3].mean(axis=0), atol=1e-9)
-    assert ax.get_title().endswith("; each row is the mean of 3 positions")
+    assert note(ax).endswith("; each row is the mean of 3 positions")
     assert ax.images[0].get_extent() == [-0.5, d_model - 0.5, length - 0.5, -0.5]
     assert np.abs(image(plots.encoding(2, 100_000))).max() < 0.05  # every 50th position would show slow waves
     assert image(plots.encoding(4096, 1000)).size <= 2**20  # a wide one takes no longer to draw
@@ -248,7 +254,7 @@ def test_a_long_curve_keeps_its_highest_and_lowest_points() -> None:
     stretches = line(ax).reshape(-1, 2)
     assert (stretches.max(axis=1) > 0.99).all()  # a band
     assert (stretches.min(axis=1) < -0.99).all()
-    assert "lowest and highest value of every 100 positions drawn" in ax.get_title().replace("\n", " ")
+    assert "lowest and highest value of every 100 positions drawn" in note(ax).replace("\n", " ")
 
 
 def test_of_many_distances_some_are_drawn() -> None:
@@ -256,10 +262,10 @@ def test_of_many_distances_some_are_drawn() -> None:
     assert image(ax).shape == (500, 500)
     ends = [[paper(position, column, 8) for column in range(8)] for position in (0, 1400)]
     assert image(ax)[0, 7] == pytest.approx(math.dist(*ends))
-    assert "one of every 200 positions drawn" in ax.get_title().replace("\n", " ")
+    assert "one of every 200 positions drawn" in note(ax).replace("\n", " ")
     ax = plots.similarity(8, 100_000)
     assert len(line(ax)) == 2000
-    assert "one of every 50 distances drawn" in ax.get_title()
+    assert "one of every 50 distances drawn" in note(ax)
 
 
 @pytest.mark.parametrize(
@@ -292,10 +298,21 @@ def test_of_many_distances_some_are_drawn() -> None:
     ],
 )
 def test_a_title_says_what_these_numbers_show(drawn: Any, title: str) -> None:
-    assert drawn().get_title(loc="left").replace("\n", " ").startswith(title)
+    assert drawn().get_title().replace("\n", " ").startswith(title)
 
 
 # ---------------------------------------------------------------------------------------------- as pictures should be
+
+
+def test_a_title_set_later_replaces_the_title_and_covers_nothing() -> None:
+    ax = plots.encoding(8, 20)
+    ax.set_title("mine")
+    figure = ax.figure
+    figure.canvas.draw()
+    title, below, down = (text.get_window_extent() for text in (ax.title, ax.texts[-1], ax.yaxis.label))
+    assert ax.get_title() == "mine"
+    assert below.y1 <= title.y0
+    assert down.y1 <= title.y0
 
 
 @pytest.mark.parametrize(("name", "args", "settings"), CASES)
@@ -308,7 +325,7 @@ def test_words_are_inside_the_figure_do_not_overlap_and_are_large_enough(
     renderer = figure.canvas.get_renderer()
     words = [text for text in _words(figure) if text.get_visible() and text.get_text().strip()]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in words]
-    assert ax.get_title(loc="left") in [text for text, _ in boxes]
+    assert ax.get_title() in [text for text, _ in boxes]
     assert all(text.get_fontsize() >= 7 for text in words)
     for text, box in boxes:
         assert figure.bbox.x0 - 1 <= box.x0, text
@@ -349,7 +366,7 @@ def _upon_each_other(boxes: list[tuple[str, Any]]) -> list[tuple[str, str]]:
 def _words(figure: Figure) -> Iterator[Any]:
     """Yield every text that is drawn; of the ticks, those inside the axes."""
     for ax in figure.axes:
-        yield from (ax.title, ax._left_title, *ax.texts)  # type: ignore[attr-defined]
+        yield from (ax.title, *ax.texts)
         yield from ax.get_legend().get_texts() if ax.get_legend() else ()
         for one in (ax, *ax.child_axes):
             for axis in (one.xaxis, one.yaxis):
@@ -377,7 +394,7 @@ def test_a_picture_is_drawn_into_given_axes_and_returns_them(name: str) -> None:
     assert draw(name, *args, **settings, ax=right) is right
     assert not left.has_data()
     assert right.has_data()
-    assert right.get_title(loc="left")
+    assert right.get_title()
     with pytest.raises(TypeError, match=r"ax must be matplotlib axes\n  got: Figure"):
         draw(name, *args, **settings, ax=figure)
 
@@ -519,7 +536,7 @@ def test_a_refused_call_draws_nothing_into_given_axes() -> None:
     with pytest.raises(ValueError, match="at most 7 columns"):
         plots.curves(512, 10, columns=range(8), ax=ax)
     assert not ax.has_data()
-    assert not ax.get_title(loc="left")
+    assert not ax.get_title()
 
 
 def test_numbers_that_are_not_finite_are_refused_with_their_index() -> None:

@@ -85,11 +85,9 @@ def squares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_the_title_says_where_the_losses_end() -> None:
     two = {"training": [0.9, 0.5], "evaluation": [0.8, 0.625]}
-    assert plots.losses(two).get_title(loc="left") == "Loss: training ends at 0.5, evaluation ends at 0.62"
-    assert plots.losses({"a": [1.0, 2.0]}).get_title(loc="left") == "Loss: a ends at 2"
-    assert (
-        plots.losses({"a": [1.0], "b": [0.5], "c": [2.0, 0.25]}).get_title(loc="left") == "Loss: c ends lowest, at 0.25"
-    )
+    assert plots.losses(two).get_title() == "Loss: training ends at 0.5, evaluation ends at 0.62"
+    assert plots.losses({"a": [1.0, 2.0]}).get_title() == "Loss: a ends at 2"
+    assert plots.losses({"a": [1.0], "b": [0.5], "c": [2.0, 0.25]}).get_title() == "Loss: c ends lowest, at 0.25"
 
 
 def test_a_panel_has_inputs_truth_and_prediction(squares: Any) -> None:

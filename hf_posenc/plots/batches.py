@@ -84,7 +84,7 @@ def batch(batch: Mapping[str, Any], tokens: Sequence[Sequence[str]] | None = Non
         >>> import numpy as np
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
         >>> figure = batch({"input_ids": ids, "attention_mask": ids != 0}, [["I", "ride", "bike"], ["no", "-", "-"]])
-        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        >>> [axes.get_title() for axes in figure.axes]
         ['tokens', 'attention_mask']
     """
     contents = _Contents(batch)
@@ -175,7 +175,7 @@ def masks(
     Example:
         >>> ids = np.array([[5, 6, 7], [8, 0, 0]])
         >>> figure = masks({"input_ids": ids, "attention_mask": ids != 0}, look_ahead=True)
-        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        >>> [axes.get_title() for axes in figure.axes]
         ['padding mask', 'look-ahead mask', 'padding and look-ahead', 'padding mask of every row']
     """
     contents = _Contents(_part_of(batch, decoder=decoder))

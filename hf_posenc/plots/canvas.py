@@ -179,7 +179,8 @@ def label(
 ) -> None:
     r"""Set the title, the x label `across` and the y label `down`; at the default size, wrap a long title.
 
-    `grid` draws a faint grid, and `pad` is the distance of the title in points.
+    `note` is a smaller text below the title. `grid` draws a faint grid, and `raised` is the height in points of what is
+    drawn above the axes already, such as tick labels.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -194,10 +195,13 @@ def label(
     ax.yaxis.set_label_coords(0, 1, transform=above)
     height += 1.35 * (size - 1) if down else 0.0
     lines = note.count("\n") + 1 if note else 0
-    # The note is the title in the middle of the axes, moved to the left.
-    ax.set_title(note, fontsize=SMALL, alpha=0.75, loc="center", x=0, ha="left", va="bottom")
-    ax.set_title(title, fontsize=size, loc="left", pad=height + 1.3 * SMALL * lines + 2)
-    ax.title.set_transform(ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans))
+    if note:
+        above = ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans)
+        ax.text(0, 1, note, fontsize=SMALL, alpha=0.75, ha="left", va="bottom", transform=above, gid="note")
+    # A title that is set later has the same distance, so that it does not cover the y label and the note.
+    set_title = functools.partial(type(ax).set_title, ax, pad=height + 1.3 * SMALL * lines + 2)
+    ax.set_title = set_title  # type: ignore[method-assign]
+    ax.set_title(title, fontsize=size, loc="center", x=0, ha="left")
     ax.set_xlabel(across, fontsize=size - 1)
     ax.tick_params(which="both", labelsize=SMALL)
     if grid:

@@ -232,7 +232,7 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
         ValueError: if a base is not larger than 1, `length` is not positive, or there are more than seven bases.
 
     Example:
-        >>> degrees().get_title(loc="left")
+        >>> degrees().get_title()
         'The hands point the same way again after 140 positions'
     """
     turns = fixed_bases(*bases).bases or ()
