@@ -313,6 +313,7 @@ def test_a_title_set_later_replaces_the_title_and_covers_nothing() -> None:
     assert ax.get_title() == "mine"
     assert below.y1 <= title.y0
     assert down.y1 <= title.y0
+    assert title.x0 == pytest.approx(below.x0, abs=2)
 
 
 @pytest.mark.parametrize(("name", "args", "settings"), CASES)

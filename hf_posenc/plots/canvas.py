@@ -198,10 +198,11 @@ def label(
     if note:
         above = ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans)
         ax.text(0, 1, note, fontsize=SMALL, alpha=0.75, ha="left", va="bottom", transform=above, gid="note")
-    # A title that is set later has the same distance, so that it does not cover the y label and the note.
-    set_title = functools.partial(type(ax).set_title, ax, pad=height + 1.3 * SMALL * lines + 2)
+    # A title that is set later has the same place, so that it does not cover the y label and the note.
+    distance = height + 1.3 * SMALL * lines + 2
+    set_title = functools.partial(type(ax).set_title, ax, loc="center", x=0, ha="left", pad=distance)
     ax.set_title = set_title  # type: ignore[method-assign]
-    ax.set_title(title, fontsize=size, loc="center", x=0, ha="left")
+    ax.set_title(title, fontsize=size)
     ax.set_xlabel(across, fontsize=size - 1)
     ax.tick_params(which="both", labelsize=SMALL)
     if grid:
