@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from torch import nn
 
-from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, sinusoidal_encoding
+from hf_posenc import AttentionMask, Batch, DataCollatorWithPositionalEncoding, plots, sinusoidal_encoding
 
 TEXTS = ["I ride bike", "bike ride I, she said"]
 
@@ -45,12 +46,13 @@ def test_a_batch_of_100_000_tokens_is_a_small_page_that_says_which_part_it_shows
 
 
 def test_masks_have_the_colors_of_the_pictures() -> None:
-    from hf_posenc.plots import canvas
-
-    page = Batch({"input_ids": torch.ones(1, 2, dtype=torch.long)}).to_html()
-    colors = {"yes": canvas.BLUE, "padding": canvas.PADDING, "later": canvas.LATER, "other": canvas.OTHER_DOCUMENT}
-    for name, color in colors.items():
-        assert re.findall(rf"--{name}: (#\w+);", page) == [color.lower()]  # in light and dark
+    ids, documents = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[0, 0, 1, -1]])
+    batch = Batch({"input_ids": ids, "document_ids": documents, "look_ahead_mask": torch.ones(4, 4).tril().bool()})
+    patches = plots.masks(batch).figure.legends[0].legend_handles
+    meanings = {"yes": "allowed", "padding": "padding", "later": "later token (look-ahead)", "other": "other document"}
+    drawn = {patch.get_label(): to_hex(patch.get_facecolor()) for patch in patches}
+    for name, meaning in meanings.items():
+        assert re.findall(rf"--{name}: (#\w+);", batch.to_html()) == [drawn[meaning]]  # in light and dark
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 6), (1, 1, 6, 6)])
