@@ -123,6 +123,20 @@ def test_documents_are_truncated_to_the_capacity_and_counted(
     assert np.array_equal(plan.row_offsets, plain.row_offsets)
 
 
+@given(problem=problems())
+def test_the_lower_bound_is_that_of_martello_and_toth(problem: tuple[list[int], int]) -> None:
+    """The bound L2 of "Knapsack Problems" (1990), section 8.3, as it is defined: over every limit up to half a row."""
+    lengths, capacity = problem
+    bounds = [0]
+    for limit in range(capacity // 2 + 1):
+        long = [length for length in lengths if length > capacity - limit]
+        middle = [length for length in lengths if capacity / 2 < length <= capacity - limit]
+        short = [length for length in lengths if limit <= length <= capacity / 2]
+        more = math.ceil((sum(short) - (len(middle) * capacity - sum(middle))) / capacity)
+        bounds.append(len(long) + len(middle) + max(0, more))
+    assert pack(lengths, capacity).lower_bound == max(bounds)
+
+
 @given(st.integers(1, 12).flatmap(lambda c: st.tuples(st.lists(st.integers(1, c), max_size=6), st.just(c))))
 def test_no_plan_whatever_has_fewer_rows_than_the_lower_bound(problem: tuple[list[int], int]) -> None:
     lengths, capacity = problem

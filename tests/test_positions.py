@@ -124,3 +124,78 @@ def test_the_mask_is_not_changed() -> None:
 def test_wrong_arguments_are_refused_with_their_values(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        (
+            lambda: position_ids_from_mask(torch.ones(1, 1, 3, 3)),
+            [
+                "attention_mask must be (batch, length): 1 at real tokens, 0 at padding",
+                "  got: shape (1, 1, 3, 3)",
+                "  fix: pass the tokenizer's own mask, before its conversion to (B, 1, T, T)",
+            ],
+        ),
+        (
+            lambda: position_ids_from_mask(np.array([[0.0, -5.0]])),
+            [
+                "attention_mask must contain only 0 and 1",
+                "  got: -5.0 in row 0, column 1",
+                "  fix: attention_mask == 0 for an additive mask, where 0 means a real token",
+            ],
+        ),
+        (
+            lambda: position_ids_from_mask([[1, 0]]),
+            [
+                "attention_mask must be a tensor or an array (batch, length)",
+                "  got: [[1, 0]]",
+                "  fix: torch.tensor(attention_mask)",
+            ],
+        ),
+        (
+            lambda: position_ids_from_lengths(torch.tensor([1.5])),
+            [
+                "lengths must be a sequence of integers",
+                "  got: a tensor of torch.float32",
+                "  fix: position_ids_from_lengths([3, 1])",
+            ],
+        ),
+        (
+            lambda: position_ids_from_lengths([1.5]),
+            [
+                "lengths must be a sequence of integers",
+                "  got: [1.5]",
+                "  fix: position_ids_from_lengths([3, 1])",
+            ],
+        ),
+        (
+            lambda: position_ids_from_lengths([[1, 2]]),
+            ["lengths must have 1 dimension", "  got: shape (1, 2)", "  fix: position_ids_from_lengths([3, 1])"],
+        ),
+        (
+            lambda: position_ids_from_lengths([3, -1]),
+            ["lengths must not be negative", "  got: -1 at index 1", "  fix: position_ids_from_lengths([3, 1])"],
+        ),
+        (
+            lambda: position_ids_from_lengths([3, 9, 5], 4),
+            [
+                "row 1 has 9 tokens, max_length is 4",
+                "  got: 2 of 3 rows longer than max_length",
+                "  fix: max_length=9, or truncate the rows first",
+            ],
+        ),
+        (
+            lambda: position_ids_from_lengths([3], max_length=2.5),  # type: ignore[arg-type]
+            ["max_length must be an integer", "  got: 2.5", "  fix: max_length=3"],
+        ),
+        (
+            lambda: position_ids_from_documents([[3]], start=0.5),  # type: ignore[arg-type]
+            ["start must be an integer", "  got: 0.5", "  fix: start=0"],
+        ),
+    ],
+)
+def test_a_refusal_states_the_rule_the_value_and_the_fix(call: Any, lines: list[str]) -> None:
+    with pytest.raises((TypeError, ValueError)) as refused:
+        call()
+    assert str(refused.value).splitlines() == lines

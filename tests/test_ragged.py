@@ -38,8 +38,9 @@ def test_pad_puts_every_row_at_its_side_and_the_fill_everywhere_else(
 @pytest.mark.parametrize("fill", [0, 7])
 def test_long_rows_are_padded_like_short_ones(side: str, fill: int) -> None:
     """Rows of hundreds of values are copied one by one, and those of a few are scattered: two ways, one result."""
-    rows = [list(range(1, 401)), list(range(1, 600)), []]
+    rows = [list(range(1, 401)), list(range(1, 600)), [], list(range(5, 505))]
     assert Ragged.from_rows(rows).pad(fill, side=side).tolist() == padded(rows, fill, 599, side)
+    assert Ragged.from_rows(rows).pad(fill, side=side).dtype == np.int64
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -131,6 +132,13 @@ def test_every_kind_of_whole_number_becomes_int64(kind: type) -> None:
     assert Ragged.from_rows([np.array([1, 2], dtype=kind), [3]]).values.dtype == np.int64
 
 
+def test_only_values_of_int64_are_accepted() -> None:
+    largest = [np.array([2**63 - 1], dtype=np.uint64), np.array([], dtype=np.uint64), [0]]
+    assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
+    with pytest.raises(ValueError, match=rf"row 1 of column 'input_ids' holds {2**63}, and int64 ends below 2\*\*63"):
+        Ragged.from_rows([[1], np.array([2**63], dtype=np.uint64)])
+
+
 def test_a_batch_without_rows_is_possible() -> None:
     empty = Ragged.from_rows([])
     assert len(empty) == 0
@@ -159,6 +167,16 @@ def test_rows_that_are_no_flat_lists_of_whole_numbers_are_refused(rows: list, wo
         Ragged.from_rows(rows)
 
 
+def test_a_refused_row_has_a_message_of_three_lines() -> None:
+    with pytest.raises(TypeError) as refused:
+        Ragged.from_rows([[1], np.zeros((2, 2))])
+    assert str(refused.value).splitlines() == [
+        "row 1 of column 'input_ids' must be a flat list of integers",
+        "  got: 2-dimensional values of float64",
+        "  fix: pass one list of token ids per row, e.g. [101, 7592, 102]",
+    ]
+
+
 def test_a_refused_row_names_the_column_it_stands_in() -> None:
     with pytest.raises(TypeError, match="column 'token_type_ids'"):
         Ragged.from_rows([[0.5]], name="token_type_ids")
@@ -172,5 +190,5 @@ def test_lengths_that_do_not_add_up_are_refused() -> None:
 def test_a_width_below_the_longest_row_is_refused_with_both_numbers() -> None:
     ragged = Ragged.from_rows([[1, 2, 3], [4]])
     for method in (lambda: ragged.pad(0, 2), lambda: ragged.inside(2)):
-        with pytest.raises(ValueError, match=r"(?s)width 2, longest row 3"):
+        with pytest.raises(ValueError, match=r"(?s)width 2, longest row 3.*fix: width=3, or truncate the rows first"):
             method()
