@@ -385,6 +385,22 @@ def test_impossible_plans_are_refused_with_the_numbers(call: Any, kind: type[Exc
         assert word in str(caught.value)
 
 
+def test_a_plan_shows_its_figures() -> None:
+    lengths = [6, 5, 6, 5, 3, 2]
+    both = plan_batches(lengths, 12, world_size=2)
+    assert repr(both) == (
+        "BatchPlan(batches=4, steps=2, world_size=2, documents=6, tokens=27, token_budget=12, padding=0 (0.00 %), "
+        "straggler=1.111)"
+    )
+    assert repr(both.for_rank(1)) == (
+        "BatchPlan(batches=2, steps=2, world_size=2, rank=1, documents=3, tokens=12, token_budget=12, "
+        "padding=0 (0.00 %))"
+    )
+    assert repr(plan_batches(lengths, 16, shapes=[4, 8])) == (
+        "BatchPlan(batches=3, documents=6, tokens=27, token_budget=16, padding=13 (32.50 %), shapes=2)"
+    )
+
+
 def test_a_plan_that_was_loaded_without_lengths_iterates_and_refuses_figures(tmp_path: Path) -> None:
     plan = BatchPlan.load(_saved(tmp_path))
     assert sorted(as_lists(plan)) == [[0], [1]]
@@ -426,11 +442,12 @@ def test_an_archive_of_other_arrays_is_refused(tmp_path: Path) -> None:
         ({"shapes": 5}, ["shapes must be"]),
         ({"shapes": [8, "9"]}, ["shapes must be"]),
         ({"rank": "0"}, ["rank must be an integer", "'0'"]),
-        ({"order": np.array([0.5, 1])}, ["order must be flat integers"]),
-        ({"order": np.array([[0, 1]])}, ["order must be flat integers"]),
-        ({"order": np.array([1, 1])}, ["order must", "once"]),
+        ({"order": np.array([0.5, 1])}, ["order must be flat integers", "1-D float64"]),
+        ({"order": np.array([[0, 1]])}, ["order must be flat integers", "2-D int64"]),
+        ({"order": np.array([1, 1])}, ["order must", "once", "[1, 1]"]),
         ({"order": np.array([-1, 1])}, ["order must", "once"]),
-        ({"batch_offsets": np.array([0, 2, 1])}, ["batch_offsets must rise"]),
+        ({"batch_offsets": np.array([0, 2, 1])}, ["batch_offsets must rise from 0 to 2", "[0, 2, 1]"]),
+        ({"batch_offsets": np.array([0, 1, 1, 2])}, ["batch_offsets must rise", "[0, 1, 1, 2]"]),
         ({"batch_offsets": np.array([0, 1, 5])}, ["batch_offsets must rise"]),
         ({"batch_offsets": np.array([1, 2])}, ["batch_offsets must rise"]),
         ({"batch_offsets": np.array([], dtype=int)}, ["batch_offsets must rise"]),
