@@ -97,9 +97,9 @@ def encode(
         dataset_config=resolved.dataset_config,
         split=resolved.split,
     )
-    if encoder.reads_whole is not None and (sources.size is None or sources.size > _SMALL):
+    if encoder.reason_not_cut is not None and (sources.size is None or sources.size > _SMALL):
         notes.append(
-            f"long documents cannot be tokenized in pieces, because of the tokenizer: {encoder.reads_whole}; "
+            f"long documents cannot be tokenized in pieces, because of the tokenizer: {encoder.reason_not_cut}; "
             "a document that is tokenized whole needs 50 to 200 times its size in memory"
         )
     folder = Path(output).expanduser().absolute()  # workers may have another working directory

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -146,14 +146,14 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
     )
 
 
-def position_lookups(model: nn.Module, tables: Mapping[str, int]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     r"""Yield every lookup into the given embedding tables during two runs of a model.
 
     The first run has no padding; the second has one row padded on the left and one padded on the right.
 
     Args:
         model (`PreTrainedModel`): any device and dtype; it is not changed.
-        tables (mapping): its keys are the parameter names of the tables; its values are not used.
+        tables (collection of `str`): parameter names of the tables.
 
     Yields:
         Name of the table, indices `(...)` int64 of the rows that were read, and their values `(..., D)`.

@@ -168,14 +168,14 @@ class Encoder:
             return backend.encode(texts)
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
 
-        def pieces() -> Iterator[tuple[int, Any]]:
+        def numbered_pieces() -> Iterator[tuple[int, Any]]:
             for row, text in enumerate(texts):
                 for piece in self._pieces.of(text, _PIECE) if type(text) is str else [text]:
                     yield row, piece
                     if enough is not None and lengths[row] > enough:
                         break
 
-        waiting = pieces()
+        waiting = numbered_pieces()
         while some := _next_pieces(waiting):
             ids = backend.encode([piece for _, piece in some])
             values += ids.values.astype(np.int32).tobytes()
@@ -188,7 +188,7 @@ class Encoder:
         return Pieces(self.backend.rust)
 
     @property
-    def reads_whole(self) -> str | None:
+    def reason_not_cut(self) -> str | None:
         """Reason why long texts are encoded whole, which needs much memory; `None` if they are encoded in pieces."""
         return f"{type(self.tokenizer).__name__} is called for it" if self.backend is None else self._pieces.reason
 
