@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,13 @@ class Killed(Exception):
 
 
 class KillAt(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
+    def __init__(self, step: int, *, process: bool = False) -> None:
+        self.step, self.process = step, process
 
     def on_step_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         if state.global_step == self.step:
+            if self.process:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise Killed
 
 
@@ -107,6 +112,35 @@ def test_a_killed_run_resumes_with_the_very_rows_that_were_left(
     done = saved * settings.get("gradient_accumulation_steps", 1)
     assert steps_of(killed)[:done] + steps_of(resumed) == steps_of(whole)
     assert resumed.state.global_step == whole.state.global_step
+    for key, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[key], weight), key
+
+
+def _train_until_the_process_is_killed(folder: Path, name: str, step: int, settings: dict[str, Any]) -> None:
+    budgeted = Budgeted(
+        model=build("gpt2"),
+        args=arguments(folder, **{"save_strategy": "steps", "save_steps": SAVED, **settings}),
+        train_dataset=DATA[name](),
+        data_collator=Padded(),
+        callbacks=[KillAt(step, process=True)],
+    )
+    budgeted.train()
+
+
+@pytest.mark.slow  # a process that imports torch and transformers
+@pytest.mark.parametrize(("name", "settings"), [("map-style", {}), ("stream", WORKERS)])
+def test_a_run_whose_process_is_killed_resumes_with_the_very_rows_that_were_left(
+    tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
+    settings = {"max_steps": 14, **settings}
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=_train_until_the_process_is_killed, args=(tmp_path, name, 11, settings))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    whole = train(tmp_path, DATA[name](), save_strategy="no", **settings)
+    resumed = train(tmp_path, DATA[name](), resume=True, save_strategy="no", **settings)
+    assert steps_of(resumed) == steps_of(whole)[9:]
     for key, weight in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[key], weight), key
 
