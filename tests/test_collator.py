@@ -706,6 +706,18 @@ def test_given_ids_are_truncated_to_the_limit(word_level, side: str) -> None:
     assert pieces["overflow_to_sample_mapping"].tolist() == [0, 0, 1]
 
 
+def test_rows_of_long_texts_keep_their_mapping_when_they_are_collated_later(word_level) -> None:
+    collate = C(word_level, max_length=3, return_overflowing_tokens=True)
+    texts = ["I ride bike and she said so", "I", "bike ride I she said"]
+    columns = collate.columns({"text": texts})
+    right = collate(texts)["overflow_to_sample_mapping"].tolist()
+    assert collate.batch(columns)["overflow_to_sample_mapping"].tolist() == right == [0, 0, 0, 1, 2, 2]
+    rows = [{name: columns[name][row] for name in ("input_ids", "overflow_to_sample_mapping")} for row in (5, 0)]
+    assert collate(rows)["overflow_to_sample_mapping"].tolist() == [2, 0]
+    shorter = C(word_level, max_length=2, return_overflowing_tokens=True)(rows)  # splits the second row once more
+    assert shorter["overflow_to_sample_mapping"].tolist() == [2, 0, 0]
+
+
 def test_a_stride_that_leaves_no_room_for_ids_is_refused_in_our_words(word_level) -> None:
     with pytest.raises(ValueError, match=r"(?s)stride.*max_length=4, stride=4"):
         C(word_level, max_length=4, return_overflowing_tokens=True, stride=4)([[1, 2, 3, 4, 5, 6, 7]])

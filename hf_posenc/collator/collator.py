@@ -85,7 +85,8 @@ class DataCollatorWithPositionalEncoding(Processor):
         max_target_length (`int`, *optional*): the same for targets; the limit of the model's decoder replaces the limit
             of the tokenizer.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
-            rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens.
+            rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
+            rows with a column of that name keep its values.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added with a model

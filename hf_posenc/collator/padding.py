@@ -142,7 +142,8 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
         out["labels"] = pad(labels, IGNORED)
     elif labels is not None:
         out["labels"] = labels
-    if config.limits.overflow:
+    # Rows that were tokenized and split before keep the mapping to their texts.
+    if config.limits.overflow and (made.from_texts or "overflow_to_sample_mapping" not in made.columns):
         out["overflow_to_sample_mapping"] = rows.sample
     return out | _other_columns(config, made, out, inside) if made.columns else out
 
