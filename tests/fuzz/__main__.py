@@ -31,20 +31,17 @@ def main(arguments: list[str] | None = None) -> int:
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     parts = given.part or list(PARTS)
     figures: dict[str, Figures] = {}
-    shares = sum(PARTS[part].share for part in parts)
+    total = shares = sum(PARTS[part].share for part in parts)
     for part in parts:
         if PARTS[part].reads_files:
             limit_memory()
         left = None if end is None else (end - time.monotonic()) * PARTS[part].share / shares
         shares -= PARTS[part].share
-        done = sum(each.examples for each in figures.values())
-        rest = sum(PARTS[each].share for each in parts if each not in figures)
-        examples = round((given.examples - done) * PARTS[part].share / rest)
-        figures[part] = run_part(part, examples, given.seed, left)
+        figures[part] = run_part(part, round(given.examples * PARTS[part].share / total), given.seed, left)
         print(figures[part], flush=True)
     failures = sum(len(each.failures) for each in figures.values())
-    total = sum(each.examples for each in figures.values())
-    print(f"{total:,} examples, {failures} failures")
+    examples = sum(each.examples for each in figures.values())
+    print(f"{examples:,} examples, {failures} failures")
     return 1 if failures else 0
 
 

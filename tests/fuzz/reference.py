@@ -266,8 +266,8 @@ class Reference:
         has_mask = self.o["look_ahead"] if self.o["look_ahead"] is not None else self.o["packing"] != "flat"
         if has_mask and looks in batch:
             count, length = batch[looks].shape
-            triangle = [[[key <= query for key in range(length)] for query in range(length)]] * 1
-            batch["look_ahead_mask"] = np.array([triangle] * count, dtype=bool).reshape(count, 1, length, length)
+            keys = np.arange(length)
+            batch["look_ahead_mask"] = np.array([[keys <= keys[:, None]]] * count).reshape(count, 1, length, length)
         if self.o["embedding"] is not None:
             batch["inputs_embeds"] = self._embedded(batch)
         return batch
