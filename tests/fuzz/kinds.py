@@ -65,7 +65,7 @@ class Kind:
         """Return a new tokenizer."""
         if self.model in SLOW:
             # CANINE makes its vocabulary of a million characters several times.
-            with mock.patch.object(CanineTokenizer, "get_vocab", lambda made: _characters() | made.added_tokens_encoder):
+            with mock.patch.object(CanineTokenizer, "get_vocab", lambda it: _characters() | it.added_tokens_encoder):
                 slow = SLOW[self.model](padding_side=self.padding_side, truncation_side=self.truncation_side)
             slow.model_max_length = self.max_length or int(1e30)
             return slow
