@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_posenc.jobs import open_sources, read_documents
+from hf_posenc import jobs
+from hf_posenc.jobs import read_documents
 
 DOCUMENTS = {"lines": "line", "paragraphs": "paragraph", "file": "file"}
 
@@ -26,7 +27,8 @@ def batches(payload: bytes, kind: str = "lines", *, text_pair_column: str | None
         path.write_bytes(payload)
         columns = [f"{name}:{type_}" if type_ else name for name, type_ in carried.items()]
         document = DOCUMENTS.get(kind, "line")
-        sources = open_sources([path], document=document, columns=columns, text_pair_column=text_pair_column)
+        options = jobs.Options(document=document, columns=columns, text_pair_column=text_pair_column)
+        sources = jobs.open_sources([path], options)
         return list(read_documents(next(sources.tasks(1 << 30)), sources.columns))
 
 
@@ -239,7 +241,7 @@ def test_a_blank_file_is_counted_and_one_that_is_not_utf8_is_bad_from_its_first_
     with tempfile.TemporaryDirectory() as folder:
         for name, payload in {"a": b"I\n", "b": " \n\u3000\n".encode(), "c": b"", "d": b"ride"}.items():
             Path(folder, f"{name}.txt").write_bytes(payload)
-        sources = open_sources([folder], document="file")
+        sources = jobs.open_sources(folder, jobs.Options(document="file"))
         found = [rows for task in sources.tasks(3) for rows in read_documents(task, sources.columns)]
     assert [text for rows in found for text in texts(rows)] == ["I\n", "ride"]
     assert sum(rows.blank for rows in found) == 1

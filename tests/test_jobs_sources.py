@@ -21,10 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from hf_posenc.jobs import Progress, encode, open_sources, read_documents
+from hf_posenc import jobs
+from hf_posenc.jobs import Progress, encode, read_documents
 
 Write = Callable[[str, bytes], Path]
 SAME_FOLDER = settings(max_examples=60)
+
+
+def open_sources(inputs: Any, **options: Any) -> Any:
+    """Open inputs with options given by keyword."""
+    return jobs.open_sources(inputs, jobs.Options(**options))
 
 
 @pytest.fixture
@@ -476,7 +482,7 @@ def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     path = named(tmp_path, "a.txt") / "a.txt"
     with pytest.raises(ValueError, match=r"(?s)format must be one of 'text', 'json'.*'jsn'.*format='json'"):
-        open_sources([path], format="jsn")  # type: ignore[arg-type]
+        open_sources([path], format="jsn")
     with pytest.raises(ValueError, match=r"document must be one of 'line', 'paragraph', 'file'"):
         open_sources([path], document="word")
     for document in ("paragraph", "file"):
@@ -494,11 +500,15 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"there is no argument 'dataset_split'\n  fix: split=\.\.\."):
         encode(path, "bert", tmp_path / "out", dataset_split="train")
     with pytest.raises(ValueError, match=r"inputs must be a list"):
-        open_sources(str(path))
+        open_sources([])
     with pytest.raises(ValueError, match=r"(?s)two texts of a pair.*leave text_pair_column out"):
         open_sources([path], text_pair_column="text")
     with pytest.raises(TypeError, match=r"(?s)columns must be a list.*columns=\['id'\]"):
         open_sources([path], columns="id")
+    with pytest.raises(
+        TypeError, match=r"source_columns must be True or False\n  got: 'yes'\n  fix: source_columns=True"
+    ):
+        encode(path, "bert", tmp_path / "out", source_columns="yes")
     with pytest.raises(ValueError, match=r"(?s)parquet files are compressed inside.*gunzip"):
         open_sources([named(tmp_path, "a.parquet.gz") / "a.parquet.gz"])
 

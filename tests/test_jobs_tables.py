@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_posenc import jobs
 from hf_posenc._arrow import row_sizes
-from hf_posenc.jobs import open_sources, read_documents
+from hf_posenc.jobs import read_documents
 
 ROWS = 300
 TABLE = pa.table(
@@ -55,6 +56,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, make in KINDS.items():
         make(folder / name)
     return folder
+
+
+def open_sources(inputs: Any, **options: Any) -> Any:
+    """Open inputs with options given by keyword."""
+    return jobs.open_sources(inputs, jobs.Options(**options))
 
 
 def rows_of(sources: Any, shard_bytes: int = 1 << 20) -> list[dict[str, Any]]:

@@ -87,16 +87,7 @@ def encode(
     resolved, mine, first_position, notes = resolve(options, tokenizer)
     encoder = Encoder(mine, backend=resolved.backend)  # raises if the tokenizer does not have that backend
     progress.backend("transformers" if encoder.backend is None else encoder.backend.name)
-    sources = open_sources(
-        inputs if isinstance(inputs, list | tuple) else [inputs],
-        format=resolved.format,
-        text_column=resolved.text_column,
-        text_pair_column=resolved.text_pair_column,
-        columns=resolved.columns if resolved.pack is None else [],
-        document=resolved.document,
-        dataset_config=resolved.dataset_config,
-        split=resolved.split,
-    )
+    sources = open_sources(inputs, resolved)
     if encoder.reason_not_cut is not None and (sources.size is None or sources.size > _SMALL):
         notes.append(
             f"long documents cannot be tokenized in pieces, because of the tokenizer: {encoder.reason_not_cut}; "

@@ -27,7 +27,6 @@ import xxhash
 from .._explain import explain
 
 Format = Literal["text", "json", "csv", "parquet", "arrow"]
-FORMATS: tuple[Format, ...] = ("text", "json", "csv", "parquet", "arrow")
 
 _BY_ENDING: dict[str, Format] = {
     "txt": "text",

@@ -10,7 +10,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -136,21 +136,31 @@ class Options:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(Options)
-        for each in fields(Options):
-            value = getattr(self, each.name)
-            choices = choices_of(hints[each.name])
-            if each.name == "labels" and value == "masked_lm":
-                raise ValueError(_masked_labels())
+        if self.labels == "masked_lm":  # type: ignore[comparison-overlap]
+            raise ValueError(_masked_labels())
+        for option in fields(Options):
+            name, value, choices = option.name, getattr(self, option.name), choices_of(hints[option.name])
             if choices and value is not None and value not in choices:
-                raise ValueError(one_of(each.name, value, choices))
-            if each.metadata["example"] is not None and value is not None:
-                number = as_integer(
-                    value, each.name, minimum=each.metadata["minimum"], example=each.metadata["example"]
-                )
-                object.__setattr__(self, each.name, number)  # a NumPy integer becomes an int
+                raise ValueError(one_of(name, value, choices))
+            if hints[name] is bool and not isinstance(value, bool):
+                raise TypeError(explain(f"{name} must be True or False", got=repr(value), fix=f"{name}=True"))
+            if option.metadata["example"] is not None and value is not None:
+                number = as_integer(value, name, minimum=option.metadata["minimum"], example=option.metadata["example"])
+                object.__setattr__(self, name, number)  # a NumPy integer becomes an int
+        if isinstance(self.columns, str):
+            fix = f"columns=[{self.columns!r}]"
+            raise TypeError(explain("columns must be a list of names", got=repr(self.columns), fix=fix))
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.text_pair_column == self.text_column:
+            raise ValueError(
+                explain(
+                    "the two texts of a pair must be in two columns",
+                    got=f"text_column={self.text_column!r}, text_pair_column={self.text_pair_column!r}",
+                    fix="leave text_pair_column out",
+                )
+            )
         if self.engine == "ray" and self.workers == 0:
             raise ValueError(
                 explain(
@@ -183,6 +193,11 @@ class Options:
                     fix="leave columns= out, or pack=None",
                 )
             )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text column, or the two columns of text pairs."""
+        return (self.text_column,) if self.text_pair_column is None else (self.text_column, self.text_pair_column)
 
     def recorded(self) -> dict[str, Any]:
         """Return the values of the options that affect the shards, by name; the manifest stores them."""
@@ -271,10 +286,9 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         if limit is not None and asked is not None and limit < asked
     ]
     limit = min((each for each in (asked, *limits.values()) if each is not None), default=None)
-    options = Options(**{**settings, **given, "max_length": limit})
-    pair = options.text_pair_column is not None
-    special = int(mine.num_special_tokens_to_add(pair=pair)) if options.add_special_tokens else 0
-    Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(special)
+    options = replace(options, max_length=limit)
+    special = mine.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
+    Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))
     return options, mine, first_position, notes
 
 

@@ -58,15 +58,10 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
     Args:
         columns (sequence of `str`, *optional*): names, each with or without a type: `"label:int64"`.
 
-    Raises:
-        TypeError: for one string instead of a list.
-
     Example:
         >>> named_columns(["id", "label:int64", "dc:title"])
         {'id': None, 'label': DataType(int64), 'dc:title': None}
     """
-    if isinstance(columns, str):
-        raise TypeError(explain("columns must be a list of names", got=repr(columns), fix=f"columns=[{columns!r}]"))
     named: dict[str, pa.DataType | None] = {}
     for column in columns or ():
         name, _, kind = column.rpartition(":")

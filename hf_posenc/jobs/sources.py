@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .._explain import explain, one_of
+from .._explain import explain
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, by_name, of_object, saved
-from .files import FORMATS, Format, find_files, format_of, missing, recorded_names
-from .schema import Columns, SourceColumns, carried_columns, named_columns
+from .files import find_files, format_of, missing, recorded_names
+from .options import Options
+from .schema import Columns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
 from .task import Cursor, Part, Task
 from .text_files import LONGEST, TextFile, TextReader
@@ -253,15 +254,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
 
 def open_sources(
-    inputs: Sequence[str | Path | Dataset | IterableDataset],
-    *,
-    format: Format | None = None,
-    text_column: str = "text",
-    text_pair_column: str | None = None,
-    columns: Sequence[str] | None = None,
-    document: str = "line",
-    dataset_config: str | None = None,
-    split: str | None = None,
+    inputs: str | Path | Dataset | IterableDataset | Sequence[str | Path | Dataset | IterableDataset], options: Options
 ) -> Sources:
     r"""Find the inputs of a job and return them as `Sources`; read first lines to check that they can be read.
 
@@ -269,16 +262,9 @@ def open_sources(
     is a data set that `save_to_disk` wrote, or all files below it with a known extension, in the order of their names.
 
     Args:
-        inputs (sequence of `str`, `Path`, `Dataset`, `IterableDataset`): files, folders, patterns, URLs, names of data
-            sets on the Hub, data sets; an input may be given twice.
-        format (`str`, *optional*): one of `FORMATS`, for all files; by default given by their extensions.
-        text_column (`str`), text_pair_column (`str`, *optional*): columns of the texts.
-        columns (sequence of `str`, *optional*): further columns to copy, each with or without a type
-            (`"label:int64"`). Without a type, values from JSON and CSV are strings.
-        document (`"line"`, `"paragraph"` or `"file"`): document of a text file: each line, each paragraph (blank lines
-            separate them), or the whole file. Other files must have the default.
-        dataset_config (`str`, *optional*): configuration of a data set on the Hub.
-        split (`str`, *optional*): one split of a data set, several joined by `+`, or `"all"`.
+        inputs (`str`, `Path`, `Dataset`, `IterableDataset`, or a list of these): files, folders, patterns, URLs, names
+            of data sets on the Hub, data sets; an input may be given twice.
+        options (`Options`): the columns to read, the formats of files, the splits of data sets.
 
     Returns:
         `Sources`.
@@ -292,48 +278,41 @@ def open_sources(
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = Path(folder, "corpus.txt").write_text("I ride\nbike\n")
-        ...     sources = open_sources([folder])
+        ...     sources = open_sources(folder, Options())
         ...     [(task.shard, task.parts[0].payload) for task in sources.tasks(shard_bytes=8)]
         [(0, b'I ride\n'), (1, b'bike\n')]
     """
-    if format is not None and format not in FORMATS:
-        raise ValueError(one_of("format", format, FORMATS))
-    if document not in _DOCUMENTS:
-        raise ValueError(one_of("document", document, tuple(_DOCUMENTS)))
-    if isinstance(inputs, str | os.PathLike) or not inputs:
+    given_inputs: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if not given_inputs:
         raise ValueError(explain("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]'))
-    if text_pair_column == text_column:
-        got = f"text_column={text_column!r}, text_pair_column={text_pair_column!r}"
-        fix = "leave text_pair_column out"
-        raise ValueError(explain("the two texts of a pair must be in two columns", got=got, fix=fix))
-    texts = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
     sources: list[Source] = []
     notes: list[str] = []
     has_splits = has_config = False
-    has_several = sum(not isinstance(given, str | os.PathLike) for given in inputs) > 1
-    for number, given in enumerate(inputs):
+    has_several = sum(not isinstance(given, str | os.PathLike) for given in given_inputs) > 1
+    for number, given in enumerate(given_inputs):
         if not isinstance(given, str | os.PathLike):
-            sources += of_object(given, split, f"inputs[{number}]" if has_several else None)
+            sources += of_object(given, options.split, f"inputs[{number}]" if has_several else None)
             has_splits |= isinstance(given, dict)
             continue
         name = os.fspath(given)
-        if arrow_files := saved(name, split):
+        if arrow_files := saved(name, options.split):
             sources += arrow_files
             has_splits = True
-        elif (found := find_files(name, every=format is not None)) is not None:
-            sources += [_source(one, format, document) for one in found[0]]
-            notes += _left_out(name, found[1])
+        elif (found := find_files(name, every=options.format is not None)) is not None:
+            sources += [_source(one, options) for one in found[0]]
+            if found[1]:
+                notes.append(_unknown_endings(name, found[1]))
         elif isinstance(given, os.PathLike):
             raise FileNotFoundError(missing(name))
         else:
-            sources += by_name(name, dataset_config, split)
+            sources += by_name(name, options.dataset_config, options.split)
             has_splits = has_config = True
-    if split is not None and not has_splits:
-        raise ValueError(_no_splits(str(split), sources))
-    if dataset_config is not None and not has_config:
-        got = f"dataset_config={dataset_config!r}, and no input from the Hub"
+    if options.split is not None and not has_splits:
+        raise ValueError(_no_splits(str(options.split), sources))
+    if options.dataset_config is not None and not has_config:
+        got = f"dataset_config={options.dataset_config!r}, and no input from the Hub"
         raise ValueError(explain("only a data set on the Hub has configurations", got=got, fix="leave it out"))
-    other = next((source for source in sources if source.kind not in _DOCUMENTS.values()), None)
+    document, other = options.document, next((one for one in sources if one.kind not in _DOCUMENTS.values()), None)
     if document != "line" and other is not None:
         raise ValueError(
             explain(
@@ -342,14 +321,15 @@ def open_sources(
                 fix=f'document="line"; or encode the text files alone; or format="text" if {other.name} is text',
             )
         )
-    named = named_columns(columns)
     json_lines = [source for source in sources if source.kind == "jsonl"]
     opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
-    known = [one for source in opened if (one := source.read_columns(texts)) is not None]
-    carried = carried_columns(known, texts, named)
-    if columns is None:
-        notes += _not_carried(known, texts)
-    return Sources(sources, Columns(texts, carried), notes)
+    known = [one for source in opened if (one := source.read_columns(options.texts)) is not None]
+    carried = carried_columns(known, options.texts, named_columns(options.columns))
+    others = dict.fromkeys(name for one in known for name in one.schema.names if name not in options.texts)
+    if others and options.columns is None and options.pack is None:
+        first, some = next(iter(others)), ", ".join([*others][:5]) + ", ..." * (len(others) > 5)
+        notes.append(f"columns that are not carried: {some}; columns=[{first!r}] (--column {first}) carries one")
+    return Sources(sources, Columns(options.texts, carried), notes)
 
 
 def _no_splits(split: str, sources: Sequence[Source]) -> str:
@@ -364,40 +344,24 @@ def _no_splits(split: str, sources: Sequence[Source]) -> str:
     )
 
 
-def _source(name: str, format: Format | None, document: str) -> Source:
-    """Return the source for the file `name`, with the given format, or by default the format of its extension."""
+def _source(name: str, options: Options) -> Source:
+    """Return the source for the file `name`; by default its format is that of its extension, or text."""
     by_ending, compression = format_of(name)
-    kind = format or by_ending or "text"
+    kind = options.format or by_ending or "text"
     if kind == "text":
-        return TextFile(name, _DOCUMENTS[document], compression)
-    if kind in ("parquet", "arrow"):
-        if compression is not None:
-            rule = (
-                f"{name}: {kind} files are compressed inside, and cannot be read from a file that is compressed again"
-            )
-            raise ValueError(explain(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz"))
-        return ParquetFile(name, kind) if kind == "parquet" else ArrowFile(name, kind)
+        return TextFile(name, _DOCUMENTS[options.document], compression)
+    if kind == "json":
+        return TextFile(name, "jsonl", compression)
     if kind == "csv":
         return TextFile(name, "tsv" if "tsv" in name.lower().split(".") else "csv", compression)
-    return TextFile(name, "jsonl", compression)
+    if compression is not None:
+        rule = f"{name}: {kind} files are compressed inside, and cannot be read from a file that is compressed again"
+        raise ValueError(explain(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz"))
+    return ParquetFile(name, kind) if kind == "parquet" else ArrowFile(name, kind)
 
 
-def _left_out(folder: str, names: Sequence[str]) -> list[str]:
-    """Return a list of one message: the files `names` are skipped (unknown extension). Empty if `names` is empty."""
-    if not names:
-        return []
+def _unknown_endings(folder: str, names: Sequence[str]) -> str:
+    """Return the message for files in a folder that are not read, because their names have unknown endings."""
     some = ", ".join(os.path.basename(name) for name in names[:3]) + ", ..." * (len(names) > 3)  # noqa: PTH119
     files = "1 file has" if len(names) == 1 else f"{len(names):,} files have"
-    return [f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"]
-
-
-def _not_carried(known: Sequence[SourceColumns], texts: Sequence[str]) -> list[str]:
-    """Return a list of one message that names the columns that are not copied; an empty list if there are none.
-
-    They are all columns of the sources `known`, except the text columns `texts`.
-    """
-    names = list(dict.fromkeys(name for source in known for name in source.schema.names if name not in texts))
-    if not names:
-        return []
-    some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-    return [f"columns that are not carried: {some}; columns=[{names[0]!r}] (--column {names[0]}) carries one"]
+    return f"{folder}: {files} an unknown ending and will not be read: {some}; --format text reads all files"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, shard_name
 from .manifest import MOVE_AWAY, Manifest, OnRead
+from .options import Options
 from .rejected import find_rejected
 from .schema import columns_with_types
 from .sources import open_sources
@@ -162,13 +163,8 @@ def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
     """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference."""
     config = manifest.config
     columns = columns_with_types(config["columns"])  # copied columns come after `length`
-    sources = open_sources(
-        inputs if isinstance(inputs, list | tuple) else [inputs],
-        text_column=config["text_column"],
-        text_pair_column=config["text_pair_column"],
-        columns=columns[list(config["columns"]).index("length") + 1 :],
-        document=config["document"],
-        **options,
-    )
+    names = ("text_column", "text_pair_column", "document")
+    columns = columns[list(config["columns"]).index("length") + 1 :]
+    sources = open_sources(inputs, Options(**{name: config[name] for name in names}, columns=columns, **options))
     before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
     return sources.differences(before, None, manifest.shards, config["shard_bytes"])
