@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -162,10 +163,27 @@ def test_the_ids_of_the_pieces_are_those_of_the_whole(
     normalizer: str, pre_tokenizer: str, added: str, model: str, text: str, size: int
 ) -> None:
     tokenizer = trained(normalizer, pre_tokenizer, added, model)
-    pieces = list(Pieces(tokenizer).of(text, size))
-    assert "".join(pieces) == text
-    assert all(len(piece) >= size for piece in pieces[:-1])
-    assert ids(tokenizer, *pieces) == ids(tokenizer, text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_posenc.tokenization.pieces.SEARCHED", 40)  # so that a piece ends before the text is read
+        for given_text in (text, iter([text[start : start + 2 * size] for start in range(0, len(text), 2 * size)])):
+            pieces = list(Pieces(tokenizer).of(given_text, size))
+            assert "".join(pieces) == text
+            assert all(len(piece) >= size for piece in pieces[:-1])
+            assert ids(tokenizer, *pieces) == ids(tokenizer, text)
+
+
+def test_blocks_are_read_when_their_piece_is_made(wordpiece: Any) -> None:
+    text, read = "I ride bike, she said. " * 8_000, []
+
+    def blocks() -> Iterator[str]:
+        for start in range(0, len(text), 1_000):
+            read.append(start)
+            yield text[start : start + 1_000]
+
+    pieces = Pieces(wordpiece.backend_tokenizer).of(blocks(), 5_000)
+    made = [next(pieces), next(pieces)]
+    assert max(read) < 10_000 + 16_384 + 3_000
+    assert [*made, *pieces] == list(Pieces(wordpiece.backend_tokenizer).of(text, 5_000))
 
 
 @pytest.mark.parametrize("name", ["byte_bpe", "unigram", "wordpiece"])
@@ -251,7 +269,14 @@ def test_rows_of_long_texts_are_those_of_transformers(
         pairs = tokenizer(texts, texts[::-1])["input_ids"]
 
     def rows(limits: Limits, *given: list[str]) -> TokenRows:
-        return Encoder(private_copy(tokenizer), limits, backend=backend).encode(*given)
+        encoder = Encoder(private_copy(tokenizer), limits, backend=backend)
+        made = encoder.encode(*given)
+        if len(given) == 1:  # block by block, the same rows
+            blocks = (iter([text[:50], "", text[50:60], text[60:]]) for text in given[0])
+            singles = [encoder.encode_blocks(each) for each in blocks]
+            assert [row.tolist() for single in singles for row in single.ids] == [row.tolist() for row in made.ids]
+            assert sum(single.truncated for single in singles) == made.truncated
+        return made
 
     assert [row.tolist() for row in rows(Limits(), texts).ids] == whole
     assert [row.tolist() for row in rows(Limits(9), texts).ids] == truncated

@@ -6,7 +6,8 @@ tokens. For other tokenizers see `call_encoder`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,50 +128,70 @@ class Encoder:
         self.limits.check_special_tokens(self._special[pairs is not None])
         if self.backend is None:
             return self._calls.encode(texts, pairs)
-        template, side = self._templates[pairs is not None], self.tokenizer.truncation_side
         given = [texts] if pairs is None else [texts, pairs]
-        columns = [self._columns(self.backend, each, shorten=pairs is None) for each in given]
+        return self._rows([self._columns(self.backend, each, shorten=pairs is None) for each in given])
+
+    def encode_blocks(self, blocks: Iterator[str]) -> TokenRows:
+        r"""Tokenize and truncate one text, given as consecutive blocks: `encode(["".join(blocks)])` in less memory.
+
+        Only the ids of the text are in memory as a whole, and blocks after the last token that truncation keeps are
+        not read. If `reason_not_cut` is not `None`, the text is tokenized whole.
+
+        Args:
+            blocks (iterator of `str`): the blocks, of any size.
+
+        Returns:
+            `TokenRows`, with the same ids.
+
+        Raises:
+            ValueError: as in `encode`.
+            DifferentIds: as in `encode`.
+        """
+        if self.backend is None or self.word_ids or self._pieces.reason is not None:
+            return self.encode(["".join(blocks)])
+        self.limits.check_special_tokens(self._special[False])
+        with _tokenizer_errors([]):
+            ids = self._joined(self.backend, [self._pieces.of(blocks, _PIECE)], self._enough)
+        return self._rows([{"input_ids": ids}])
+
+    def _rows(self, columns: list[dict[str, Ragged]]) -> TokenRows:
+        """Return truncated rows with special tokens; `columns` are those of the texts and, for pairs, second texts."""
+        template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
         return make_rows(columns, template, self.limits, side=side, types=self._has_types)
+
+    @property
+    def _enough(self) -> int | None:
+        """Number of ids after which the rest of a single text need not be encoded; `None` if all ids are needed."""
+        limits = self.limits
+        is_cut = limits.truncates and not limits.overflow and self.tokenizer.truncation_side == "right"
+        return limits.max_length if is_cut else None
 
     def _columns(self, backend: Backend, texts: Sequence[Text], *, shorten: bool) -> dict[str, Ragged]:
         """Return the ids of texts without special tokens, as column `input_ids`; with `self.word_ids` also `word_ids`.
 
         With `shorten`, the end of a very long text may be left out, because truncation would remove its tokens.
         """
-        try:
-            enough = None
-            if shorten and self.limits.truncates and not self.limits.overflow:
+        with _tokenizer_errors(texts):
+            enough = self._enough if shorten else None
+            if enough is not None:
                 texts = self._prefixes(backend, texts)
-                enough = self.limits.max_length if self.tokenizer.truncation_side == "right" else None
             if self.word_ids and isinstance(backend, TokenizersBackend):
                 return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
-            return {"input_ids": self._ids(backend, texts, enough)}
-        except BaseException as error:
-            if isinstance(error, DifferentIds) or not is_from_rust(error):
-                raise
-            for index, text in enumerate(texts):
-                check_surrogates(index, text)
-            raise ValueError(
-                explain(
-                    "the tokenizer raised an error for this batch",
-                    got=str(error),
-                    fix="pass texts as str, or lists of words with is_split_into_words=True",
-                )
-            ) from error
+            if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
+                return {"input_ids": backend.encode(texts)}
+            pieces = [self._pieces.of(text, _PIECE) if type(text) is str else [text] for text in texts]
+            return {"input_ids": self._joined(backend, pieces, enough)}
 
-    def _ids(self, backend: Backend, texts: Sequence[Any], enough: int | None) -> Ragged:
-        """Return the ids of texts without special tokens; long texts are encoded in pieces, to save memory.
+    def _joined(self, backend: Backend, texts: Sequence[Iterable[Any]], enough: int | None) -> Ragged:
+        """Return the ids (int32) of long texts, each given as its pieces, which are encoded one after another.
 
-        The ids are int64, or int32 if a text is long. With `enough`, the rest of a text is left out as soon as it has
-        more than `enough` ids.
+        With `enough`, the rest of a text is left out as soon as it has more than `enough` ids.
         """
-        if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
-            return backend.encode(texts)
         values, lengths = bytearray(), np.zeros(len(texts), np.int64)
 
         def numbered_pieces() -> Iterator[tuple[int, Any]]:
-            for row, text in enumerate(texts):
-                for piece in self._pieces.of(text, _PIECE) if type(text) is str else [text]:
+            for row, pieces in enumerate(texts):
+                for piece in pieces:
                     yield row, piece
                     if enough is not None and lengths[row] > enough:
                         break
@@ -207,6 +228,25 @@ class Encoder:
             sufficient_prefix(text, limit, backend.rust, side) if type(text) is str and len(text) > longest else text
             for text in texts
         ]
+
+
+@contextmanager
+def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
+    """Replace an error of the tokenizer in the block that encodes `texts` by a clearer `ValueError`."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, DifferentIds) or not is_from_rust(error):
+            raise
+        for index, text in enumerate(texts):
+            check_surrogates(index, text)
+        raise ValueError(
+            explain(
+                "the tokenizer raised an error for this batch",
+                got=str(error),
+                fix="pass texts as str, or lists of words with is_split_into_words=True",
+            )
+        ) from error
 
 
 def _next_pieces(pieces: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:

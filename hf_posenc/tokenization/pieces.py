@@ -79,21 +79,33 @@ class Pieces:
         self._added = {token.content for token in tokens}
         self._normalized = {self._normalize(token.content) for token in tokens if token.normalized}
         self._longest = max(map(len, self._added | self._normalized), default=0)
+        self._reach = _AROUND + 2 * self._longest
 
-    def of(self, text: str, size: int) -> Iterator[str]:
+    def of(self, text: str | Iterator[str], size: int) -> Iterator[str]:
         r"""Yield the pieces of a text. All but the last have at least `size` characters, and usually few more.
 
         If no safe cut is found within `SEARCHED` characters after `size`, the rest of the text is one piece.
 
         Args:
-            text (`str`): any text.
+            text (`str` or iterator of `str`): any text, or its consecutive blocks; a block is read when it is needed.
             size (`int`): number of characters of a piece, at least 1.
         """
-        start = 0
-        while start + size < len(text) and (cut := self._cut(text, start + size)) is not None:
-            yield text[start:cut]
-            start = cut
-        yield text[start:]
+        blocks = iter([text]) if isinstance(text, str) else text
+        window, start, is_end = "", 0, False
+        while not is_end:
+            block = next(blocks, None)
+            is_end = block is None
+            window, start = window[start:] + (block or ""), 0
+            # `_cut` looks at characters far behind the place where it starts: the next block may have some of them.
+            last = len(window) - size - (0 if is_end else SEARCHED + self._reach)
+            while start < last:
+                cut = self._cut(window, start + size)
+                if cut is None:
+                    yield "".join([window[start:], *blocks])
+                    return
+                yield window[start:cut]
+                start = cut
+        yield window[start:]
 
     def _cut(self, text: str, start: int) -> int | None:
         """Return a position soon after `start` at which the text can be cut; `None` if none is found.
@@ -108,8 +120,7 @@ class Pieces:
 
     def _is_safe(self, text: str, cut: int) -> bool:
         """Return True if position `cut` of `text` is between two words, and a cut there changes no tokens around it."""
-        reach = _AROUND + 2 * self._longest
-        left, right = text[max(cut - reach, 0) : cut], text[cut : cut + reach]
+        left, right = text[max(cut - self._reach, 0) : cut], text[cut : cut + self._reach]
         # An added token near the cut could reach across it, or include the spaces beside it.
         if self._longest and min(len(_SOLID.findall(half)) for half in (left, right)) <= self._longest:
             return False
