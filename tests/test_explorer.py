@@ -235,6 +235,8 @@ def test_a_port_that_is_taken_is_refused(address: str) -> None:
 
 
 def test_the_page_can_be_served_from_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its thread would parse the standard library and train a tokenizer beside the tests that follow.
+    monkeypatch.setattr("hf_posenc.explorer.server.warm_up", lambda: None)
     lines: list[str] = []
     ready = threading.Event()
     thread = threading.Thread(
