@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._explain import counted, in_bytes
 from .._files import read_whole
-from .folder import CARD, REJECTED, output_file
+from .folder import CARD, REJECTED, write_file
 from .manifest import Manifest
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def write_card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> bool:
     if path.is_symlink() or (path.exists() and not _is_unchanged(path)):
         return False
     text = _card(manifest, tokenizer)
-    with output_file(path) as temporary:
-        temporary.write_text(f"{text}{_last_line(text)}\n", encoding="utf-8", errors="replace", newline="\n")
+    write_file(path, f"{text}{_last_line(text)}\n".encode("utf-8", "replace"))
     return True
 
 

@@ -29,7 +29,7 @@ STATE = ".state.json"
 
 _LOCK = ".lock"
 _SHARD = re.compile(r"shard-(\d{6,})\.parquet")
-_REJECTED_PART = re.compile(r"\.rejected-(\d{6,})\.jsonl")
+_REJECTED_PART = re.compile(r"\.rejected-\d{6,}\.jsonl")
 _OWN = rf"({_SHARD.pattern}|{_REJECTED_PART.pattern}|{re.escape(MANIFEST)}|{CARD}|{REJECTED}|{re.escape(STATE)})"
 _UNFINISHED = re.compile(rf"\.{_OWN}{TEMPORARY.pattern}")
 
@@ -77,10 +77,9 @@ def data_files(folder: Path) -> set[str]:
     return {f"{DATA}/{path.name}" for path in _listing(folder / DATA) if not path.name.startswith((".", "_"))}
 
 
-def rejected_in(folder: Path) -> dict[int, Path]:
-    """Return the path of each temporary file with rejected documents, by the number of its shard."""
-    matches = ((_REJECTED_PART.fullmatch(path.name), path) for path in _listing(folder))
-    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+def rejected_parts(folder: Path) -> list[Path]:
+    """Return the paths of the temporary files that hold the rejected documents of one shard each."""
+    return [path for path in _listing(folder) if _REJECTED_PART.fullmatch(path.name)]
 
 
 def _listing(folder: Path) -> list[Path]:
@@ -101,39 +100,34 @@ def output_file(path: Path) -> Iterator[Path]:
         yield temporary
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file of the output folder atomically; keep a file that has this content."""
+    if not (path.is_file() and path.read_bytes() == content):
+        with output_file(path) as temporary:
+            temporary.write_bytes(content)
+
+
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Replace file system errors (such as a full disk) in the block that writes `path` by clearer errors."""
+    """Replace errors in the block that writes `path` by clearer ones: disk full, no permission, no folder."""
     try:
         yield
     except OSError as error:
-        message = _explained(error, path)
-        if message is None:
+        folder = path.parent
+        if error.errno in _FULL:
+            rule, got = f"{path} cannot be written: {_FULL[error.errno]}", _room(folder)
+            fix = "make room and run the same command again; finished shards are kept"
+        elif error.errno in _READ_ONLY and _names(error, folder):
+            rule, got = f"{folder} cannot be written to: {_READ_ONLY[error.errno]}", str(error)
+            fix = "another --output folder"
+        elif error.errno == errno.ENOENT and not folder.is_dir():
+            rule, got = f"{path} cannot be written: its folder is gone", "a folder that existed when the run began"
+            fix = "run the same command again, and leave the folder alone while it runs"
+        else:
             raise
-        plain = OSError(message)
+        plain = OSError(explain(rule, got=got, fix=fix))
         plain.errno = error.errno
         raise plain from error
-
-
-def _explained(error: OSError, path: Path) -> str | None:
-    """Return a clear message for an error on writing `path`: disk full, no permission, no folder; `None` for others."""
-    if error.errno in _FULL:
-        return explain(
-            f"{path} cannot be written: {_FULL[error.errno]}",
-            got=_room(path.parent),
-            fix="make room and run the same command again; finished shards are kept",
-        )
-    if error.errno in _READ_ONLY and _names(error, path.parent):
-        return explain(
-            f"{path.parent} cannot be written to: {_READ_ONLY[error.errno]}", got=error, fix="another --output folder"
-        )
-    if error.errno == errno.ENOENT and not path.parent.is_dir():
-        return explain(
-            f"{path} cannot be written: its folder is gone",
-            got="a folder that existed when the run began",
-            fix="run the same command again, and leave the folder alone while it runs",
-        )
-    return None
 
 
 def _room(folder: Path) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .._explain import explain, shorten
 from .._files import read_whole
 from ..tokenization.serialized import RustOnlyTokenizer
-from .folder import MANIFEST, STATE, data_files, output_file, shard_name, shard_number
+from .folder import MANIFEST, STATE, data_files, shard_name, shard_number, write_file
 from .shard_file import FORMAT_VERSION, damage, read_footer, read_sha256
 
 if TYPE_CHECKING:
@@ -32,8 +32,17 @@ _BAD_ROWS = "on_bad_row"
 # Values of the option `document`, by their values when its name was `split`.
 _DOCUMENTS = {"lines": "line", "paragraphs": "paragraph"}
 _SUMS = ("rows", "documents", "tokens", "rejected", "cut", "blank", "padded", "bytes")
-# Types of the values of `manifest.json`, except those that are compared with a constant.
-_TYPES = {"finished": bool, "config": dict, "tokenizer": dict, "inputs": list, "libraries": dict, "shards": list}
+# Types of the values of shard footers, of `manifest.json`, and of the record of a shard; "blank" came later.
+_SETTINGS_TYPES = {"config": dict, "tokenizer": dict, "libraries": dict}
+_TYPES = {**_SETTINGS_TYPES, "finished": bool, "inputs": list, "shards": list}
+_RECORD_TYPES = dict.fromkeys((*_SUMS, "longest", "read"), int) | {
+    "file": str,
+    "begins": list,
+    "ends": list,
+    "digest": str,
+    "rejected_sha256": str | None,
+    "on_bad_row": str | None,
+}
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
 OnRead = Callable[[int], None]
@@ -109,25 +118,25 @@ class Manifest:
                 there is no shard to rebuild it from.
         """
         text, content, problem = _read(folder / MANIFEST)
-        if content is not None and content["finished"]:
-            found = _of(folder, content, finished=True)
-            found.shards = dict(enumerate(content["shards"]))
-            own = {shard_name(shard) for shard in found.shards}
-            found.others = {
-                name: f"is not in the manifest{MOVE_AWAY}" for name in data_files(folder) if name not in own
-            }
-        else:
-            footers, others = _footers(folder)
-            if content is None and not footers:
+        finished = content is not None and content["finished"]
+        footers, others = ({}, {}) if finished else _footers(folder)
+        if content is None:
+            if not footers:
                 if text is not None:
                     raise ValueError(explain(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER))
                 return None
-            found = _of(folder, content or {**footers[min(footers)][1], "inputs": []}, problem=problem, others=others)
-            for shard, (record, settings) in footers.items():
-                if settings == found.settings:
-                    found.shards[shard] = record
-                else:
-                    found.others[shard_name(shard)] = f"is a shard of another job{MOVE_AWAY}"
+            content = {**footers[min(footers)][1], "inputs": []}
+        settings = (content[name] for name in ("config", "tokenizer", "inputs", "libraries"))
+        found = cls(folder, *settings, finished=finished, problem=problem, others=others)
+        if finished:
+            found.shards = dict(enumerate(content["shards"]))
+            strange = data_files(folder).difference(map(shard_name, found.shards))
+            found.others = dict.fromkeys(strange, f"is not in the manifest{MOVE_AWAY}")
+        for shard, (record, of_shard) in footers.items():
+            if of_shard == found.settings:
+                found.shards[shard] = record
+            else:
+                found.others[shard_name(shard)] = f"is a shard of another job{MOVE_AWAY}"
         found._on_disk = text
         return found
 
@@ -205,11 +214,8 @@ class Manifest:
         return stamps if isinstance(stamps, list) and len(stamps) == len(self.inputs) else None
 
     def save_stamps(self, stamps: Sequence[Any]) -> None:
-        """Save the sizes and timestamps of the inputs to `.state.json`, if they changed."""
-        text, path = json.dumps({"stamps": stamps}), self.folder / STATE
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
-            with output_file(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+        """Save the sizes and timestamps of the inputs to `.state.json`."""
+        write_file(self.folder / STATE, json.dumps({"stamps": stamps}).encode())
 
     def save(self) -> None:
         r"""Write `manifest.json`, if its content changed.
@@ -228,9 +234,7 @@ class Manifest:
                     fix="let no other run use the folder, and run the same command again",
                 )
             )
-        if on_disk != text:
-            with output_file(path) as temporary:
-                temporary.write_bytes(text)
+        write_file(path, text)
         self._on_disk = text
 
     def finish(self) -> None:
@@ -261,18 +265,14 @@ class Manifest:
         return "\n".join(["{", *lines, f'  "shards": {listed}', "}", ""])
 
 
-def _of(folder: Path, content: Mapping[str, Any], **values: Any) -> Manifest:
-    named = {name: content[name] for name in ("config", "tokenizer", "inputs", "libraries")}
-    return Manifest(folder, **_renamed(named), **values)
-
-
-def _renamed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a manifest or footer with the present names of options: `document` was `split` before."""
-    config = dict(content["config"])
-    if (document := _DOCUMENTS.get(config.get("split", ""))) is not None:
-        del config["split"]
-        config["document"] = document
-    return {**content, "config": config}
+def _renamed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorded options with their present names: `document` was `split` in earlier versions."""
+    if config.get("split") not in _DOCUMENTS:
+        return config
+    return {
+        **{name: value for name, value in config.items() if name != "split"},
+        "document": _DOCUMENTS[config["split"]],
+    }
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
@@ -304,30 +304,21 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
         )
     if content.get("checksum") != _checksum(content):
         return text, None, f"{MANIFEST} was changed after it was written"
-    if not _is_manifest(content):
+    if not _has_types(content, _TYPES) or not all(_is_record(record, sha256=str) for record in content["shards"]):
         return text, None, f"{MANIFEST} lacks a value, or holds one of the wrong type"
-    return text, content, None
+    return text, {**content, "config": _renamed(content["config"])}, None
 
 
-def _is_manifest(content: Mapping[str, Any]) -> bool:
-    """Return True if the values of a parsed manifest have the types that the other functions expect."""
-    return all(isinstance(content.get(name), kind) for name, kind in _TYPES.items()) and all(
-        _is_record(record) and isinstance(record.get("bytes"), int) and isinstance(record.get("sha256"), str)
-        for record in content["shards"]
+def _has_types(values: object, types: Mapping[str, Any]) -> bool:
+    """Return True if `values` is a dictionary that has all names in `types`, with values of these types."""
+    return isinstance(values, dict) and all(
+        name in values and isinstance(values[name], kind) for name, kind in types.items()
     )
 
 
-def _is_record(record: object) -> bool:
-    """Return True if the counts in the record of a shard are integers, and its other values have the right types."""
-    return (
-        isinstance(record, dict)
-        and isinstance(record.get("file"), str)
-        and isinstance(record.get("longest"), int)
-        and all(isinstance(record.get(name, 0), int) for name in _SUMS)
-        and all(name in record for name in ("rows", "rejected", "rejected_sha256"))
-        and isinstance(record.get("begins"), list)
-        and isinstance(record.get("ends"), list)
-    )
+def _is_record(record: object, **more: type) -> bool:
+    """Return True if the values in the record of a shard have the right types; `more` are types of further values."""
+    return isinstance(record, dict) and _has_types({"blank": 0, **record}, {**_RECORD_TYPES, **more})
 
 
 def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
@@ -343,12 +334,12 @@ def _footers(folder: Path) -> tuple[dict[int, tuple[dict[str, Any], dict[str, An
         except ValueError:
             others[name] = f"is not a shard{MOVE_AWAY}" if shard is None else "is damaged"
             continue
-        if not _is_record(record) or not all(isinstance(settings.get(key), dict) for key in ("config", "tokenizer")):
+        if not _is_record(record) or not _has_types(settings, _SETTINGS_TYPES):
             others[name] = "is damaged"
         elif shard is None or record["file"] != name:
             others[name] = f"is a copy of {record['file']}{MOVE_AWAY}"
         else:
-            footers[shard] = record, _renamed(settings)
+            footers[shard] = record, {**settings, "config": _renamed(settings["config"])}
     return footers, others
 
 

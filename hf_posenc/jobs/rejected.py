@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._explain import explain
-from .folder import REJECTED, output_file, rejected_in, rejected_name, shard_name
+from .folder import REJECTED, output_file, rejected_name, rejected_parts, shard_name
 from .task import Rejected
 
 _BLOCK = 1 << 20
@@ -63,21 +63,22 @@ def write_rejected(folder: Path, shard: int, rejected: Sequence[Rejected]) -> st
 
 def find_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> RejectedFiles:
     """Check the rejected documents on disk against the checksums in `shards`, which maps shard numbers to records."""
-    path, parts = folder / REJECTED, rejected_in(folder)
-    joined = _lines_by_shard(path)
-    good, bad, end = {}, {}, 0
+    path, found = folder / REJECTED, dict[tuple[int, str], _Lines]()
+    for file in (path, *rejected_parts(folder)):
+        for shard, lines in _lines_by_shard(file):
+            found.setdefault((shard, lines.sha256), lines)
+    good: dict[int, _Lines] = {}
+    bad: dict[int, str] = {}
     for shard, record in sorted(shards.items()):
-        if not record["rejected"]:
-            continue
-        found = [joined, _lines_by_shard(parts[shard]) if shard in parts else {}]
-        right = [one[shard] for one in found if shard in one and one[shard].sha256 == record["rejected_sha256"]]
-        if right:
-            good[shard] = right[0]
-            end = right[0].stop if right[0][:2] == (path, end) else -1
-        else:
+        if (shard, record["rejected_sha256"]) in found:
+            good[shard] = found[shard, record["rejected_sha256"]]
+        elif record["rejected"]:
             bad[shard] = f"holds other documents of {shard_name(shard)} than the {record['rejected']:,} rejected ones"
-    size = path.stat().st_size if path.is_file() else 0
-    return RejectedFiles(good, bad, joined=not bad and (not good or end == size))
+    starts = [0, *(lines.stop for lines in good.values())]
+    end = starts.pop()
+    in_order = [(path, start) for start in starts] == [(lines.path, lines.start) for lines in good.values()]
+    joined = not bad and (not good or (in_order and end == path.stat().st_size))
+    return RejectedFiles(good, bad, joined)
 
 
 def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None:
@@ -104,13 +105,12 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
                     file.seek(lines.start)
                     while data := file.read(min(lines.stop - file.tell(), _BLOCK)):
                         joined.write(data)
-    for path in rejected_in(folder).values():
+    for path in rejected_parts(folder):
         path.unlink(missing_ok=True)
 
 
-def _lines_by_shard(path: Path) -> dict[int, _Lines]:
-    """Return the location of the rejected documents of each shard in a file, by shard number; ignore invalid lines."""
-    found: dict[int, _Lines] = {}
+def _lines_by_shard(path: Path) -> Iterator[tuple[int, _Lines]]:
+    """Yield the number of each shard in a file, with the location of its rejected documents; skip invalid lines."""
     if path.is_file():
         with path.open("rb") as file:
             stop = 0
@@ -119,9 +119,8 @@ def _lines_by_shard(path: Path) -> dict[int, _Lines]:
                 for line in lines:
                     stop += len(line)
                     sha256.update(line)
-                if shard is not None and shard not in found:
-                    found[shard] = _Lines(path, start, stop, sha256.hexdigest())
-    return found
+                if shard is not None:
+                    yield shard, _Lines(path, start, stop, sha256.hexdigest())
 
 
 def _shard_of(line: bytes) -> int | None:

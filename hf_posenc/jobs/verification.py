@@ -137,25 +137,18 @@ def verify(
 
 
 def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str, str]]:
+    """Yield the name of each file that differs from the manifest, with the reason."""
     if manifest.problem is not None:
         yield MANIFEST, manifest.problem.removeprefix(f"{MANIFEST} ")
     bad = {shard_name(shard): reason for shard, reason in manifest.check(on_read).items()}
     yield from sorted({**manifest.others, **bad}.items())
-    yield from _bad_rejected(manifest)
-
-
-def _bad_rejected(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    exists = (manifest.folder / REJECTED).exists()
-    found = find_rejected(manifest.folder, manifest.shards)
-    for reason in found.bad.values() if exists or not manifest.finished else ():
-        yield REJECTED, reason
-    if not manifest.finished:
-        return
-    if exists and not (found.good or found.bad):
-        yield REJECTED, f"exists, although no document was rejected{MOVE_AWAY}"
-    elif not exists and (found.good or found.bad):
-        yield REJECTED, "is missing"
-    elif not found.bad and not found.joined:
+    found, exists = find_rejected(manifest.folder, manifest.shards), (manifest.folder / REJECTED).exists()
+    some = bool(found.good or found.bad)
+    if manifest.finished and some != exists:
+        yield REJECTED, "is missing" if some else f"exists, although no document was rejected{MOVE_AWAY}"
+    elif found.bad:
+        yield from ((REJECTED, reason) for reason in found.bad.values())
+    elif manifest.finished and not found.joined:
         yield REJECTED, "holds other lines as well, or its lines are in another order"
 
 
