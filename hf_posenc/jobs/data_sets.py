@@ -83,8 +83,7 @@ class DataSet:
             yield from self._by_index(row, names) if self.can_seek else self._streamed(names)
 
     def _by_index(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
-        rows = self.data.select_columns([name for name in names if name in self.data.column_names])
-        rows, step, size = rows.with_format("arrow"), _FIRST_ROWS, 1
+        rows, step, size = self.data.select_columns(names).with_format("arrow"), _FIRST_ROWS, 1
         while row < len(rows):
             for batch in rows[row : row + step].combine_chunks().to_batches():
                 yield batch
@@ -106,8 +105,7 @@ class DataSet:
             alone = data.iter(batch_size=1)
             tables = (pa.concat_tables(some) for some in iter(lambda: list(islice(alone, _FIRST_ROWS)), []))
         for table in tables:
-            there = [name for name in names if name in table.column_names]
-            yield from table.select(there).combine_chunks().to_batches()
+            yield from table.select(names).combine_chunks().to_batches()
 
     def _texts(self, name: str, rows: dict[str, list[Any]], first: int) -> pa.Array:
         values = rows.get(name) or [None] * len(next(iter(rows.values())))

@@ -126,14 +126,14 @@ class Manifest:
                     raise ValueError(explain(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER))
                 return None
             content = {**footers[min(footers)][1], "inputs": []}
-        settings = (content[name] for name in ("config", "tokenizer", "inputs", "libraries"))
-        found = cls(folder, *settings, finished=finished, problem=problem, others=others)
+        values = {name: content[name] for name in ("config", "tokenizer", "inputs", "libraries")}
+        found = cls(folder, **values, finished=finished, problem=problem, others=others)
         if finished:
             found.shards = dict(enumerate(content["shards"]))
             strange = data_files(folder).difference(map(shard_name, found.shards))
             found.others = dict.fromkeys(strange, f"is not in the manifest{MOVE_AWAY}")
-        for shard, (record, of_shard) in footers.items():
-            if of_shard == found.settings:
+        for shard, (record, settings) in footers.items():
+            if settings == found.settings:
                 found.shards[shard] = record
             else:
                 found.others[shard_name(shard)] = f"is a shard of another job{MOVE_AWAY}"

@@ -5,7 +5,7 @@ Each part is an Arrow IPC stream. A table yields its rows in batches of any size
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -60,18 +60,7 @@ class TableReader:
             self._pass(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        r"""Return as many of the next rows as fit into `limit` bytes.
-
-        Args:
-            limit (`int`): maximum total size of the rows in bytes.
-            must (`bool`): return at least one row, even if it is larger than `limit`.
-
-        Returns:
-            `Part`; `None` if no row fits.
-
-        Raises:
-            ValueError: for a row that is larger than `longest`.
-        """
+        """Return as many of the next rows as fit into `limit` bytes, as `TextReader.take` returns documents."""
         limit = min(limit, _LARGEST)
         first, taken = self.row, 0
         batches: list[pa.RecordBatch] = []
@@ -158,7 +147,6 @@ class ParquetFile(InputFile):
     def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
         """Yield batches of the columns `names`, from row `row` on; earlier row groups are not read."""
         with self._open() as file:
-            names = [name for name in names if name in file.schema_arrow.names]
             # The same long text in every row is small in a file and gigabytes once decoded: such columns stay encoded.
             encoded = _dictionary_columns(file, names)
         with self._open(encoded) as file, refuse_damage(self.name, "Parquet"):
@@ -203,7 +191,7 @@ class ArrowFile(InputFile):
             has_footer = isinstance(file, pa.RecordBatchFileReader)
             for batch in map(file.get_batch, range(file.num_record_batches)) if has_footer else file:
                 if row < batch.num_rows:
-                    yield batch.select([name for name in names if name in batch.schema.names]).slice(row)
+                    yield batch.select(names).slice(row)
                 row = max(0, row - batch.num_rows)
 
     @contextmanager
@@ -232,18 +220,20 @@ def refuse_damage(name: str, kind: str) -> Iterator[None]:
         ) from error
 
 
-def _stored_bytes(group: Any, names: Iterable[str]) -> int:
+def _chunks(group: Any) -> list[Any]:
+    return [group.column(number) for number in range(group.num_columns)]
+
+
+def _stored_bytes(group: Any, names: Sequence[str]) -> int:
     """Return the decompressed size in bytes of the columns `names` in one Parquet row group."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema.split(".")[0] in set(names))
+    return sum(one.total_uncompressed_size for one in _chunks(group) if one.path_in_schema.split(".")[0] in names)
 
 
 def _dictionary_columns(file: Any, names: list[str]) -> list[str]:
     """Return the columns among `names` that hold strings or bytes, and are dictionary-encoded in the Parquet file."""
     strings = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     groups = [file.metadata.row_group(number) for number in range(min(file.metadata.num_row_groups, 8))]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    encoded = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
+    encoded = {chunk.path_in_schema for group in groups for chunk in _chunks(group) if chunk.has_dictionary_page}
     return [name for name in names if file.schema_arrow.field(name).type in strings and name in encoded]
 
 
