@@ -9,6 +9,8 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +54,57 @@ def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     _grow(tmp_path / "out" / "manifest.json")
     with pytest.raises(ValueError, match=r"manifest\.json must have at most 268,435,456 bytes"):
         verify(tmp_path / "out")
+
+
+_HUGE_ID = """
+import json, resource, sys
+from pathlib import Path
+from tokenizers import Tokenizer, models
+from hf_posenc import DataCollatorWithPositionalEncoding as C
+from hf_posenc.jobs import encode
+
+top = Path(sys.argv[1])
+saved = C(Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2}, unk_token="[UNK]")))
+for name in ("bare", "tokenizer", "collator"):
+    saved.save_pretrained(top / name)
+    content = json.loads((top / name / "tokenizer.json").read_text())
+    content["model"]["vocab"]["a"] = 4_000_000_000
+    (top / name / "tokenizer.json").write_text(json.dumps(content))
+(top / "bare" / "tokenizer_config.json").unlink()
+settings = json.loads((top / "collator" / "hf_posenc.json").read_text())
+del settings["tokenizer"]  # the digests of its files, which find other damage
+(top / "collator" / "hf_posenc.json").write_text(json.dumps(settings))
+(top / "a.txt").write_text("a")
+# Without this limit the process would take 16 GB.
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 2**30, size + 2**30))
+calls = [
+    lambda: C(str(top / "bare")),
+    lambda: C(top / "bare" / "tokenizer.json"),
+    lambda: C(str(top / "tokenizer")),
+    lambda: C.from_pretrained(top / "collator"),
+    lambda: C(Tokenizer(models.WordLevel({"[UNK]": 0, "a": 4_000_000_000}, unk_token="[UNK]"))),
+    lambda: encode(top / "a.txt", str(top / "tokenizer"), top / "out", workers=0),
+]
+for call in calls:
+    try:
+        call()
+    except ValueError as error:
+        text = str(error)
+        assert "largest id" in text and "id 4,000,000,000 of 'a'" in text and "number the tokens from 0" in text, text
+        print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+def test_a_tokenizer_with_a_huge_id_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", _HUGE_ID, tmp_path], capture_output=True, text=True, check=False)
+    assert ran.stdout == "refused\n" * 6, ran.stdout + ran.stderr[-2000:]
+
+
+def test_large_ids_of_real_tokenizers_are_not_refused(tmp_path: Path) -> None:
+    sparse = Tokenizer(models.WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2**24}, unk_token="[UNK]"))
+    assert C(sparse)(["a"])["input_ids"].tolist() == [[2**24]]
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a/../../secret", "..\\secret", "C:\\secret", "a\0b"])
@@ -122,7 +175,7 @@ def test_every_promise_of_security_md_names_a_test() -> None:
     tests = Path(__file__).parent
     named = re.findall(r"`(test_\w+)` \|$", (tests.parent / "SECURITY.md").read_text(), re.MULTILINE)
     source = "".join(path.read_text() for path in tests.glob("test_*.py"))
-    assert len(named) == 9
+    assert len(named) == 10
     assert [name for name in named if f"def {name}(" not in source] == []
 
 

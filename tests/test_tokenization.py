@@ -554,8 +554,8 @@ def test_the_printed_ways_out_of_a_missing_padding_token_work(byte_bpe) -> None:
         DataCollatorWithPositionalEncoding(byte_bpe, pad_token=way)(["a b", "c"])
 
 
-@pytest.mark.parametrize("unknown", ["[PAD]", "no such token", ""])
-def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: str) -> None:
+@pytest.mark.parametrize("unknown", ["[PAD]", "no such token", "", np.array([1, 2])])
+def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: Any) -> None:
     with pytest.raises(ValueError, match="pad_token must be a token of the tokenizer's vocabulary"):
         DataCollatorWithPositionalEncoding(byte_bpe, pad_token=unknown)
     assert byte_bpe.pad_token is None

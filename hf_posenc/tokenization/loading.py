@@ -39,6 +39,9 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 
 # In transformers, `model_max_length` is 1e30 for a tokenizer without a limit.
 _NO_LIMIT = 10**9
+# Above the largest id of known tokenizers, 1,114,111 in CANINE. The tokenizers library copies and saves a vocabulary with
+# a loop over all numbers up to its largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
+_LARGEST_ID = 2**24
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
 # Keys with the origin of a tokenizer, left out because equal tokenizers must give equal files.
@@ -219,7 +222,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
         raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer"))
-    loaded = _load(name, **hub) if kind is None else kind.from_pretrained(str(name), **hub)
+    loaded = _load(name, **hub) if kind is None else _with_small_ids(kind.from_pretrained(str(name), **hub))
     rust = saved_file(name, TOKENIZER, **hub)
     return _with_rust_part(loaded, None if rust is None else read_whole(rust))
 
@@ -263,10 +266,12 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         name = Path(name).expanduser()
     path = Path(name)
     bare = path if path.name.endswith(".json") else path / "tokenizer.json"
+    rust: Tokenizer | None = None
     try:
         if bare.is_file() and (bare == path or not (path / "tokenizer_config.json").is_file()):
-            return _wrapped(rust_from(read_whole(bare).decode()))
-        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
+            rust = rust_from(read_whole(bare).decode())
+        else:
+            loaded = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
         raise ValueError(
             explain(
@@ -275,10 +280,29 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
                 fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
             )
         ) from error
-    return loaded if isinstance(loaded, PreTrainedTokenizerFast) else _copied(loaded)
+    if rust is not None:
+        return _wrapped(rust)
+    return _with_small_ids(loaded) if isinstance(loaded, PreTrainedTokenizerFast) else _copied(loaded)
+
+
+def _with_small_ids(tokenizer: Any) -> Any:
+    """Return a tokenizer unchanged; raise if its largest id is so large that the tokenizers library cannot copy it."""
+    vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
+    largest = max(vocabulary.values(), default=0)
+    if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
+        raise ValueError(
+            explain(
+                f"the largest id of a tokenizer must be at most {_LARGEST_ID:,}, or twice the size of its vocabulary",
+                got=f"id {largest:,} of {shorten(max(vocabulary, key=vocabulary.__getitem__))}, "
+                f"in a vocabulary of {len(vocabulary):,} tokens",
+                fix=f"correct the id in {TOKENIZER}, or number the tokens from 0",
+            )
+        )
+    return tokenizer
 
 
 def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    _with_small_ids(tokenizer)
     try:
         mine = copy.deepcopy(tokenizer)
         if mine.is_fast:
@@ -297,6 +321,7 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
+    _with_small_ids(raw)
     roles: dict[str, Any] = {}
     for role, names in _ROLES.items():
         known = [name for name in names if raw.token_to_id(name) is not None]
@@ -349,15 +374,16 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _known_token(tokenizer: PreTrainedTokenizerBase, pad_token: str) -> str:
-    if pad_token == "eos" and tokenizer.eos_token is not None:
-        return str(tokenizer.eos_token)
-    if not isinstance(pad_token, str) or pad_token not in tokenizer.get_vocab():
-        ways = [f"pad_token={token!r}" for token in (tokenizer.eos_token, tokenizer.unk_token) if token is not None]
-        raise ValueError(
-            explain(
-                "pad_token must be a token of the tokenizer's vocabulary",
-                got=shorten(pad_token),
-                fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
-            )
+    if isinstance(pad_token, str):
+        if pad_token == "eos" and tokenizer.eos_token is not None:
+            return str(tokenizer.eos_token)
+        if pad_token in tokenizer.get_vocab():
+            return pad_token
+    ways = [f"pad_token={token!r}" for token in (tokenizer.eos_token, tokenizer.unk_token) if token is not None]
+    raise ValueError(
+        explain(
+            "pad_token must be a token of the tokenizer's vocabulary",
+            got=shorten(pad_token),
+            fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
         )
-    return pad_token
+    )
