@@ -39,8 +39,8 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
 
 # In transformers, `model_max_length` is 1e30 for a tokenizer without a limit.
 _NO_LIMIT = 10**9
-# Above the largest id of known tokenizers, 1,114,111 in CANINE. The tokenizers library copies and saves a vocabulary with
-# a loop over all numbers up to its largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
+# Above the largest id of known tokenizers, 1,114,111 in CANINE. To copy or save a vocabulary, the tokenizers library
+# goes through all numbers up to the largest id: up to this limit it takes 64 MB, for an id of 4 billion all memory.
 _LARGEST_ID = 2**24
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 _ATTRIBUTES = ("model_input_names", "pad_token_type_id", "padding_side", "split_special_tokens", "truncation_side")
