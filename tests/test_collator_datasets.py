@@ -161,6 +161,20 @@ def test_stored_embeddings_are_those_of_the_batch(wordpiece, rows, padding: Any,
         assert not np.asarray(values[length:]).any()
 
 
+@pytest.mark.parametrize("padding", [True, "max_length"])
+def test_stored_embeddings_of_rows_with_padding_are_those_of_a_batch(wordpiece, padding: bool | str) -> None:
+    rows = {
+        "input_ids": [[0, 0, 7, 8], [7, 8, 0, 0], [7, 0, 8, 9], [7, 0, 8, 9]],
+        "attention_mask": [[0, 0, 1, 1], [1, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1]],
+    }
+    collate = C(wordpiece, embedding=8, store_embeddings=True, padding=padding, max_length=6)
+    with pytest.warns(UserWarning, match="store_embeddings"):
+        stored = torch.tensor(np.stack(collate.columns(rows)["inputs_embeds"]))
+    torch.testing.assert_close(stored, collate.batch(rows)["inputs_embeds"], rtol=0, atol=0)
+    assert (stored[0, :2] == 0).all()
+
+
+
 def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
     for dtype, size in ((torch.float16, 16), (torch.bfloat16, 32)):  # as float32: Arrow has no bfloat16
         table = torch.nn.Embedding(1200, 8, dtype=dtype).requires_grad_(False)

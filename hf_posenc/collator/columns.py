@@ -69,20 +69,21 @@ def to_columns(
 
 
 def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) -> Ragged:
-    """Return one vector for each token of the rows, without gradient, as a `Ragged` of `(N, D)`.
+    """Return one vector for each token of the rows, without gradient, as a `Ragged` of `(N, D)`; 0 at padding.
 
     Only one thread computes them, because torch's threads do not survive a fork.
     """
     device = embedder.embedding.weight.device
     ids = torch.from_numpy(rows.ids.values[None]).to(device)  # (1, N)
     positions = torch.from_numpy(positions_of(rows, config.first_position)[None]).to(device)
+    is_token = None if rows.is_token is None else torch.from_numpy(rows.is_token[None])
     # A forked process skips the lock: it has one thread, and a thread of the parent may have held the lock.
     with _one_at_a_time if os.getpid() == _IMPORTED_IN else contextlib.nullcontext():
         threads, modes = torch.get_num_threads(), [(module, module.training) for module in embedder.modules()]
         torch.set_num_threads(1)
         try:
             with torch.no_grad():
-                flat = embedder.eval()(ids, position_ids=positions)[0].cpu()  # (N, D)
+                flat = embedder.eval()(ids, is_token, positions)[0].cpu()  # (N, D)
         finally:
             for module, was_training in modes:
                 module.training = was_training

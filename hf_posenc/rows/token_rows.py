@@ -71,9 +71,16 @@ class TokenRows:
         return Ragged(documents, positions.lengths)
 
     def positions_in_documents(self, start: int) -> NDArray[np.int64]:
-        """Return the position `(N,)` int64 of each token within its document; the first token has position `start`."""
+        """Return the position `(N,)` int64 of each token within its document; the first token has position `start`.
+
+        The position of padding is `start`, or any number in rows with several documents.
+        """
         if self.documents is None:
-            return self.ids.counters(start).values
+            if self.is_token is None:
+                return self.ids.counters(start).values
+            positions = np.full(len(self.ids.values), start)
+            positions[self.is_token] = self.ids.where(self.is_token).counters(start).values
+            return positions
         order, lengths, _ = order_by_document(self.documents.values, self.documents.lengths)
         values = np.empty_like(order)
         values[order] = Ragged(order, lengths).counters(start).values
