@@ -206,7 +206,7 @@ class Ragged:
         side: PaddingSide = "right",
         inside: NDArray[np.bool_] | None = None,
     ) -> NDArray[Any]:
-        r"""Return the rows as one array `(B, T)`, padded with `fill`.
+        r"""Return the rows as one array `(B, T)`, padded with `fill`; or `(B, T, D)` if `values` are vectors `(N, D)`.
 
         Args:
             fill (`int`): the value at padding.
@@ -215,7 +215,7 @@ class Ragged:
             inside (`np.ndarray` `(B, T)` bool, *optional*): `self.inside(width, side=side)`, if already computed.
 
         Returns:
-            `np.ndarray` `(B, T)` of the dtype of `values`, a new array.
+            `np.ndarray` `(B, T)` or `(B, T, D)` of the dtype of `values`, a new array.
 
         Raises:
             ValueError: if a row is longer than `width`.
@@ -226,7 +226,7 @@ class Ragged:
                    [0, 0, 0, 5]])
         """
         width = self._checked_width(width)
-        shape, dtype = (len(self), width), self.values.dtype
+        shape, dtype = (len(self), width, *self.values.shape[1:]), self.values.dtype
         out = np.zeros(shape, dtype) if fill == 0 else np.full(shape, fill, dtype)
         if fill == 0 and not self.values[:2].any() and not self.values.any():
             return out  # fast for token types of single texts, all 0: np.zeros writes no memory

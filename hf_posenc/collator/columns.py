@@ -45,20 +45,20 @@ def to_columns(
     """
     rows, ids = made.rows, made.rows.ids
     length = config.limits.max_length if config.padding == "max_length" else None
-    inside = ids.inside(length, side=config.side) if length is not None else None
+
+    def padded(name: str, column: Ragged) -> Column:
+        return column if length is None else column.pad(config.fills[name], length, side=config.side)
+
     own = {"attention_mask": Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths), **rows.columns}
     listed = [name for name in config.names if name in own]
     brought = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
-    columns: dict[str, Column] = {name: own[name] for name in (*listed, *brought)}
-    if length is not None:
-        columns = {name: own[name].pad(config.fills[name], length, side=config.side, inside=inside) for name in columns}
+    columns = {name: padded(name, own[name]) for name in (*listed, *brought)}
     if made.targets is not None:
         columns["labels"] = made.targets
     if config.limits.overflow:
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
-        vectors = _embed_rows(config, rows, embedder)
-        columns["inputs_embeds"] = vectors if inside is None else _padded(vectors, inside)
+        columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
     for name, values in made.columns.items():
         if name in columns or (name == "length" and made.from_texts):
             raise ValueError(name_taken(name, made))
@@ -91,12 +91,6 @@ def _embed_rows(config: Config, rows: TokenRows, embedder: PositionalEmbedding) 
     if flat.dtype == torch.bfloat16:  # neither NumPy nor Arrow has it
         flat = flat.float()
     return Ragged(flat.numpy(), rows.ids.lengths)
-
-
-def _padded(rows: Ragged, inside: NDArray[np.bool_]) -> NDArray[Any]:
-    out = np.zeros((*inside.shape, rows.values.shape[1]), dtype=rows.values.dtype)  # (B, T, D)
-    out[inside] = rows.values
-    return out
 
 
 def to_mapping(columns: Mapping[str, Column]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Config:
         self.model_first_position = self.first_position if by_model else 0
         padding_position = self.first_position if counts.padding_position is None else counts.padding_position
         # Padding value of each column.
-        self.fills = dict.fromkeys(PER_TOKEN, 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
+        self.fills = dict.fromkeys((*PER_TOKEN, "inputs_embeds"), 0) | dict.fromkeys(LABEL_COLUMNS, IGNORED)
         self.fills |= {"special_tokens_mask": 1, "word_ids": -1, "document_ids": -1, "position_ids": padding_position}
         self.fills["input_ids"] = int(tokenizer.pad_token_id or 0)
         self.fills["token_type_ids"] = int(tokenizer.pad_token_type_id)

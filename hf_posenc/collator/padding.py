@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._explain import explain, in_bytes, shorten
-from ..positions import position_ids_from_mask
 from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
 from .arrays import (
@@ -105,41 +104,35 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
 
 
 def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
-    ids, columns, documents = rows.ids, rows.columns, rows.documents
-    width, side, fills = _width(config, ids), config.side, config.fills
-    inside = ids.inside(width, side=side)
+    ids, documents, is_token = rows.ids, rows.documents, rows.is_token
+    width = _width(config, ids)
+    inside = ids.inside(width, side=config.side)
 
-    def pad(column: Ragged, fill: int) -> NDArray[Any]:
-        return column.pad(fill, width, side=side, inside=inside)
+    def pad(name: str, column: Ragged) -> NDArray[Any]:
+        return column.pad(config.fills[name], width, side=config.side, inside=inside)
 
-    out = {"input_ids": pad(ids, fills["input_ids"])}
-    mask = columns.get("attention_mask")
-    out["attention_mask"] = inside.astype(np.int64) if mask is None else pad(mask, 0)
-    if "token_type_ids" in columns and "token_type_ids" in config.names:
-        out["token_type_ids"] = pad(columns["token_type_ids"], fills["token_type_ids"])
-    fill = fills["position_ids"]
-    if "position_ids" in columns or documents is not None:
-        positions = positions_of(rows, config.first_position)
-        if rows.is_token is not None:
-            positions = np.where(rows.is_token, positions, fill)
-        out["position_ids"] = pad(Ragged(positions, ids.lengths), fill)
-    elif mask is None:
-        out["position_ids"] = _counted(config, ids.lengths, out["attention_mask"])
+    out = {"input_ids": pad("input_ids", ids)}
+    mask = inside.astype(np.int64) if is_token is None else pad("attention_mask", rows.columns["attention_mask"])
+    if documents is None:  # in packed rows, a mask would let documents attend to each other
+        out["attention_mask"] = mask
+    if "token_type_ids" in rows.columns and "token_type_ids" in config.names:
+        out["token_type_ids"] = pad("token_type_ids", rows.columns["token_type_ids"])
+    if is_token is None and documents is None and "position_ids" not in rows.columns:
+        out["position_ids"] = _counted(config, ids.lengths, mask)
     else:
-        out["position_ids"] = position_ids_from_mask(out["attention_mask"], start=config.first_position)
-        if fill != config.first_position:
-            out["position_ids"][out["attention_mask"] == 0] = fill
-    numbered = columns.get("document_ids", documents)
+        positions = positions_of(rows, config.first_position)
+        if is_token is not None:
+            positions = np.where(is_token, positions, config.fills["position_ids"])
+        out["position_ids"] = pad("position_ids", Ragged(positions, ids.lengths))
+    numbered = rows.columns.get("document_ids", documents)
     if numbered is not None:
-        out["document_ids"] = pad(numbered, fills["document_ids"])
-    if documents is not None:  # in packed rows, a mask of ones would let documents attend to each other
-        del out["attention_mask"]
-        if isinstance(labels, Ragged) and _predicts_next(config, ids, labels):
-            labels = ignore_document_starts(labels, documents)
+        out["document_ids"] = pad("document_ids", numbered)
     if made.targets is not None:
         out |= _pad_targets(config, made.targets)
     elif isinstance(labels, Ragged):
-        out["labels"] = pad(labels, IGNORED)
+        if documents is not None and _predicts_next(config, ids, labels):
+            labels = ignore_document_starts(labels, documents)
+        out["labels"] = pad("labels", labels)
     elif labels is not None:
         out["labels"] = labels
     # Rows that were tokenized and split before keep the mapping to their texts.
@@ -162,7 +155,7 @@ def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray
                 raise ValueError(name_taken(name, made))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
-                more[name] = _stored_embeddings(made, inside)
+                more[name] = _stored_embeddings(made).pad(0, inside.shape[1], side=config.side, inside=inside)
         elif accepts is None or name in accepts:
             array = as_array(name, as_list(made.columns[name]))
             if array is not None:
@@ -203,11 +196,8 @@ def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
     return config.settings.packing and are_copies(labels, ids)
 
 
-def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the given column `inputs_embeds` as one float array `(B, T, D)`, zero at padding.
-
-    `inside` `(B, T)` is False at padding. Raise if a row does not have one vector for each token.
-    """
+def _stored_embeddings(made: Tokenized) -> Ragged:
+    """Return the given column `inputs_embeds` as rows of float vectors; raise if a row has not one for each token."""
     rows: list[NDArray[Any]] = []
     stored = as_list(made.columns["inputs_embeds"])
     for index, (value, length) in enumerate(zip(stored, made.rows.ids.lengths, strict=True)):
@@ -221,10 +211,7 @@ def _stored_embeddings(made: Tokenized, inside: NDArray[np.bool_]) -> NDArray[An
             )
         rows.append(row)
     flat = np.concatenate(rows)
-    flat = flat if flat.dtype == np.float16 else flat.astype(np.float32)
-    out = np.zeros((*inside.shape, flat.shape[1]), dtype=flat.dtype)
-    out[inside] = flat
-    return out
+    return Ragged(flat if flat.dtype == np.float16 else flat.astype(np.float32), made.rows.ids.lengths)
 
 
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
@@ -382,7 +369,5 @@ def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
                 fix=f"look_ahead=False, if attention is causal without a mask; or max_length={_LONGEST_LOOK_AHEAD}",
             )
         )
-    run = np.zeros(2 * length + 1, dtype=np.bool_)  # not empty even for no tokens
-    run[: length + 1] = True
-    matrix = np.ndarray((length, length), np.bool_, run, offset=length, strides=(-1, 1)).copy()
-    return np.ndarray((rows, 1, length, length), np.bool_, matrix, strides=(0, matrix.size, length, 1))
+    matrix = np.tri(length, dtype=np.bool_)
+    return np.lib.stride_tricks.as_strided(matrix, (rows, 1, length, length), (0, matrix.size, length, 1))
