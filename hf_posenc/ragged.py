@@ -109,7 +109,8 @@ class Ragged:
                 return cls(np.frombuffer(bytearray(packed), dtype=np.int64), lengths)
         arrays = list(rows) if kinds == {np.ndarray} else [_as_array(row) for row in rows]
         if not {(array.ndim, array.dtype.char) for array in arrays} <= _INTEGERS:
-            arrays = [_checked_row(index, array, name, bools) for index, array in enumerate(arrays)]
+            pairs = zip(rows, arrays, strict=True)
+            arrays = [_checked_row(index, row, array, name, bools) for index, (row, array) in enumerate(pairs)]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         if len({array.dtype for array in arrays}) == 1:
             with contextlib.suppress(TypeError):  # a row that is not contiguous
@@ -322,11 +323,15 @@ def round_up(length: int, multiple: int | None) -> int:
     return length if multiple is None else -(-length // multiple) * multiple
 
 
-def _checked_row(index: int, array: NDArray[Any], name: str, bools: bool) -> NDArray[Any]:
-    if array.ndim == 1 and (array.size == 0 or array.dtype.kind in ("iub" if bools else "iu")):
-        if array.dtype.kind == "u" and array.max(initial=0) > np.iinfo(np.int64).max:
-            rule = f"row {index} of column '{name}' holds {array.max()}, and int64 ends below 2**63"
+def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bool) -> NDArray[Any]:
+    """Return `array`, made from `row`, as int64; raise if it is not a flat array of integers that int64 can hold."""
+    if array.ndim == 1 and array.dtype.kind in "ufO":  # NumPy converts lists with integers beyond int64 to these kinds
+        values = row if isinstance(row, list | tuple) else array.tolist()
+        beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]
+        if beyond and all(isinstance(value, int) for value in values):
+            rule = f"row {index} of column '{name}' holds {max(beyond, key=abs)}, and int64 ends below 2**63"
             raise ValueError(explain(rule, fix="check the column: ids, positions and labels are smaller"))
+    if array.ndim == 1 and (array.size == 0 or array.dtype.kind in ("iub" if bools else "iu")):
         return array.astype(np.int64)  # an empty list has no integer dtype
     raise TypeError(
         explain(

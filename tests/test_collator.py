@@ -483,10 +483,20 @@ def test_ids_and_positions_beyond_int64_are_refused_by_row_and_column(word_level
             C(word_level)([row])
 
 
-@pytest.mark.parametrize("values", [[0, float("inf")], [0, 2**64], [0, 2**63], [0.0, 1.0]])
-def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(word_level, values: list) -> None:
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        ([0, float("inf")], TypeError, "must be a flat list of integers"),
+        ([0.0, 1.0], TypeError, "must be a flat list of integers"),
+        ([0, 2**64], ValueError, f"holds {2**64}, and int64"),
+        ([0, 2**63], ValueError, f"holds {2**63}, and int64"),
+    ],
+)
+def test_positions_that_are_no_integers_of_int64_are_refused_by_row_and_column(
+    word_level, values: list, error: type[Exception], words: str
+) -> None:
     rows = [{"input_ids": [1, 2], "position_ids": [0, 1]}, {"input_ids": [1, 2], "position_ids": values}]
-    with pytest.raises(TypeError, match="row 1 of column 'position_ids' must be a flat list of integers"):
+    with pytest.raises(error, match=f"row 1 of column 'position_ids' {words}"):
         C(word_level)(rows)
     kept = C(word_level)([{"input_ids": [1, 2], "position_ids": [0, 2**63 - 1]}])
     assert kept["position_ids"].tolist() == [[0, 2**63 - 1]]
@@ -987,6 +997,8 @@ def test_the_repr_names_every_setting(wordpiece) -> None:
         ({"return_overflowing_tokens": True, "truncation": False}, ValueError, "truncation is off"),
         ({"padding_side": "lft"}, ValueError, "padding_side must be one of"),
         ({"padding": "longst"}, ValueError, "padding must be one of"),
+        ({"packing": 1}, ValueError, "packing must be one of False, True, 'flat'\n  got: 1"),
+        ({"look_ahead": 0}, ValueError, "look_ahead must be one of None, True, False\n  got: 0"),
         ({"truncation": "only_frist"}, ValueError, "(?s)truncation must be one of.*fix: truncation='only_first'"),
         ({"labels": "mlm"}, ValueError, "labels must be one of"),
         ({"labels": "causal"}, ValueError, "(?s)labels must be one of.*labels='causal_lm'"),

@@ -174,7 +174,6 @@ def test_stored_embeddings_of_rows_with_padding_are_those_of_a_batch(wordpiece, 
     assert (stored[0, :2] == 0).all()
 
 
-
 def test_stored_embeddings_of_half_width_are_stored(wordpiece) -> None:
     for dtype, size in ((torch.float16, 16), (torch.bfloat16, 32)):  # as float32: Arrow has no bfloat16
         table = torch.nn.Embedding(1200, 8, dtype=dtype).requires_grad_(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -137,6 +139,13 @@ def test_only_values_of_int64_are_accepted() -> None:
     assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
     with pytest.raises(ValueError, match=rf"row 1 of column 'input_ids' holds {2**63}, and int64 ends below 2\*\*63"):
         Ragged.from_rows([[1], np.array([2**63], dtype=np.uint64)])
+
+
+@pytest.mark.parametrize("row", [[5, 2**63], (5, -1, 2**63), [-7, 2**64], [5, -(2**63) - 1]])
+def test_integers_beyond_int64_in_a_list_are_named(row: Any) -> None:
+    beyond = max(row, key=abs)  # NumPy converts such a list to floats or objects
+    with pytest.raises(ValueError, match=rf"row 1 of column 'labels' holds {beyond}, and int64 ends below 2\*\*63"):
+        Ragged.from_rows([[1], row], name="labels")
 
 
 def test_a_batch_without_rows_is_possible() -> None:

@@ -113,7 +113,7 @@ class Settings:
         """Raise for the first setting with a value that is not allowed."""
         for name, options in _CHOICES.items():
             value = getattr(self, name)
-            if not isinstance(value, str | int | None) or value not in options:
+            if not isinstance(value, str | bool | None) or value not in options:
                 raise ValueError(one_of(name, value, options))
         for name in ("text_column", "text_pair_column", "text_target_column"):
             column = getattr(self, name)
