@@ -508,10 +508,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             ValueError: if a file is missing, has a newer format, or contains an unknown key.
             TypeError: for an argument that does not exist.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        loaded: DataCollatorWithPositionalEncoding = save.load(
-            cls, name, embedding=embedding, model=model, known=known, hub=hub
-        )
+        loaded: DataCollatorWithPositionalEncoding = save.load(cls, name, embedding=embedding, model=model, hub=hub)
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:

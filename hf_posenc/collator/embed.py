@@ -7,7 +7,7 @@ This module makes the table of a width, and converts tables to plain values (nev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Settings of a collator that a given `PositionalEmbedding` overrides.
 EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
+_KIND_OF = {made: kind for kind, made in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -93,21 +94,19 @@ class Embedder:
 
     @lock_free_cache
     def module(self) -> PositionalEmbedding:
-        """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table."""
+        """The `PositionalEmbedding`, made on first use, so that a worker that never embeds allocates no table.
+
+        The table of a width is frozen, float32 and normally distributed.
+        """
         settings, given = self._given, self._given.embedding
         if isinstance(given, PositionalEmbedding):
             return given
         table: Any = given
-        if isinstance(given, int):
-            table = table_of_width(given, number_of_ids(self._tokenizer), settings.seed or 0, self.device)
-        return PositionalEmbedding(
-            table,
-            convention=settings.convention,
-            base=settings.base,
-            scale=settings.scale,
-            dropout=settings.dropout,
-            zero_padding=settings.zero_padding,
-        )
+        if isinstance(given, int):  # equal seeds give equal tables on every machine
+            shape = (number_of_ids(self._tokenizer), given)
+            values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
+            table = _frozen(torch.from_numpy(values).to(self.device or "cpu"))
+        return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
 
     def ready(self) -> PositionalEmbedding:
         """Return the `PositionalEmbedding`; raise if its table was not pickled or saved.
@@ -165,7 +164,7 @@ class Embedder:
         own["zero_padding"] = self.module.zero_padding
         defaults = {field.name: field.default for field in fields(self._given)}
         for name, value in given.items():
-            theirs = own.get(name, f"encoding={kind_of(encoding)}")
+            theirs = own.get(name, f"encoding={encoding_code(self._given.embedding)}")
             ours = resolve_convention(value) if name == "convention" else value
             if value != defaults[name] and ours != theirs:
                 raise ValueError(
@@ -186,16 +185,17 @@ class Embedder:
         given = self._given.embedding
         if given is None or isinstance(given, int):
             return given
-        if isinstance(given, MissingTable):
-            own = () if given.encoding is None else (given.encoding, given.max_length)
-            return "left behind", given.num_embeddings, given.d_model, given.digest, *own
-        table, encoding = self.module.embedding, own_encoding(given)
-        if weights:
-            if encoding is None:
-                return "table", *_weights_of(table)
-            return "embedding", _weights_of(table), *_plain_encoding(encoding), self.module.zero_padding
-        left = "left behind", table.num_embeddings, table.embedding_dim, digest(table, encoding)
-        return left if encoding is None else (*left, kind_of(encoding), encoding.max_length)
+        missing = self.missing
+        if missing is None:
+            table, encoding = self.module.embedding, own_encoding(given)
+            if weights:
+                if encoding is None:
+                    return "table", *_weights_of(table)
+                return "embedding", _weights_of(table), *_plain_encoding(encoding), self.module.zero_padding
+            shape, kind = (table.num_embeddings, table.embedding_dim), encoding_code(given)
+            missing = MissingTable(*shape, digest(table, encoding), kind, self.max_length)
+        plain = "left behind", *astuple(missing)
+        return plain if missing.encoding is not None else plain[:4]
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -216,8 +216,8 @@ class Embedder:
         given = self._given.embedding
         if given is None or isinstance(given, (int, MissingTable)):
             return repr(given)
-        table, encoding = self.module.embedding, own_encoding(given)
-        own = "" if encoding is None else f", encoding={kind_of(encoding)}"
+        table, kind = self.module.embedding, encoding_code(given)
+        own = "" if kind is None else f", encoding={kind}"
         return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{own})"
 
 
@@ -265,8 +265,7 @@ def check_exchange(old: Any, new: Any) -> None:
 
     A plain table or a width means sinusoids, so it cannot replace an embedding with other positions.
     """
-    encoding = own_encoding(old)
-    kind = old.encoding if isinstance(old, MissingTable) else None if encoding is None else kind_of(encoding)
+    kind = encoding_code(old)
     if kind is not None and isinstance(new, int | nn.Embedding):
         raise ValueError(
             explain(
@@ -291,15 +290,6 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
     )
 
 
-def table_of_width(width: int, rows: int, seed: int, device: str | None) -> nn.Embedding:
-    """Return a frozen float32 table `(rows, width)` of normally distributed numbers on `device` (`None`: the CPU).
-
-    Equal seeds give equal tables on every machine.
-    """
-    values = np.random.default_rng(seed).standard_normal((rows, width), dtype=np.float32)
-    return _frozen(torch.from_numpy(values).to(device or "cpu"))
-
-
 # ------------------------------------------------------------------------- tables and encodings as plain values
 
 
@@ -322,15 +312,22 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
     return None if described else encoding
 
 
-def kind_of(encoding: PositionalEncoding) -> str:
-    r"""Return the argument `encoding=` as source code: the quoted name of the encoding, or `Name(...)` if it is custom.
+def encoding_code(embedding: object) -> str | None:
+    r"""Return the argument `encoding=` of an embedding as source code: a quoted name, or `Name(...)` if it is custom.
+
+    Return `None` if the settings of a collator can describe the encoding, see `own_encoding`.
 
     Example:
-        >>> kind_of(positional_encoding("fourier", 4))
+        >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))
         "'fourier'"
     """
-    known = [repr(kind) for kind, made in KINDS.items() if made is type(encoding)]
-    return known[0] if known else f"{type(encoding).__name__}(...)"
+    if isinstance(embedding, MissingTable):
+        return embedding.encoding
+    encoding = own_encoding(embedding)
+    if encoding is None:
+        return None
+    kind = _KIND_OF.get(type(encoding))
+    return f"{type(encoding).__name__}(...)" if kind is None else repr(kind)
 
 
 def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> str:
@@ -375,7 +372,7 @@ def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
 
     Raise for a class other than those of `positional_encoding`, because a pickle does not contain its code.
     """
-    kind = next((kind for kind, made in KINDS.items() if made is type(encoding)), None)
+    kind = _KIND_OF.get(type(encoding))
     if kind is None:
         raise ValueError(
             explain(

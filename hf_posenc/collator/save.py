@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
@@ -58,7 +58,7 @@ def rebuild(*state: Any) -> Any:
     version, *rest = state
     _check_version(version, "this pickle")
     cls, kind, files, plain, table, *backend = rest
-    settings = {name: _READERS[name](value) if name in _READERS else value for name, value in json.loads(plain).items()}
+    settings = {name: _converted(name, value) for name, value in json.loads(plain).items()}
     if backend:  # older pickles have none
         settings["backend"] = backend[0].name
     return _made(cls, from_files(kind, dict(files)), from_state(table), settings)
@@ -189,12 +189,10 @@ After this import, `AutoProcessor.from_pretrained("{repo_id}")` returns the coll
 """
 
 
-def load(
-    cls: type[Any], name: str | Path, *, embedding: Any, model: Any, known: Iterable[str], hub: Mapping[str, Any]
-) -> Any:
+def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: Mapping[str, Any]) -> Any:
     """Load a collator from a folder or the Hub; see `DataCollatorWithPositionalEncoding.from_pretrained`.
 
-    `known` are the names of settings that the file may contain, and `hub` are options of the download.
+    `hub` are options of the download.
     """
     for option in hub:
         if option not in (*_HUB, "trust_remote_code") and not option.startswith("_"):  # as in _from_auto
@@ -208,7 +206,7 @@ def load(
             explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again")
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
-    unknown = sorted(set(saved) - {*known, "device"})
+    unknown = sorted(set(saved) - {"device", *(field.name for field in dataclasses.fields(cls))})
     if unknown:
         raise ValueError(
             explain(
@@ -217,15 +215,14 @@ def load(
                 fix="pip install --upgrade hf-posenc, or remove them from the file",
             )
         )
-    record, state = saved.pop("tokenizer", None), saved.pop("embedding", None)
     if model is not None:
         saved["model"] = None
-    table = _read("embedding", state, path, _missing_table)
-    settings = {key: _read(key, value, path, _READERS.get(key)) for key, value in saved.items()}
+    settings = {key: _read(key, value, path) for key, value in saved.items()}
+    record, table = settings.pop("tokenizer", None), settings.pop("embedding", None)
     check_exchange(table, embedding)
     if model is not None:
         settings["model"] = model
-    tokenizer = _saved_tokenizer(name, record, path, hub)
+    tokenizer = _saved_tokenizer(name, record, hub)
     try:
         return _made(cls, tokenizer, table if embedding is None else embedding, settings)
     except (TypeError, ValueError) as error:  # add the file to the message
@@ -248,15 +245,12 @@ def _digest(name: str, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _saved_tokenizer(name: str | Path, record: Any, path: Path, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
+def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> PreTrainedTokenizerBase:
     """Load the tokenizer from the folder or repository `name`; raise if it is not the tokenizer that was saved.
 
-    `record` contains its class, its number of ids and the digests of its files, as read from the file `path`. `hub` are
-    options of the download.
+    `record` is the result of `_tokenizer_record`, and `hub` are options of the download.
     """
-    kind, number, digests = None, None, {}
-    if record is not None:  # older folders have no record
-        kind, number, digests = _read("tokenizer", record, path, _tokenizer_record)
+    kind, number, digests = record or (None, None, {})  # older folders have no record
     again = f"save the collator again; or remove 'tokenizer' from {FILE_NAME}, to use the tokenizer in the folder"
     for file, digest in digests.items():
         found = saved_file(name, file, **hub)
@@ -338,10 +332,15 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -> Any:
-    """Return `read(value)`, or `value` if `read` is None. Errors of `read` are raised again with `key` and `path`."""
+def _converted(key: str, value: Any) -> Any:
+    """Return the object that the JSON value of `key` stands for; `None` is returned unchanged."""
+    return _READERS[key](value) if key in _READERS and value is not None else value
+
+
+def _read(key: str, value: Any, path: Path) -> Any:
+    """Return `_converted(key, value)`. Errors are raised again with `key` and the path of the file."""
     try:
-        return value if read is None else read(value)
+        return _converted(key, value)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
             explain(
@@ -355,9 +354,9 @@ def _read(key: str, value: Any, path: Path, read: Callable[[Any], Any] | None) -
 def _missing_table(table: Any) -> Any:
     """Convert `table`, the value of `"embedding"` in the file, to the argument `embedding=`.
 
-    A width or `None` is returned unchanged. For a table the result is a `MissingTable`, because weights are not saved.
+    A width is returned unchanged. For a table the result is a `MissingTable`, because weights are not saved.
     """
-    if table is None or (isinstance(table, int) and not isinstance(table, bool)):
+    if isinstance(table, int) and not isinstance(table, bool):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:
         raise ValueError(explain("expected a width, or a list that begins with 'left behind'"))
@@ -381,9 +380,11 @@ def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-# Converters of settings that are not plain JSON values.
+# Functions that convert JSON values to objects, by key. `None` is not converted.
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "device": lambda value: None if value is None else str(torch.device(value)),
+    "tokenizer": _tokenizer_record,
+    "embedding": _missing_table,
+    "device": lambda value: str(torch.device(value)),
     "convention": lambda value: Convention.from_dict(value) if isinstance(value, dict) else value,
-    "model": lambda value: None if value is None else ModelSpec.from_dict(_typed(ModelSpec, value)),
+    "model": lambda value: ModelSpec.from_dict(_typed(ModelSpec, value)),
 }
