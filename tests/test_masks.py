@@ -617,6 +617,39 @@ def test_a_mask_stores_one_number_per_token() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- refusal
 
+_LONG = AttentionMask.from_lengths([1_000_000], look_ahead=True)
+_LONG_PACKED = AttentionMask.from_documents([[600_000, 400_000]])
+
+
+@pytest.mark.parametrize(
+    ("form", "size"),
+    [
+        (_LONG.dense, "1.0 TB"),
+        (_LONG.additive, "4.0 TB"),
+        (lambda: _LONG.additive(torch.bfloat16), "2.0 TB"),
+        (_LONG.for_multihead_attention, "1.0 TB"),
+        (_LONG_PACKED.for_sdpa, "1.0 TB"),
+        (_LONG_PACKED.for_multihead_attention, "1.0 TB"),
+        (lambda: _LONG.for_hf(ModelSpec(name="m", accepts=("attention_mask",), takes_4d_mask=True), dims=4), "4.0 TB"),
+        (lambda: AttentionMask.from_lengths([1_000_000] * 2, window=3).for_sdpa(), "1.0 TB"),
+    ],
+)
+def test_a_matrix_that_no_memory_holds_is_refused(form: Any, size: str) -> None:
+    rule = "this form of the mask has T×T values, so it is made for rows of at most 65,536 tokens"
+    with pytest.raises(
+        ValueError, match=rf"(?s){rule}\n  got: rows of 1,000,000 tokens, a mask of {size}\n.*block_mask"
+    ):
+        form()
+
+
+def test_long_rows_have_masks_without_a_matrix() -> None:
+    assert _LONG.for_sdpa() == {"is_causal": True}
+    assert _LONG_PACKED.varlen().max_seqlen == 600_000
+    one = AttentionMask.from_lengths([1])
+    assert AttentionMask.cross(one, _LONG).dense().shape == (1, 1, 1, 1_000_000)
+    assert AttentionMask.from_documents([[65_537]], look_ahead=True).block_mask().shape == (1, 1, 65_537, 65_537)
+
+
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: padding_mask([3, 5, 1], 4), ValueError, ["row 1 has 5 tokens, max_length is 4", "1 of 3", "max_length=5"]),
     (lambda: padding_mask([3, -2]), ValueError, ["lengths must not be negative", "-2 at index 1"]),
@@ -629,6 +662,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: padding_mask_from_ids([1, 2], 0), ValueError, ["ids must have 2 dimensions", "(2,)"]),
     (lambda: padding_mask_from_ids([[1, 2]], None), TypeError, ["pad_token_id", "None", "padding_mask(lengths)"]),
     (lambda: look_ahead_mask(-1), ValueError, ["length must not be negative", "-1"]),
+    (lambda: look_ahead_mask(65_537), ValueError, ["at most 65,536 tokens", "rows of 65,537", "4.3 GB", "is_causal"]),
     (lambda: look_ahead_mask("3"), TypeError, ["length must be an integer", "'3'"]),
     (
         lambda: additive_mask(look_ahead_mask(2), torch.float16, value=-1e9),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, in_bytes, shorten
+from .._explain import explain, shorten
+from ..masks.functions import LONGEST_ROW, check_matrix
 from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
 from .arrays import (
@@ -34,9 +35,6 @@ Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or no
 
 # Columns that are not copied into a batch: they are read elsewhere, or no model accepts them.
 NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
-
-# Tokens of the longest row with a look-ahead mask, which then takes 4.3 GB; a mask of a million tokens would take 1 TB.
-_LONGEST_LOOK_AHEAD = 65_536
 
 
 def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
@@ -361,13 +359,7 @@ def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]
 
 def _look_ahead(rows: int, length: int) -> NDArray[np.bool_]:
     """Return the look-ahead mask `(rows, 1, length, length)`, a view of one matrix: True where key j <= query i."""
-    if length > _LONGEST_LOOK_AHEAD:
-        raise ValueError(
-            explain(
-                f"look_ahead_mask has T×T values, so it is made for rows of at most {_LONGEST_LOOK_AHEAD:,} tokens",
-                got=f"rows of {length:,} tokens, a mask of {in_bytes(length**2)}",
-                fix=f"look_ahead=False, if attention is causal without a mask; or max_length={_LONGEST_LOOK_AHEAD}",
-            )
-        )
+    fix = f"look_ahead=False, if attention is causal without a mask; or max_length={LONGEST_ROW}"
+    check_matrix("look_ahead_mask", (length, length), fix)
     matrix = np.tri(length, dtype=np.bool_)
     return np.lib.stride_tricks.as_strided(matrix, (rows, 1, length, length), (0, matrix.size, length, 1))

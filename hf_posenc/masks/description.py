@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._explain import as_integer, explain, shorten
 from ..ragged import PaddingSide, lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
-from .functions import additive_mask, additive_value, as_integer_tensor, padding_mask
+from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask
 from .structure import Layout, Numbers, band, layout_of, queries_without_keys, small_numbers, visible_keys
 
 
@@ -297,7 +297,8 @@ class Description:
             dimension) may attend to key j (last). Each query has at least one key. Q = K = T, except for `cross`.
 
         Raises:
-            ValueError: if `out` has another shape, dtype, or device, or is not contiguous.
+            ValueError: if `out` has another shape, dtype, or device, or is not contiguous; without `out`, if rows have
+                more than 65,536 tokens.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -326,7 +327,8 @@ class Description:
             `torch.Tensor` `(B, 1, Q, K)` of `dtype` on the mask's device, in new memory or in `out`.
 
         Raises:
-            ValueError: if `value` is not negative, or not finite in `dtype`; if `out` does not fit.
+            ValueError: if `value` is not negative, or not finite in `dtype`; if `out` does not fit; without `out`, if
+                rows have more than 65,536 tokens.
 
         Example:
             >>> from hf_posenc import AttentionMask
@@ -383,6 +385,12 @@ class Description:
         return out
 
 
+NO_MATRIX = (  # fix of masks that are too large
+    "mask.block_mask() for flex attention, or mask.varlen() for flash attention, which make no matrix; nor does "
+    "mask.for_sdpa(), if only padding on the right and look-ahead hide tokens"
+)
+
+
 class _Logic(NamedTuple):
     """Operations on masks of one form, bool or additive: conversion of a bool mask, "and" (`both`), "or" (`either`)."""
 
@@ -400,6 +408,7 @@ def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
     If `out` is flat, the result is a view of its first elements.
     """
     if out is None:
+        check_matrix("this form of the mask", shape, NO_MATRIX, dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):
         raise TypeError(explain("out must be a tensor", got=shorten(out), fix=f"torch.empty({shape}, dtype={dtype})"))

@@ -13,9 +13,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, explain, in_bytes, shorten
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, check_padding_side
+
+# Tokens of the longest row with a mask of T×T values. As bool it takes 4.3 GB; one of a million tokens would take 1 TB.
+LONGEST_ROW = 65_536
+
+
+def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
+    """Raise if the mask `name` of `shape` `(..., Q, K)` has more values for each row than fit into memory."""
+    if shape[-2] * shape[-1] > LONGEST_ROW**2:
+        raise ValueError(
+            explain(
+                f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
+                got=f"rows of {max(shape[-2:]):,} tokens, a mask of {in_bytes(math.prod(shape) * itemsize)}",
+                fix=fix,
+            )
+        )
 
 
 def padding_mask(
@@ -107,7 +122,7 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
         `torch.Tensor` `(T, T)` bool, a new tensor; the first i + 1 entries of row i are True.
 
     Raises:
-        ValueError: if `length` is negative.
+        ValueError: if `length` is negative, or above 65,536.
         TypeError: if `length` is not an integer.
 
     Source:
@@ -124,6 +139,7 @@ def look_ahead_mask(length: int, *, device: torch.device | str | None = None) ->
                 [False, False, False]])
     """
     width = as_integer(length, "length", minimum=0, example=512)
+    check_matrix("look_ahead_mask", (width, width), "is_causal=True of scaled_dot_product_attention, without a mask")
     return torch.ones(width, width, dtype=torch.bool, device=device).tril_()
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 
 from .._explain import as_integer, explain
-from .description import Description
+from .description import NO_MATRIX, Description
+from .functions import check_matrix
 from .structure import KeyRanges, band, key_ranges, visible_keys
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class TorchForms(Description):
     # --------------------------------------------------------------------------------------------------------- private
 
     def _band(self) -> torch.Tensor:
+        check_matrix("this form of the mask", self._shape[2:], NO_MATRIX)
         seen = band(self._layout, self.documents.shape[1], self.documents.device)
         assert seen is not None  # look-ahead or window hide something
         return seen
