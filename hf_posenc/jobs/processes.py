@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -113,36 +113,29 @@ def run_in_processes(writer: Writer, tasks: Iterator[Task], *, workers: int) -> 
     pool, errors = _Pool(pickle.dumps(writer), workers), list[Exception]()
     unread = until_error(tasks, errors)
     running: dict[Future[dict[str, Any]], Task] = {}
-    waiting: deque[Task] = deque()
-    deaths: Counter[int] = Counter()  # for each shard, the pools that broke while its task was running
+    deaths: Counter[int] = Counter()  # for each unfinished shard, the pools that broke while its task was running
     try:
         while True:
+            # Tasks that were running when a worker died run alone, so that the next death has one possible cause.
+            for task in itertools.islice(unread, (1 if deaths else workers + 1) - len(running)):
+                running[pool.submit(task)] = task
+            if not running:
+                break
+            # With a timeout: a signal that arrives just before `wait` is handled when it returns.
+            done = wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done
             try:
-                # A task that was running when a worker died runs alone, so that the next death has one possible cause.
-                alone = any(deaths[task.shard] for task in (*waiting, *running.values()))
-                while len(running) < (1 if alone else workers + 1):
-                    if not waiting:
-                        waiting.extend(itertools.islice(unread, 1))
-                    if not waiting:
-                        break
-                    future = pool.submit(waiting[0])
-                    running[future] = waiting.popleft()
-                if not running:
-                    break
-                # With a timeout: a signal that arrives just before `wait` is handled when it returns.
-                done = wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done
                 for future in sorted(done, key=lambda future: future.exception() is not None):
                     record = future.result()
-                    del running[future]
+                    deaths.pop(running.pop(future).shard, None)
                     yield record
             except BrokenProcessPool:
                 death = pool.death()
                 pool.kill()
+                deaths.update(task.shard for task in running.values())
                 for task in running.values():
-                    deaths[task.shard] += 1
                     if deaths[task.shard] == ATTEMPTS:
                         raise death_error(task, death) from None
-                waiting.extendleft(reversed(running.values()))
+                unread = itertools.chain([*running.values()], unread)
                 running.clear()
                 pool = _Pool(pool.pickled, workers)
     finally:
@@ -160,14 +153,17 @@ class _Pool:
         self._executor = ProcessPoolExecutor(workers, mp_context=self._context, initializer=_start_worker)
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
+        """Run a task in a worker; if a worker died before, return a future that has failed already."""
         try:
             # Each task includes the writer: as an argument of a process, it would delay the start of the next process.
             return self._executor.submit(write, self.pickled, task)
-        except (OSError, ValueError) as error:
-            # If a worker dies while `submit` starts another one, the executor has closed its pipes already.
-            if self._exit_code() is None:
+        except (BrokenProcessPool, OSError, ValueError) as error:
+            # If a worker dies while the executor starts another one, the executor has closed its pipes already.
+            if not isinstance(error, BrokenProcessPool) and self._exit_code() is None:
                 raise
-            raise BrokenProcessPool from error
+            failed: Future[dict[str, Any]] = Future()
+            failed.set_exception(BrokenProcessPool())
+            return failed
 
     def _exit_code(self) -> int | None:
         """Return the exit code of the worker that died; `None` if none is found within a second.
