@@ -18,15 +18,15 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import fsspec
 import pyarrow as pa
 import xxhash
 
 from .._explain import explain
+from .options import Format
 
-Format = Literal["text", "json", "csv", "parquet", "arrow"]
 
 _BY_ENDING: dict[str, Format] = {
     "txt": "text",

@@ -46,7 +46,6 @@ _RECORD_TYPES = dict.fromkeys((*_SUMS, "longest", "read"), int) | {
 _LIBRARIES = ("hf-posenc", "tokenizers", "numpy", "pyarrow")
 
 OnRead = Callable[[int], None]
-Inputs = list[dict[str, Any]]
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Manifest:
     folder: Path
     config: dict[str, Any]
     tokenizer: dict[str, Any]
-    inputs: Inputs
+    inputs: list[dict[str, Any]]
     libraries: dict[str, str]
     shards: dict[int, dict[str, Any]] = field(default_factory=dict)
     finished: bool = False
@@ -182,11 +181,11 @@ class Manifest:
             ValueError: if the jobs differ; the message lists the differences.
         """
         before = self.config if self.finished else {**self.config, _BAD_ROWS: now.config[_BAD_ROWS]}
-        wrong = differences("", before, now.config)
+        wrong = _differences("", before, now.config)
         old, new = self.tokenizer["digest"], now.tokenizer["digest"]
         if old != new:
             wrong.append(f"tokenizer: other files (digest {old} before, {new} now)")
-            wrong += differences("tokenizer.class", self.tokenizer["class"], now.tokenizer["class"])
+            wrong += _differences("tokenizer.class", self.tokenizer["class"], now.tokenizer["class"])
         if wrong := wrong or other_inputs():
             raise ValueError(
                 explain(f"{self.folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER)
@@ -196,7 +195,7 @@ class Manifest:
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
         """Raise if the versions `now` differ from those that wrote the finished shards: new shards might differ too."""
-        if wrong := differences("", self.libraries, now):
+        if wrong := _differences("", self.libraries, now):
             raise ValueError(
                 explain(
                     f"the shards that are missing in {self.folder} must be made by the versions that made the others",
@@ -365,7 +364,7 @@ def job_libraries(job: Job) -> dict[str, str]:
     return library_versions(_LIBRARIES if only_rust else (*_LIBRARIES, "transformers"))
 
 
-def differences(prefix: str, before: Any, now: Any) -> list[str]:
+def _differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
@@ -373,7 +372,7 @@ def differences(prefix: str, before: Any, now: Any) -> list[str]:
         before, now (JSON values): dictionaries are compared key by key.
 
     Example:
-        >>> differences("", {"pack": None, "stride": 0}, {"pack": 64, "stride": 0})
+        >>> _differences("", {"pack": None, "stride": 0}, {"pack": 64, "stride": 0})
         ['pack: None before, 64 now']
     """
     if not (isinstance(before, dict) and isinstance(now, dict)):
@@ -386,7 +385,7 @@ def differences(prefix: str, before: Any, now: Any) -> list[str]:
         elif key not in before:
             wrong.append(f"{name}: missing before, {shorten(now[key])} now")
         else:
-            wrong += differences(name, before[key], now[key])
+            wrong += _differences(name, before[key], now[key])
     if prefix and not wrong and list(before) != list(now):  # for example the order of columns
         wrong.append(f"{prefix}: in the order {', '.join(before)} before, {', '.join(now)} now")
     return wrong

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
     from ..tokenization.serialized import SerializedTokenizer
 
+Format = Literal["text", "json", "csv", "parquet", "arrow"]
+
 _INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
+_MASKED_LABELS = explain(
+    "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
+    got='labels="masked_lm"',
+    fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
+)
 
 
 def _option(
@@ -70,7 +77,7 @@ class Options:
         "Document of a text file: each line, each paragraph (blank lines separate them), or the whole file.",
         panel=_INPUT,
     )
-    format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
+    format: Format | None = _option(
         None, "Format of the files; by default their names tell it.", panel=_INPUT, recorded=False
     )
     dataset_config: str | None = _option(
@@ -137,7 +144,7 @@ class Options:
     def __post_init__(self) -> None:
         hints = get_type_hints(Options)
         if self.labels == "masked_lm":  # type: ignore[comparison-overlap]
-            raise ValueError(_masked_labels())
+            raise ValueError(_MASKED_LABELS)
         for option in fields(Options):
             name, value, choices = option.name, getattr(self, option.name), choices_of(hints[option.name])
             if choices and value is not None and value not in choices:
@@ -153,46 +160,41 @@ class Options:
         self._check_together()
 
     def _check_together(self) -> None:
-        if self.text_pair_column == self.text_column:
-            raise ValueError(
-                explain(
-                    "the two texts of a pair must be in two columns",
-                    got=f"text_column={self.text_column!r}, text_pair_column={self.text_pair_column!r}",
-                    fix="leave text_pair_column out",
-                )
-            )
-        if self.engine == "ray" and self.workers == 0:
-            raise ValueError(
-                explain(
-                    "Ray performs tasks in processes of its own",
-                    got='engine="ray", workers=0',
-                    fix='workers=None, or engine="local"',
-                )
-            )
-        if self.stride and self.too_long != "split":
-            raise ValueError(
-                explain(
-                    "stride is the number of tokens that the rows of a split text share",
-                    got=f"stride={self.stride}, too_long={self.too_long!r}",
-                    fix='too_long="split", or stride=0',
-                )
-            )
-        if self.pack is not None and self.on_bad_row == "keep-empty":
-            raise ValueError(
-                explain(
-                    "packed rows hold no empty documents",
-                    got=f'pack={self.pack}, on_bad_row="keep-empty"',
-                    fix='on_bad_row="skip", which lists them in rejected.jsonl',
-                )
-            )
-        if self.pack is not None and self.columns:
-            raise ValueError(
-                explain(
-                    "packed rows hold several documents, so they carry no columns",
-                    got=f"columns={list(self.columns)!r}, pack={self.pack}",
-                    fix="leave columns= out, or pack=None",
-                )
-            )
+        """Raise for options that contradict each other."""
+        for is_wrong, rule, got, fix in (
+            (
+                self.text_pair_column == self.text_column,
+                "the two texts of a pair must be in two columns",
+                f"text_column={self.text_column!r}, text_pair_column={self.text_pair_column!r}",
+                "leave text_pair_column out",
+            ),
+            (
+                self.engine == "ray" and self.workers == 0,
+                "Ray performs tasks in processes of its own",
+                'engine="ray", workers=0',
+                'workers=None, or engine="local"',
+            ),
+            (
+                self.stride and self.too_long != "split",
+                "stride is the number of tokens that the rows of a split text share",
+                f"stride={self.stride}, too_long={self.too_long!r}",
+                'too_long="split", or stride=0',
+            ),
+            (
+                self.pack is not None and self.on_bad_row == "keep-empty",
+                "packed rows hold no empty documents",
+                f'pack={self.pack}, on_bad_row="keep-empty"',
+                'on_bad_row="skip", which lists them in rejected.jsonl',
+            ),
+            (
+                self.pack is not None and self.columns,
+                "packed rows hold several documents, so they carry no columns",
+                f"columns={self.columns!r}, pack={self.pack}",
+                "leave columns= out, or pack=None",
+            ),
+        ):
+            if is_wrong:
+                raise ValueError(explain(rule, got=got, fix=fix))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -279,13 +281,13 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
         "the collator": None if collate is None else collate.max_length,
         "a packed row": options.pack,
     }
-    asked = given.get("max_length")
+    requested = given.get("max_length")
     notes = [
-        f"max_length is {limit}, the limit of {owner}, and not {asked}"
+        f"max_length is {limit}, the limit of {owner}, and not {requested}"
         for owner, limit in limits.items()
-        if limit is not None and asked is not None and limit < asked
+        if limit is not None and requested is not None and limit < requested
     ]
-    limit = min((each for each in (asked, *limits.values()) if each is not None), default=None)
+    limit = min((each for each in (requested, *limits.values()) if each is not None), default=None)
     options = replace(options, max_length=limit)
     special = mine.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))
@@ -314,7 +316,7 @@ def _settings_of(collate: Any) -> dict[str, Any]:
                 explain(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
             )
     if collate.labels == "masked_lm":
-        raise ValueError(_masked_labels())
+        raise ValueError(_MASKED_LABELS)
     truncates = collate.truncation not in (False, "do_not_truncate")
     splits = truncates and collate.return_overflowing_tokens
     return {
@@ -326,14 +328,6 @@ def _settings_of(collate: Any) -> dict[str, Any]:
         "backend": collate.backend,
         "pack": collate.max_length if collate.packing else None,
     }
-
-
-def _masked_labels() -> str:
-    return explain(
-        "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
-        got='labels="masked_lm"',
-        fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
-    )
 
 
 class Progress:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .._explain import counted, explain
 from .folder import MANIFEST, REJECTED, shard_name
 from .manifest import MOVE_AWAY, Manifest, OnRead
-from .options import Options
+from .options import Format, Options
 from .rejected import find_rejected
 from .schema import columns_with_types
 from .sources import open_sources
@@ -87,7 +87,7 @@ def verify(
     on_read: OnRead | None = None,
     *,
     inputs: Any = None,
-    format: Literal["text", "json", "csv", "parquet", "arrow"] | None = None,
+    format: Format | None = None,
     dataset_config: str | None = None,
     split: str | None = None,
 ) -> Verification:
