@@ -20,7 +20,7 @@ from .manifest import Manifest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_FRONT = """---
+_HEADER = """---
 configs:
 - config_name: default
   data_files:
@@ -31,8 +31,8 @@ configs:
 """
 # Holds the checksum of the lines above it, so that a card edited by the user is not overwritten.
 _LAST_LINE = "<!-- written by hf-posenc {}; change anything above, and it is left alone -->"
-_MOST = 20  # inputs or columns listed, one per line
-_MADE = ("input_ids", "token_type_ids", "position_ids", "labels")
+_MOST_LISTED = 20  # inputs or columns listed, one per line
+_TOKEN_COLUMNS = ("input_ids", "token_type_ids", "position_ids", "labels")
 
 _READING = """\
 In this folder, or with its path before the pattern:
@@ -128,7 +128,7 @@ def _card(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
         _table((counted(len(inputs), "input"), "size"), _code(inputs)),
         _table(("library", "version"), _code(manifest.libraries.items())),
     ]
-    return _FRONT + "\n" + "\n\n".join(parts) + "\n\n"
+    return _HEADER + "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def _figures(config: Mapping[str, Any], totals: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _share(tokens: int, padded: int) -> str:
 
 def _reading(manifest: Manifest, tokenizer: PreTrainedTokenizerBase) -> str:
     columns = manifest.config["columns"]
-    own = [name for name in _MADE if name in columns]
+    own = [name for name in _TOKEN_COLUMNS if name in columns]
     settings = []
     if "labels" not in columns:
         settings.append('labels="causal_lm"' if tokenizer.mask_token is None else 'labels="masked_lm"')
@@ -200,9 +200,9 @@ def _quoted(value: Any) -> str:
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """Return a Markdown table with the two column names `head` and the first 20 `rows`; a last line counts the rest."""
-    lines = [head, ("---", "---"), *rows[:_MOST]]
-    if len(rows) > _MOST:
-        lines.append((f"and {len(rows) - _MOST:,} more", ""))
+    lines = [head, ("---", "---"), *rows[:_MOST_LISTED]]
+    if len(rows) > _MOST_LISTED:
+        lines.append((f"and {len(rows) - _MOST_LISTED:,} more", ""))
     return "\n".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|" for line in lines)
 
 

@@ -117,7 +117,7 @@ class DataSet:
         return pa.array(values, pa.string())
 
 
-def of_object(given: Any, split: str | None, name: str | None = None) -> list[DataSet]:
+def from_object(given: Any, split: str | None, name: str | None = None) -> list[DataSet]:
     r"""Return a `DataSet`, from which a job reads rows, for a data set object or for each chosen split of a dictionary.
 
     Args:
@@ -136,7 +136,7 @@ def of_object(given: Any, split: str | None, name: str | None = None) -> list[Da
     if isinstance(given, dict) and given:
         by_split = {str(key): data for key, data in given.items()}
         chosen = _chosen(name, list(by_split), split)
-        return [one for key in chosen for one in of_object(by_split[key], None, f"{name} ({key})")]
+        return [one for key in chosen for one in from_object(by_split[key], None, f"{name} ({key})")]
     if isinstance(given, datasets.Dataset):
         if given.format["type"] == "custom":
             raise ValueError(
@@ -158,7 +158,7 @@ def of_object(given: Any, split: str | None, name: str | None = None) -> list[Da
     )
 
 
-def saved(name: str, split: str | None) -> list[ArrowFile]:
+def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
     r"""Return the Arrow files of a folder that `save_to_disk` wrote; an empty list for any other path.
 
     Args:
@@ -202,7 +202,7 @@ def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
         ) from error
 
 
-def by_name(name: str, config: str | None, split: str | None) -> list[DataSet]:
+def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
     r"""Open a data set by its name on the Hub: streamed, or from the cache if `HF_HUB_OFFLINE` is set.
 
     Args:

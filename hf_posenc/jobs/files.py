@@ -18,15 +18,15 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import fsspec
 import pyarrow as pa
 import xxhash
 
 from .._explain import explain
-from .options import Format
 
+Format = Literal["text", "json", "csv", "parquet", "arrow"]
 
 _BY_ENDING: dict[str, Format] = {
     "txt": "text",
@@ -95,7 +95,7 @@ class InputFile:
         try:
             return self.path.open("rb") if self.path is not None else filesystem(self.name)[0].open(self.name, "rb")
         except OSError as error:
-            raise _cannot_open(self.name, error) from error
+            raise _open_error(self.name, error) from error
 
     def blocks(self, offset: int = 0) -> Generator[bytes]:
         """Yield the decompressed bytes of the file in blocks of up to 1 MiB, starting at byte `offset`.
@@ -149,7 +149,7 @@ class InputFile:
             try:
                 found = self.path.stat()
             except OSError as error:
-                raise _cannot_open(self.name, error) from error
+                raise _open_error(self.name, error) from error
             return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
         system, path = filesystem(self.name)
         size = system.size(path)
@@ -227,7 +227,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
         return [name], []
     if glob.has_magic(name):
         matches = [Path(one) for one in sorted(glob.glob(str(path), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
-        files = _not_read_twice(matches, path)
+        files = _without_repeats(matches, path)
         if not files:
             got = "nothing but the output of earlier runs" if matches else None
             raise FileNotFoundError(
@@ -235,11 +235,11 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
             )
         return [str(one) for one in files], []
     if _looks_like_path(name):
-        raise FileNotFoundError(missing(name))
+        raise FileNotFoundError(no_such_file(name))
     return None
 
 
-def missing(name: str) -> str:
+def no_such_file(name: str) -> str:
     """Return the error message for a file that does not exist; it suggests the most similar existing name."""
     path = Path(name).expanduser()
     if path.is_symlink():
@@ -297,7 +297,7 @@ def _walk(folder: Path) -> Iterator[str]:
     """
 
     def refuse(error: OSError) -> None:
-        raise _cannot_open(str(error.filename), error) from error
+        raise _open_error(str(error.filename), error) from error
 
     read: set[str] = set()
     for current, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
@@ -320,7 +320,7 @@ def _is_output(folder: Path) -> bool:
         return False
 
 
-def _not_read_twice(files: list[Path], pattern: Path) -> list[Path]:
+def _without_repeats(files: list[Path], pattern: Path) -> list[Path]:
     """Return `files`, the matches of `pattern`, without duplicates and without files in output folders of jobs.
 
     Duplicates are files in a folder that links lead to twice. The files of an output folder are kept if `pattern` names
@@ -351,9 +351,9 @@ def _looks_like_path(name: str) -> bool:
     )
 
 
-def _cannot_open(name: str, error: OSError) -> OSError:
+def _open_error(name: str, error: OSError) -> OSError:
     """Return an error of the class of `error`, with a clear message that the file `name` cannot be opened."""
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(missing(name))
+        return FileNotFoundError(no_such_file(name))
     words = explain(f"{name} cannot be opened", got=error.strerror or str(error), fix="check its permissions")
     return type(error)(words)

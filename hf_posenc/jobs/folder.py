@@ -115,9 +115,9 @@ def _plain_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         folder = path.parent
         if error.errno in _FULL:
-            rule, got = f"{path} cannot be written: {_FULL[error.errno]}", _room(folder)
+            rule, got = f"{path} cannot be written: {_FULL[error.errno]}", _free_space(folder)
             fix = "make room and run the same command again; finished shards are kept"
-        elif error.errno in _READ_ONLY and _names(error, folder):
+        elif error.errno in _READ_ONLY and _concerns(error, folder):
             rule, got = f"{folder} cannot be written to: {_READ_ONLY[error.errno]}", str(error)
             fix = "another --output folder"
         elif error.errno == errno.ENOENT and not folder.is_dir():
@@ -130,7 +130,7 @@ def _plain_errors(path: Path) -> Iterator[None]:
         raise plain from error
 
 
-def _room(folder: Path) -> str:
+def _free_space(folder: Path) -> str:
     """Return the free space on the disk of a folder as text; if there are no free inodes, report that instead."""
     with suppress(OSError):
         if hasattr(os, "statvfs") and (state := os.statvfs(folder)).f_files and not state.f_favail:
@@ -139,7 +139,7 @@ def _room(folder: Path) -> str:
     return "an unknown number of bytes free"
 
 
-def _names(error: OSError, folder: Path) -> bool:
+def _concerns(error: OSError, folder: Path) -> bool:
     """Return True if `error` is about `folder`: its path is the folder, one of its parents, or a file in the folder."""
     if error.filename is None:
         return False
@@ -174,7 +174,7 @@ def output_folder(path: Path) -> Iterator[None]:
         got = f"a file: {error.filename}"
         raise ValueError(explain(f"the output {path} must be a folder", got=got, fix="another --output")) from error
     _refuse_other_files(path)
-    lock = _locked(path / _LOCK)
+    lock = _acquired_lock(path / _LOCK)
     try:
         with _plain_errors(path / DATA):
             _remove_unfinished(path)
@@ -204,7 +204,7 @@ def _refuse_other_files(folder: Path) -> None:
         )
 
 
-def _locked(path: Path) -> FileLock:
+def _acquired_lock(path: Path) -> FileLock:
     """Acquire the lock file of an output folder and return the lock; raise if another run holds it."""
     lock, holder = FileLock(path, thread_local=False), ""
     with suppress(OSError, ValueError):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..tokenization.serialized import SerializedTokenizer
 
-Format = Literal["text", "json", "csv", "parquet", "arrow"]
-
 _INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
 _MASKED_LABELS = explain(
     "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
@@ -77,7 +75,7 @@ class Options:
         "Document of a text file: each line, each paragraph (blank lines separate them), or the whole file.",
         panel=_INPUT,
     )
-    format: Format | None = _option(
+    format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
         None, "Format of the files; by default their names tell it.", panel=_INPUT, recorded=False
     )
     dataset_config: str | None = _option(

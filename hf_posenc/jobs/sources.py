@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from .._explain import explain
 from ..ragged import lock_free_cache
-from .data_sets import DataSet, by_name, of_object, saved
-from .files import find_files, format_of, missing, recorded_names
+from .data_sets import DataSet, from_hub, from_object, from_saved_folder
+from .files import find_files, format_of, no_such_file, recorded_names
 from .options import Options
 from .schema import Columns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
@@ -291,11 +291,11 @@ def open_sources(
     has_several = sum(not isinstance(given, str | os.PathLike) for given in given_inputs) > 1
     for number, given in enumerate(given_inputs):
         if not isinstance(given, str | os.PathLike):
-            sources += of_object(given, options.split, f"inputs[{number}]" if has_several else None)
+            sources += from_object(given, options.split, f"inputs[{number}]" if has_several else None)
             has_splits |= isinstance(given, dict)
             continue
         name = os.fspath(given)
-        if arrow_files := saved(name, options.split):
+        if arrow_files := from_saved_folder(name, options.split):
             sources += arrow_files
             has_splits = True
         elif (found := find_files(name, every=options.format is not None)) is not None:
@@ -303,9 +303,9 @@ def open_sources(
             if found[1]:
                 notes.append(_unknown_endings(name, found[1]))
         elif isinstance(given, os.PathLike):
-            raise FileNotFoundError(missing(name))
+            raise FileNotFoundError(no_such_file(name))
         else:
-            sources += by_name(name, options.dataset_config, options.split)
+            sources += from_hub(name, options.dataset_config, options.split)
             has_splits = has_config = True
     if options.split is not None and not has_splits:
         raise ValueError(_no_splits(str(options.split), sources))

@@ -57,7 +57,7 @@ class TableReader:
             self.close()
             self._open(row)
         while self.row < row and not self.ended():
-            self._pass(min(row - self.row, self._pending.num_rows))
+            self._advance(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
         """Return as many of the next rows as fit into `limit` bytes, as `TextReader.take` returns documents."""
@@ -73,7 +73,7 @@ class TableReader:
                 break
             batches.append(self._pending.slice(0, rows))
             taken += int(self._sizes[:rows].sum())
-            self._pass(rows)
+            self._advance(rows)
         return Part(self._table.name, "arrow", first, _stream(batches), taken) if batches else None
 
     def ended(self) -> bool:
@@ -89,7 +89,7 @@ class TableReader:
         """Close the table."""
         self._opened.close()
 
-    def _pass(self, rows: int) -> None:
+    def _advance(self, rows: int) -> None:
         self._pending, self._sizes = self._pending.slice(rows), self._sizes[rows:]
         self.row += rows
 
@@ -248,7 +248,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _stream(batches: list[pa.RecordBatch]) -> bytes:
     """Serialize `batches` as an Arrow stream of one batch; the bytes depend on the rows, not on the batch sizes."""
     table = pa.Table.from_batches(batches)
-    batch = pa.record_batch([_copied(column) for column in table.columns], names=table.column_names)
+    batch = pa.record_batch([_compacted(column) for column in table.columns], names=table.column_names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -256,7 +256,7 @@ def _stream(batches: list[pa.RecordBatch]) -> bytes:
     return made
 
 
-def _copied(column: pa.ChunkedArray) -> pa.Array:
+def _compacted(column: pa.ChunkedArray) -> pa.Array:
     """Copy a slice of a column to a new array, without memory or dictionary values of rows outside the slice."""
     kind = column.type
     if pa.types.is_dictionary(kind):  # drop dictionary values that only other rows use

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .._explain import counted, explain
+from .files import Format
 from .folder import MANIFEST, REJECTED, shard_name
 from .manifest import MOVE_AWAY, Manifest, OnRead
-from .options import Format, Options
+from .options import Options
 from .rejected import find_rejected
 from .schema import columns_with_types
 from .sources import open_sources
