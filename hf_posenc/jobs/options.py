@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from ..tokenization.serialized import SerializedTokenizer
 
 _INPUT, _ROWS, _RUN = "What is read", "How texts become rows", "How the job runs"
-_MASKED_LABELS = explain(
-    "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
-    got='labels="masked_lm"',
-    fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
-)
 
 
 def _option(
@@ -142,7 +137,7 @@ class Options:
     def __post_init__(self) -> None:
         hints = get_type_hints(Options)
         if self.labels == "masked_lm":  # type: ignore[comparison-overlap]
-            raise ValueError(_MASKED_LABELS)
+            raise ValueError(_masked_labels())
         for option in fields(Options):
             name, value, choices = option.name, getattr(self, option.name), choices_of(hints[option.name])
             if choices and value is not None and value not in choices:
@@ -314,7 +309,7 @@ def _settings_of(collate: Any) -> dict[str, Any]:
                 explain(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
             )
     if collate.labels == "masked_lm":
-        raise ValueError(_MASKED_LABELS)
+        raise ValueError(_masked_labels())
     truncates = collate.truncation not in (False, "do_not_truncate")
     splits = truncates and collate.return_overflowing_tokens
     return {
@@ -326,6 +321,14 @@ def _settings_of(collate: Any) -> dict[str, Any]:
         "backend": collate.backend,
         "pack": collate.max_length if collate.packing else None,
     }
+
+
+def _masked_labels() -> str:
+    return explain(
+        "masked labels are drawn when a batch is made, different ones in every epoch; stored ones would never change",
+        got='labels="masked_lm"',
+        fix='labels=None here, and DataCollatorWithPositionalEncoding(tokenizer, labels="masked_lm") for the batches',
+    )
 
 
 class Progress:
