@@ -72,6 +72,13 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_the_trees() -> Iterator[None]:
+    yield
+    for cached in (parsed, nodes, written, imports):
+        cached.cache_clear()
+
+
 def modules(package: Path) -> Iterator[tuple[Path, str, ast.Module]]:
     """Every module below `package`: its path from there, its room, its tree."""
     for path in sorted(package.rglob("*.py")):
@@ -80,21 +87,34 @@ def modules(package: Path) -> Iterator[tuple[Path, str, ast.Module]]:
         yield inside, ROOM_OF.get(name, name), parsed(path.read_text(encoding="utf-8"))
 
 
-def imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+@functools.cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    """Return every node of a module."""
+    return list(ast.walk(tree))
+
+
+@functools.cache
+def written(node: ast.AST) -> str:
+    """Return the source of a node."""
+    return ast.unparse(node)
+
+
+@functools.cache
+def imports(tree: ast.Module) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Every import that runs, and whether it runs when the module is loaded. Those for type checkers are left out."""
 
     def walk(node: ast.AST, at_load: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Import | ast.ImportFrom):
                 yield child, at_load
-            elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            elif isinstance(child, ast.If) and written(child.test).endswith("TYPE_CHECKING"):
                 for statement in child.orelse:
                     yield from walk(statement, at_load)
             else:
                 inner = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
                 yield from walk(child, at_load and not inner)
 
-    return walk(tree, True)
+    return list(walk(tree, True))
 
 
 def imported(node: ast.Import | ast.ImportFrom, inside: Path) -> list[str]:
@@ -158,21 +178,21 @@ def check_errors(package: Path) -> list[str]:
     trees = [(inside, tree) for inside, _, tree in modules(package)]
 
     def is_worded(node: ast.AST | None) -> bool:
-        return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in worded
+        return isinstance(node, ast.Call) and written(node.func).split(".")[-1] in worded
 
     for _, tree in trees:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.FunctionDef):
                 returns = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
                 if returns and all(is_worded(part.value) for part in returns):
                     worded.add(node.name)
     wrong = []
     for inside, tree in trees:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if not isinstance(node, ast.Raise) or node.exc is None:
                 continue
             call = node.exc
-            name = ast.unparse(call.func if isinstance(call, ast.Call) else call)
+            name = written(call.func if isinstance(call, ast.Call) else call)
             if name == "KeyError":
                 wrong.append(f"{inside}:{node.lineno}: KeyError tells a user nothing; say ValueError")
             elif name in classes and not (isinstance(call, ast.Call) and is_worded(next(iter(call.args), None))):
@@ -185,7 +205,7 @@ def check_version(repo: Path) -> list[str]:
     version = tomllib.loads((repo / "pyproject.toml").read_text())["project"]["version"]
     wrong = []
     for inside, _, tree in modules(repo / "hf_posenc"):
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Constant) and node.value == version:
                 wrong.append(f"{inside}:{node.lineno}: the version {version} is written out")
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
@@ -208,8 +228,8 @@ def sought(tree: ast.Module, inside: Path) -> Iterator[tuple[str, int]]:
     }
     for node, _ in imports(tree):
         yield from ((dotted.split(".")[0], node.lineno) for dotted in imported(node, inside))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"find_spec", "import_module"}:
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and written(node.func).split(".")[-1] in {"find_spec", "import_module"}:
             name = next(iter(node.args), None)
             value = constants.get(name.id) if isinstance(name, ast.Name) else getattr(name, "value", None)
             if isinstance(value, str) and value[:1] != ".":
@@ -300,11 +320,11 @@ def check_safety(package: Path) -> list[str]:
                 unsafe = [module for module in _UNSAFE_MODULES if f"{dotted}.".startswith(f"{module}.")]
                 if any((inside.as_posix(), module) not in _SAFE for module in unsafe):
                     wrong.append(f"{inside}:{node.lineno}: imports {dotted}, which is not safe")
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if not isinstance(node, ast.Call):
                 continue
-            name = ast.unparse(node.func)
-            given = {argument.arg: ast.unparse(argument.value) for argument in node.keywords}
+            name = written(node.func)
+            given = {argument.arg: written(argument.value) for argument in node.keywords}
             if name in _UNSAFE_CALLS:
                 wrong.append(f"{inside}:{node.lineno}: {name} can run code")
             if name == "torch.load" and given.get("weights_only") != "True":
@@ -316,10 +336,11 @@ def check_safety(package: Path) -> list[str]:
     return wrong
 
 
-def in_new_process(package: Path, script: str) -> list[str]:
-    """What a script that prints a JSON list found, run in a process of its own that imports `package`."""
+@functools.cache
+def found_on_import(package: Path) -> tuple[list[str], list[str]]:
+    """Return the findings of `_QUIET` and of `_DOCUMENTED` in a process of their own, which imports `package`."""
     run = subprocess.run(
-        [sys.executable, "-c", script, json.dumps({"package": str(package), "heavy": sorted(HEAVY)})],
+        [sys.executable, "-c", _QUIET + _DOCUMENTED, json.dumps({"package": str(package), "heavy": sorted(HEAVY)})],
         env={**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=package.parent,
         capture_output=True,
@@ -328,9 +349,10 @@ def in_new_process(package: Path, script: str) -> list[str]:
         timeout=120,
     )
     if run.returncode:
-        return [f"import failed: {run.stderr.strip().splitlines()[-1]}"]
-    found: list[str] = json.loads(run.stdout.splitlines()[-1])
-    return found
+        failed = [f"import failed: {run.stderr.strip().splitlines()[-1]}"]
+        return failed, failed
+    quiet, documented = run.stdout.splitlines()[-2:]
+    return json.loads(quiet), json.loads(documented)
 
 
 _QUIET = """
@@ -403,12 +425,12 @@ print(json.dumps(wrong))
 
 def check_import_is_quiet(package: Path) -> list[str]:
     """`import hf_posenc` loads no heavy library and leaves the process as it was."""
-    return in_new_process(package, _QUIET)
+    return found_on_import(package)[0]
 
 
 def check_public_face(package: Path) -> list[str]:
     """Every name of `__all__` exists, and its docstring has an example that runs."""
-    return in_new_process(package, _DOCUMENTED)
+    return found_on_import(package)[1]
 
 
 # ------------------------------------------------------------------------------------------------ the tree passes them
@@ -536,24 +558,27 @@ def test_meta_a_heavy_import_at_module_level_is_seen(copy: Path) -> None:
     assert "torch in packing" in found
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("import pickle", "imports pickle, which is not safe"),
-        ("def f(x):\n    from pickle import loads\n    return loads(x)", "imports pickle.loads, which is not safe"),
-        ("import subprocess as run", "imports subprocess, which is not safe"),
-        ("def f(x): return eval(x)", "eval can run code"),
-        ("def f(x): return torch.load(x)", "torch.load without weights_only=True"),
-        ("def f(x): return torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
-        ("def f(x): return np.load(x)", "np.load without allow_pickle=False"),
-        ("def f(x, y): return AutoModel.from_pretrained(x, trust_remote_code=y)", "may trust code from the Hub"),
-        ("def f():\n    from urllib.request import urlopen", "imports urllib.request.urlopen, which is not safe"),
-    ],
-)
-def test_meta_code_that_is_not_safe_is_seen(copy: Path, line: str, words: str) -> None:
-    add(copy / "hf_posenc" / "positions.py", line)
-    (found,) = check_safety(copy / "hf_posenc")
-    assert words in found
+_UNSAFE = [  # source, and the words of its one finding
+    ("import pickle", "imports pickle, which is not safe"),
+    ("def f(x):\n    from pickle import loads\n    return loads(x)", "imports pickle.loads, which is not safe"),
+    ("import subprocess as run", "imports subprocess, which is not safe"),
+    ("def f(x): return eval(x)", "eval can run code"),
+    ("def f(x): return torch.load(x)", "torch.load without weights_only=True"),
+    ("def f(x): return torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
+    ("def f(x): return np.load(x)", "np.load without allow_pickle=False"),
+    ("def f(x, y): return AutoModel.from_pretrained(x, trust_remote_code=y)", "may trust code from the Hub"),
+    ("def f():\n    from urllib.request import urlopen", "imports urllib.request.urlopen, which is not safe"),
+]
+
+
+def test_meta_code_that_is_not_safe_is_seen(copy: Path) -> None:
+    for number, (line, _) in enumerate(_UNSAFE):
+        (copy / "hf_posenc" / f"unsafe_{number}.py").write_text(line)
+    found = check_safety(copy / "hf_posenc")
+    assert len(found) == len(_UNSAFE)
+    for number, (line, (_, words)) in enumerate(zip(found, _UNSAFE, strict=True)):
+        assert line.startswith(f"unsafe_{number}.py:")
+        assert words in line
 
 
 def test_meta_an_error_in_other_words_is_seen(copy: Path) -> None:
@@ -599,24 +624,21 @@ def test_meta_a_package_without_a_pin_is_seen(copy: Path) -> None:
     assert "tqdm>=" in found
 
 
-def test_meta_an_import_that_does_something_is_seen(copy: Path) -> None:
+def test_meta_an_import_that_does_something_and_a_public_name_that_is_new_or_unexplained_are_seen(copy: Path) -> None:
+    package = copy / "hf_posenc"
     add(
-        copy / "hf_posenc" / "__init__.py",
+        package / "__init__.py",
         "import os, logging, warnings, datasets\nos.environ['X_POSENC'] = '1'\nlogging.basicConfig()\n"
-        "warnings.simplefilter('ignore')",
+        "warnings.simplefilter('ignore')\n__all__ += ['Batch']",
     )
-    found = "\n".join(check_import_is_quiet(copy / "hf_posenc"))
+    add(package / "__init__.pyi", "from .masks import extra as extra\nfrom .masks import absent as absent")
+    add(package / "masks" / "__init__.py", "def extra(x):\n    'Words.'")
+    found = "\n".join(check_import_is_quiet(package))
     assert "changes the environment" in found
     assert "changes the warning filters" in found
     assert "changes the logging handlers" in found
     assert "loads datasets" in found
-
-
-def test_meta_a_public_name_that_is_new_or_unexplained_is_seen(copy: Path) -> None:
-    add(copy / "hf_posenc" / "__init__.pyi", "from .masks import extra as extra\nfrom .masks import absent as absent")
-    add(copy / "hf_posenc" / "masks" / "__init__.py", "def extra(x):\n    'Words.'")
-    add(copy / "hf_posenc" / "__init__.py", "__all__ += ['Batch']")
-    found = "\n".join(check_public_face(copy / "hf_posenc"))
+    found = "\n".join(check_public_face(package))
     assert "__all__ is not sorted" in found
     assert "absent cannot be imported" in found
     assert "extra: its docstring has no example that runs" in found
