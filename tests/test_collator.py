@@ -675,14 +675,15 @@ from hf_posenc import DataCollatorWithPositionalEncoding
 raw = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 1}, unk_token="a"))
 raw.pre_tokenizer = pre_tokenizers.Whitespace()
 texts = ["a"] * 8 + ["a a a a a"] * 4 + ["a"] * 4  # only one batch, of worker 0, has texts that are too long
-for start, epochs, limit in (("fork", 2, 3), ("spawn", 1, 4)):
+for start, workers, epochs, limit in (("fork", 2, 2, 3), ("spawn", 1, 1, 4)):
     words = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", model_max_length=limit)
     collate = DataCollatorWithPositionalEncoding(words)
     for _ in range(epochs):
         loader = torch.utils.data.DataLoader(
-            texts, 4, num_workers=2, collate_fn=collate, multiprocessing_context=start
+            texts, 4, num_workers=workers, collate_fn=collate, multiprocessing_context=start
         )
-        assert len(list(loader)) == 4
+        batches = [batch["input_ids"].tolist() for batch in loader]
+        assert batches == [[[1]] * 4] * 2 + [[[1] * limit] * 4] + [[[1]] * 4]
 """
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     for limit in (3, 4):

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_posenc.cli import main
+
 REPO = Path(__file__).resolve().parent.parent
 PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -111,7 +113,13 @@ def hf_posenc(*arguments: str) -> str:
     return done.stdout if done.returncode == 0 else f"exit {done.returncode}: {done.stdout}{done.stderr}"
 
 
-help_of = cache(lambda subcommand: hf_posenc(subcommand, "--help"))
+@cache
+def help_of(subcommand: str) -> str:
+    """Return the help of a subcommand of `hf-posenc`; "exit" and the status if there is none."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), pytest.raises(SystemExit) as ended:
+        main([subcommand, "--help"])
+    return f"exit {ended.value.code}: {out.getvalue()}" if ended.value.code else out.getvalue()
 
 
 def check_commands(page: str) -> list[str]:

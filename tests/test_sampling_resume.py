@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import warnings
 from pathlib import Path
@@ -175,6 +176,15 @@ class Larger(TokenBudgetMixin, Watched, token_budget=96, window=20): ...
 class Wider(TokenBudgetMixin, Watched, token_budget=64, window=30): ...
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of two runs of 8 steps that were killed at step 4: copy them."""
+    folders = {name: tmp_path_factory.mktemp("killed") for name in ("map-style", "stream")}
+    for name, folder in folders.items():
+        train(folder, DATA[name](), kill=4, max_steps=8)
+    return folders
+
+
 OTHERS: list[tuple[str, Any, dict[str, Any], list[str]]] = [
     ("map-style", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
     ("stream", {"kind": Larger}, {}, ["token_budget: saved 64, here 96"]),
@@ -189,9 +199,9 @@ OTHERS: list[tuple[str, Any, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("name", "change", "_", "words"), OTHERS)
 def test_a_checkpoint_of_another_plan_is_refused_before_a_step(
-    tmp_path: Path, name: str, change: dict[str, Any], _: Any, words: list[str]
+    killed: dict[str, Path], tmp_path: Path, name: str, change: dict[str, Any], _: Any, words: list[str]
 ) -> None:
-    train(tmp_path, DATA[name](), kill=4, max_steps=8)
+    shutil.copytree(killed[name], tmp_path, dirs_exist_ok=True)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     data = change.pop("data", DATA[name])()
     with pytest.raises(ValueError, match="the state belongs to another plan") as caught:
@@ -222,8 +232,10 @@ def test_a_stream_that_ends_before_the_saved_step_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("stored", [None, {}, [], "x", {"attributes": 3}, {"attributes": {"plan": {}}}])
-def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(tmp_path: Path, stored: Any) -> None:
-    train(tmp_path, rows(), kill=4, max_steps=8)
+def test_a_checkpoint_without_a_plan_is_resumed_with_a_warning(
+    killed: dict[str, Path], tmp_path: Path, stored: Any
+) -> None:
+    shutil.copytree(killed["map-style"], tmp_path, dirs_exist_ok=True)
     path = tmp_path / "checkpoint-3" / "trainer_state.json"
     state = json.loads(path.read_text())
     if stored is None:
