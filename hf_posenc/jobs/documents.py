@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +16,13 @@ import pyarrow as pa
 
 from .._arrow import row_sizes, runs
 from .._explain import explain, shorten
+from .long_document import BLANK_LINE, EXCERPT, LongDocument, not_unicode
 from .schema import Columns
 from .task import DELIMITERS, Part, Rejected, Task
 
 # Size of a batch of documents. The tokenizer needs about 100 bytes of memory per token, or 30 MB for such a batch.
 _BATCH_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 15
-_EXCERPT = 200  # characters of a rejected document that `rejected.jsonl` shows
-
-_BLANK_LINE = re.compile(rb"^[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +50,23 @@ class Documents:
 
     def rejected(self, bad: Mapping[int, str]) -> list[Rejected]:
         """Return a `Rejected` for each bad document; `bad` maps the index of a document in this batch to the reason."""
-        shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:_EXCERPT] or None for row in bad}
+        shown = {row: (self.excerpts.get(row) or self.texts[0][row])[:EXCERPT] or None for row in bad}
         part = self.part
         return [Rejected(part.recorded, part.unit, self.numbers[row], bad[row], shown[row]) for row in sorted(bad)]
 
 
-def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
+def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDocument]:
     r"""Parse the documents of a task, and yield them in order, in batches of about a megabyte.
 
-    Blank lines and files are not documents. They are counted, except lines between paragraphs.
+    A long document, whose part has a byte range in place of a payload, is yielded as a `LongDocument`; `finished`
+    converts it. Blank lines and files are not documents. They are counted, except lines between paragraphs.
 
     Args:
         task (`Task`): the task.
         columns (`Columns`): the columns to read.
 
     Returns:
-        Iterator over `Documents`.
+        Iterator over `Documents` and `LongDocument`.
 
     Example:
         >>> from hf_posenc.jobs.task import Cursor
@@ -81,7 +79,25 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents]:
     """
     readers = {"arrow": _tables, "lines": _lines, "jsonl": _lines}
     for part in task.parts:
-        yield from readers.get(part.kind, _records)(part, columns)
+        if part.range is not None and part.kind in ("lines", "paragraphs", "file"):
+            yield LongDocument(part)
+        else:
+            yield from readers.get(part.kind, _records)(part.loaded(), columns)
+
+
+def finished(document: LongDocument, columns: Columns) -> Documents:
+    """Read the rest of a long document, and return it as a batch, with only the beginning of its text.
+
+    The batch is empty if the document is blank.
+    """
+    document.finish()
+    numbers = [document.part.first]
+    if document.bad is not None:
+        bad, excerpt = {0: document.bad}, _excerpt(document.raw)
+        return _documents(document.part, numbers, [[""]], bad, {0: excerpt}, columns, blank=0)
+    if document.is_blank and document.part.kind != "paragraphs":
+        return _documents(document.part, [], [[]], {}, {}, columns, blank=1)
+    return _documents(document.part, numbers, [[document.beginning]], {}, {}, columns, blank=0)
 
 
 def _documents(
@@ -166,7 +182,7 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
             texts = [lines[index] for index in full]
             bad = {row: wrong[index] for row, index in enumerate(full) if index in wrong} if wrong else {}
             values = [texts] if part.kind == "lines" else _json_values(texts, bad, columns)
-            excerpts = {row: texts[row][:_EXCERPT] for row in bad}
+            excerpts = {row: texts[row][:EXCERPT] for row in bad}
             numbers = [number + index for index in full]
             yield _documents(part, numbers, values, bad, excerpts, columns, blank=len(some) - len(full))
         number += len(lines)
@@ -231,7 +247,7 @@ def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
 def _paragraphs(part: Part, columns: Columns) -> Iterator[_Record]:
     number, start, payload = part.first, 0, part.payload
     while start < len(payload):
-        blank = _BLANK_LINE.search(payload, start)
+        blank = BLANK_LINE.search(payload, start)
         raw, end = payload[start : blank.start() if blank else None], blank.end() if blank else len(payload)
         if raw.strip(b" \t\r\n"):
             text = raw.replace(b"\r\n", b"\n").removesuffix(b"\n")
@@ -387,7 +403,7 @@ def _not_unicode(text: bytes) -> str | None:
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        return f"is not UTF-8: byte 0x{text[error.start]:02x} at position {error.start} ({error.reason})"
+        return not_unicode(text[error.start], error.start, error.reason)
     return None
 
 
@@ -402,4 +418,4 @@ def _is_unicode(column: pa.Array) -> bool:
 
 def _excerpt(raw: bytes) -> str:
     """Return the first 200 characters of a document; bytes that are not UTF-8 are escaped."""
-    return raw[: 4 * _EXCERPT].decode(errors="backslashreplace").rstrip("\r\n")[:_EXCERPT]
+    return raw[: 4 * EXCERPT].decode(errors="backslashreplace").rstrip("\r\n")[:EXCERPT]

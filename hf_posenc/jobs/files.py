@@ -15,6 +15,7 @@ import os
 import re
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -159,6 +160,47 @@ class InputFile:
             return [int(size), None, str(system.modified(path)), None]
         except NotImplementedError:
             return [int(size), None, None, None]
+
+
+@dataclass(frozen=True)
+class ByteRange:
+    r"""Consecutive bytes of a local file, as a small value in place of the bytes.
+
+    Args:
+        file (`InputFile`): the file.
+        offset, size (`int`): the range, in bytes of decompressed text.
+        digest (`str`): the xxh3_128 digest of the bytes, in hexadecimal.
+    """
+
+    file: InputFile
+    offset: int
+    size: int
+    digest: str
+
+    def blocks(self) -> Iterator[bytes]:
+        """Read the bytes and yield them in blocks; a compressed file is decompressed up to the range.
+
+        Raises:
+            OSError: if the file cannot be read.
+            ValueError: at the end, if the file holds other bytes.
+        """
+        digest, is_stored = xxhash.xxh3_128(), self.file.compression is None
+        first = 0 if is_stored else self.offset
+        blocks, passed = self.file.blocks(self.offset if is_stored else 0), 0
+        with closing(blocks), suppress(DamagedError):
+            while passed < first + self.size and (block := next(blocks, b"")):
+                some = block[max(first - passed, 0) : first + self.size - passed]
+                passed += len(block)
+                digest.update(some)
+                yield some
+        if digest.hexdigest() != self.digest:
+            raise ValueError(changed(self.file.name, f"other content from byte {self.offset} on"))
+
+
+def changed(name: str, got: str) -> str:
+    """Return the error message for an input file that changed during a job."""
+    fix = "wait until the file is complete; encode a copy, or into a new folder"
+    return explain(f"{name} changed while it was read", got=got, fix=fix)
 
 
 def recorded_names(names: Sequence[str]) -> list[str]:

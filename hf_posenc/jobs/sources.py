@@ -19,7 +19,7 @@ import pyarrow as pa
 from .._explain import explain
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, from_hub, from_object, from_saved_folder
-from .files import find_files, format_of, no_such_file, recorded_names
+from .files import changed, find_files, format_of, no_such_file, recorded_names
 from .options import Options
 from .schema import Columns, carried_columns, named_columns
 from .tables import ArrowFile, ParquetFile, TableReader
@@ -159,13 +159,7 @@ class Sources:
             now = file.stamp()
             if now[:3] != before[:3]:  # links and permissions may change, and ctime with them
                 sizes = f"{before[0]} bytes became {now[0]}"
-                raise ValueError(
-                    explain(
-                        f"{file.name} changed while it was read",
-                        got="it was written to or replaced" if now[0] == before[0] else sizes,
-                        fix="wait until the file is complete; encode a copy, or into a new folder",
-                    )
-                )
+                raise ValueError(changed(file.name, "it was written to or replaced" if now[0] == before[0] else sizes))
 
     def tasks(
         self, shard_bytes: int, done: Mapping[int, Cursor] | None = None, *, longest: int = LONGEST

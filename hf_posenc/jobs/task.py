@@ -5,10 +5,14 @@ Tasks are plain picklable values. The reader only finds the ends of documents; w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import xxhash
+
+if TYPE_CHECKING:
+    from .files import ByteRange
 
 Kind = Literal["lines", "paragraphs", "file", "jsonl", "csv", "tsv", "arrow", "unreadable"]
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -43,6 +47,8 @@ class Part:
         size (`int`): bytes of the corpus that the part covers.
         header (`tuple` of `str`): names of the columns of CSV records.
         recorded (`str`): name of the source in the output; `recorded_names` makes it.
+        range (`ByteRange`, *optional*): where the payload is in its file, for a part of one long document; `payload` is
+            then empty.
     """
 
     source: str
@@ -52,6 +58,15 @@ class Part:
     size: int = 0
     header: tuple[str, ...] = ()
     recorded: str = ""
+    range: ByteRange | None = None
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the payload in blocks; read it from its file if it is not in memory, and raise if the file changed."""
+        return iter([self.payload]) if self.range is None else self.range.blocks()
+
+    def loaded(self) -> Part:
+        """Return the part with its payload in memory."""
+        return self if self.range is None else replace(self, payload=b"".join(self.blocks()), range=None)
 
     @property
     def unit(self) -> Literal["line", "row"]:
@@ -79,6 +94,10 @@ class Task:
         """Bytes of the corpus that the task covers, for the progress bar."""
         return sum(part.size for part in self.parts)
 
+    def loaded(self) -> Task:
+        """Return the task with all payloads in memory, for a machine that may not have the files."""
+        return replace(self, parts=tuple(part.loaded() for part in self.parts))
+
     def digest(self) -> str:
         r"""Return a digest of the documents of the task, to detect changes of the input.
 
@@ -94,7 +113,8 @@ class Task:
         digest = xxhash.xxh3_128()
         for part in self.parts:
             digest.update("\n".join(part.header).encode())
-            digest.update(part.payload)
+            for block in part.blocks():
+                digest.update(block)
         return digest.hexdigest()
 
 

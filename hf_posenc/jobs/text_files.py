@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from .._explain import explain, shorten
-from .files import DamagedError, InputFile
+from .files import ByteRange, DamagedError, InputFile
 from .schema import Columns, SourceColumns
 from .task import DELIMITERS, Part
 
 LONGEST = 256 << 20  # bytes of one document
 _LARGEST = 64 << 20  # bytes of one part
+_KEPT = 4 << 20  # bytes of a document up to which the reader hands over the document itself, not its byte range
 _HEAD = 1 << 20  # bytes of JSON lines that are searched for column names
 _STEP = 1 << 16  # bytes that are compared at once, so that the result stays in the cache of the processor
 
@@ -62,7 +64,9 @@ class TextFile(InputFile):
             names: Sequence[str] = reader.header
             if self.kind == "jsonl":
                 part = reader.take(_HEAD, must=True)
-                names = [] if part is None or part.kind != "jsonl" else _first_keys(self.name, part.payload, texts)
+                names = (
+                    [] if part is None or part.kind != "jsonl" else _first_keys(self.name, part.loaded().payload, texts)
+                )
             elif len(names) == 1 and names[0] not in texts:
                 self._check_delimiter(names[0])
         columns = pa.schema([(name, pa.string()) for name in names])
@@ -142,12 +146,14 @@ class TextReader:
         if not self._pending and self._damage is not None:
             reason, self._damage = self._damage, None
             return Part(self._file.name, "unreadable", self.row + 1, reason.encode())
-        end = len(self._pending) if len(self._pending) <= limit else self._last_end(limit)
+        end: int | None = len(self._pending) if len(self._pending) <= limit else self._last_end(limit)
         if end == 0 and must and self._pending:
             end = self._first_end(limit)
+            if end is None and (part := self._long_document()) is not None:
+                return part
             if not self._pending:  # damaged before its end
                 return self.take(limit, must=must)
-        if end == 0:
+        if not end:
             return None
         block, self._pending = self._pending[:end], self._pending[end:]
         first = self.row + 1
@@ -208,12 +214,15 @@ class TextReader:
             last = match.end()
         return last
 
-    def _first_end(self, limit: int) -> int:
+    def _first_end(self, limit: int) -> int | None:
         """Return the byte index in `_pending` where the first document ends; read more of the file to find it.
 
-        The document must be longer than `limit`. Raise if it is longer than `longest`.
+        The document must be longer than `limit`. Return `None` if it is so long that `_long_document` should read it.
+        Raise if it is longer than `longest`.
         """
         searched, kind = limit, self._file.kind
+        # Blank text is kept, because a file of nothing else has no documents.
+        may_be_long = kind not in _QUOTED and self._file.path is not None
         while True:
             if kind == "paragraphs":
                 # Start at the last line searched before: a blank line may have been cut off there.
@@ -230,9 +239,48 @@ class TextReader:
                 raise ValueError(self._too_long())
             if end:
                 return end
-            self._fill(min(searched + max(_HEAD, searched), self._longest + 1))
+            most = self._longest + 1
+            if may_be_long and not self._pending.isspace():
+                most = max(limit, _KEPT) + 1
+                if searched >= most:
+                    return None
+            self._fill(min(searched + max(_HEAD, searched), most))
             if len(self._pending) <= searched:
                 return len(self._pending)
+
+    def _long_document(self) -> Part | None:
+        """Read up to the end of the first document without keeping it, and return a part that names its byte range.
+
+        Return `None` if the file is damaged before its end.
+        """
+        digest, size, line_feeds, line = xxhash.xxh3_128(), 0, 0, b""
+        while self._pending:
+            block, end = self._pending, 0
+            if self._file.kind == "paragraphs":
+                text = line + block
+                match = _BLANK_LINE.search(text)
+                end = match.end() - len(line) if match else 0
+                # The line at the end of the block may be blank; one that is not becomes a short one.
+                line = text[text.rfind(b"\n") + 1 :]
+                line = b"x" if line.strip(b" \t\r") else line
+            elif self._file.kind != "file":
+                end = block.find(b"\n") + 1
+            block, self._pending = block[: end or None], block[end:] if end else b""
+            digest.update(block)
+            size += len(block)
+            line_feeds += _line_feeds(block)
+            if size > self._longest:
+                raise ValueError(self._too_long())
+            if end:
+                break
+            self._fill(1)
+        if not end and self._damage is not None:
+            return None
+        where = ByteRange(self._file, self.offset, size, digest.hexdigest())
+        part = Part(self._file.name, self._file.kind, self.row + 1, b"", size, self.header, range=where)  # type: ignore[arg-type]
+        self.offset += size
+        self.row += line_feeds + (not block.endswith(b"\n"))
+        return part
 
     def _too_long(self) -> str:
         kind = self._file.kind

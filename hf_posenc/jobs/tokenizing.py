@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from .._explain import explain, shorten
 from ..ragged import Ragged
 from ..rows import Encoder, Limits, TokenRows
-from .documents import Documents, read_documents
+from .documents import Documents, finished, read_documents
+from .long_document import LongDocument
 from .options import Job
 from .schema import Columns
 from .shard_columns import Block
@@ -82,14 +83,18 @@ class TaskEncoder:
             ValueError: for a bad document, with file, line and reason, unless the job skips bad documents or replaces
                 them by empty texts.
         """
-        for documents in read_documents(task, self._columns):
+        for found in read_documents(task, self._columns):
+            if isinstance(found, LongDocument):
+                rows, refused = self._encode_long(found)
+                documents = finished(found, self._columns)
+            else:
+                documents = found
+                rows, refused = self._encode(*documents.texts)
             counted.blank += documents.blank
             if documents.numbers:
-                yield self._block(documents, counted)
+                yield self._block(documents, rows, {**refused, **documents.bad}, counted)
 
-    def _block(self, documents: Documents, counted: Counted) -> Block:
-        rows, refused = self._encode(*documents.texts)
-        bad = {**refused, **documents.bad}
+    def _block(self, documents: Documents, rows: TokenRows, bad: Mapping[int, str], counted: Counted) -> Block:
         columns, sample = {"input_ids": rows.ids}, rows.sample
         if self._job.text_pair_column is not None and rows.token_type_ids is not None:
             columns["token_type_ids"] = rows.token_type_ids
@@ -103,7 +108,9 @@ class TaskEncoder:
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
         # The type of the shards, and half the memory until they are written.
-        columns = {name: Ragged(each.values.astype(np.int32), each.lengths) for name, each in columns.items()}
+        columns = {
+            name: Ragged(each.values.astype(np.int32, copy=False), each.lengths) for name, each in columns.items()
+        }
         carried = documents.carried
         if self._job.source_columns:
             # File names may hold any bytes; those that are not UTF-8 are escaped, as in `rejected.jsonl`.
@@ -133,6 +140,24 @@ class TaskEncoder:
             if not bad:
                 raise
             rows = self._encoder.encode(*_emptied(texts, bad))
+        return self._checked(rows, bad, texts)
+
+    def _encode_long(self, document: LongDocument) -> tuple[TokenRows, dict[int, str]]:
+        """Tokenize a long document while it is read; see `_encode` for the result."""
+        bad: dict[int, str] = {}
+        try:
+            rows = self._encoder.encode_blocks(document.blocks)
+        except ValueError as error:
+            bad[0] = f"is refused by the tokenizer: {_reason(error)}"
+        document.finish()
+        if bad or document.bad is not None:
+            rows = self._encoder.encode([""])
+        return self._checked(rows, bad, [[""]])
+
+    def _checked(
+        self, rows: TokenRows, bad: dict[int, str], texts: Sequence[Sequence[str]]
+    ) -> tuple[TokenRows, dict[int, str]]:
+        """Add documents without tokens, or with too many, to `bad`, and return it with the rows to write."""
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
         limit = self._limits.max_length

@@ -1,0 +1,105 @@
+"""`LongDocument`: a line, paragraph or file of many megabytes that is decoded while it is tokenized.
+
+It is never in memory as a whole. Records of JSON and CSV must be parsed whole, so they are not read in this way.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+
+from .task import Part
+
+EXCERPT = 200  # characters of a rejected document that `rejected.jsonl` shows
+BLANK_LINE = re.compile(rb"^[ \t\r]*(?:\n|\Z)", re.MULTILINE)
+_HEAD = 4 * EXCERPT
+
+
+class LongDocument:
+    r"""Text of a part that is one document, as an iterator `blocks` of its consecutive blocks.
+
+    After `finish`, the other attributes describe the document: `bad`, the reason if it is not UTF-8, else `None`;
+    `is_blank`, True if it has no characters but spaces; `raw`, its first bytes, and `beginning`, its first characters.
+
+    Args:
+        part (`Part`): the document, of the kind `"lines"`, `"paragraphs"` or `"file"`.
+
+    Example:
+        >>> document = LongDocument(Part("a.txt", "file", 1, "I ride\r\nbike ☂".encode()))
+        >>> "".join(document.blocks)
+        'I ride\nbike ☂'
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.bad: str | None = None
+        self.is_blank = True
+        self.raw, self.beginning = b"", ""
+        self.blocks = self._until_error()
+        self._error: Exception | None = None
+
+    def finish(self) -> None:
+        """Read the rest of the document; raise the error if the file could not be read, or changed."""
+        for _ in self.blocks:
+            pass
+        if self._error is not None:
+            raise self._error
+
+    def _until_error(self) -> Iterator[str]:
+        # An error that is raised while a tokenizer reads the blocks would look like an error of the tokenizer.
+        try:
+            yield from self._texts()
+        except Exception as error:
+            self._error = error
+
+    def _texts(self) -> Iterator[str]:
+        """Decode the document, and yield its text in blocks; stop where it is not UTF-8, after reading the rest."""
+        kind, undecoded, position = self.part.kind, b"", 0
+        stripped = self._stripped()
+        while True:
+            more = next(stripped, None)
+            undecoded += more or b""
+            try:
+                text, length = codecs.utf_8_decode(undecoded, "strict", more is None)
+            except UnicodeDecodeError as error:
+                byte, at = undecoded[error.start], position + error.start
+                self.bad = not_unicode(byte, at, error.reason)
+                for _ in stripped:
+                    pass
+                return
+            undecoded, position = undecoded[length:], position + length
+            if kind == "file":
+                text = text.replace("\r\n", "\n")
+            self.is_blank = self.is_blank and (not text or text.isspace())
+            if len(self.beginning) < EXCERPT:
+                self.beginning = (self.beginning + text)[:EXCERPT]
+            yield text
+            if more is None:
+                return
+
+    def _stripped(self) -> Iterator[bytes]:
+        """Yield the bytes of the document in blocks, without the line end of a line or the end of a paragraph.
+
+        Whitespace at the end of a block is yielded with the next one, so line ends are not divided.
+        """
+        kind, held = self.part.kind, b""
+        for block in self.part.blocks():
+            if len(self.raw) < _HEAD:
+                self.raw = (self.raw + block[:_HEAD])[:_HEAD]
+            held += block
+            body = held.rstrip(b" \t\r\n")
+            held = held[len(body) :]
+            yield body.replace(b"\r\n", b"\n") if kind == "paragraphs" else body
+        if kind == "lines":
+            held = held.removesuffix(b"\n").removesuffix(b"\r")
+        elif kind == "paragraphs":
+            blank = BLANK_LINE.search(b"x" + held)
+            held = held[: blank.start() - 1] if blank else held
+            held = held.replace(b"\r\n", b"\n").removesuffix(b"\n")
+        yield held
+
+
+def not_unicode(byte: int, position: int, reason: str) -> str:
+    """Return the reason why a document is rejected that has an invalid byte at `position`."""
+    return f"is not UTF-8: byte 0x{byte:02x} at position {position} ({reason})"
