@@ -14,7 +14,7 @@ import typer
 
 from .._explain import counted, explain
 from ..jobs.options import choices_of, with_options
-from .progress import ProgressLine, summary
+from .progress import ProgressLine
 from .terminal import Screen
 
 
@@ -62,15 +62,7 @@ def encode(
         if line.finished:
             screen.complain(f"note: {_finished(line)} and kept")
         raise
-    screen.facts(
-        summary(
-            manifest.totals,
-            Path(output),
-            made=line.made,
-            tokens_a_second=line.tokens_a_second,
-            library=line.library,
-        )
-    )
+    screen.facts(line.summary(manifest.totals, Path(output)))
 
 
 def _finished(line: ProgressLine) -> str:

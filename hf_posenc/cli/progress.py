@@ -106,6 +106,43 @@ class ProgressLine(Callbacks):
         """Remove the progress bar."""
         self._bar.stop()
 
+    def summary(self, totals: Mapping[str, int], output: Path) -> dict[str, str]:
+        r"""Return the totals of the job, and the speed of this run, as names and texts to print in this order.
+
+        The numbers of truncated and rejected documents are left out if they are 0.
+
+        Args:
+            totals (mapping): the totals of the manifest.
+            output (`Path`): the output folder.
+
+        Example:
+            >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "rejected": 1}
+            >>> for name, value in ProgressLine(Screen()).summary(totals | {"cut": 0}, Path("out")).items():
+            ...     print(name, "-", value)
+            documents - 3
+            rows - 2
+            tokens - 9
+            shards - 1 in out, 2.0 MB, all by earlier runs
+            rejected - 1 document, listed in out/rejected.jsonl
+            read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
+        """
+        speed = f", {short(self.tokens_a_second)} a second with {self.library}" if self.tokens_a_second else ""
+        before = totals["shards"] - self.made
+        earlier = (f", {before:,} of them by earlier runs" if self.made else ", all by earlier runs") if before else ""
+        facts = {
+            "documents": f"{totals['documents']:,}",
+            "rows": f"{totals['rows']:,}",
+            "tokens": f"{totals['tokens']:,}{speed}",
+            "shards": f"{totals['shards']:,} in {output}, {in_bytes(totals['bytes'])}{earlier}",
+        }
+        if totals["cut"]:
+            facts["truncated"] = counted(totals["cut"], "document")
+        if totals["rejected"]:
+            facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
+        pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # also a valid Python string
+        facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
+        return facts
+
     def _show(self, text: str) -> None:
         self._bar.update(self._task, description=text)
         if not self._live and time.monotonic() - self._written >= _SECONDS_PER_LINE:
@@ -124,49 +161,3 @@ def short(number: float) -> str:
         if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
-
-
-def summary(
-    totals: Mapping[str, int], output: Path, *, made: int, tokens_a_second: float, library: str
-) -> dict[str, str]:
-    r"""Return the totals of a job as a dict of names and texts to print.
-
-    The numbers of truncated and rejected documents are left out if they are 0.
-
-    Args:
-        totals (mapping): the totals of the manifest.
-        output (`Path`): the output folder.
-        made (`int`): number of shards that this run wrote, without those of earlier runs.
-        tokens_a_second (`float`): speed of this run; 0 if it wrote nothing.
-        library (`str`): name of the library that the token ids of this run come from.
-
-    Returns:
-        `dict` of `str`: names and values, in the order to print them.
-
-    Example:
-        >>> totals = {"documents": 3, "rows": 2, "tokens": 9, "shards": 1, "bytes": 2_000_000, "cut": 0, "rejected": 1}
-        >>> for name, value in summary(totals, Path("out"), made=1, tokens_a_second=9e6, library="x 1").items():
-        ...     print(name, "-", value)
-        documents - 3
-        rows - 2
-        tokens - 9, 9M a second with x 1
-        shards - 1 in out, 2.0 MB
-        rejected - 1 document, listed in out/rejected.jsonl
-        read back - datasets.load_dataset("parquet", data_files="out/data/*.parquet", split="train")
-    """
-    speed = f", {short(tokens_a_second)} a second with {library}" if tokens_a_second else ""
-    before = totals["shards"] - made
-    earlier = f", {before:,} of them by earlier runs" if before and made else ", all by earlier runs" if before else ""
-    facts = {
-        "documents": f"{totals['documents']:,}",
-        "rows": f"{totals['rows']:,}",
-        "tokens": f"{totals['tokens']:,}{speed}",
-        "shards": f"{totals['shards']:,} in {output}, {in_bytes(totals['bytes'])}{earlier}",
-    }
-    if totals["cut"]:
-        facts["truncated"] = counted(totals["cut"], "document")
-    if totals["rejected"]:
-        facts["rejected"] = f"{counted(totals['rejected'], 'document')}, listed in {output / 'rejected.jsonl'}"
-    pattern = json.dumps(str(output / "data" / "*.parquet"), ensure_ascii=False)  # also a valid Python string
-    facts["read back"] = f'datasets.load_dataset("parquet", data_files={pattern}, split="train")'
-    return facts
