@@ -177,17 +177,14 @@ def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
         return []
     found = []
     for one in folders:
-        own, files = _from_json(one / "state.json", _split_and_files)
+        own, files = _from_json(
+            one / "state.json", lambda state: (state.get("_split"), [file["filename"] for file in state["_data_files"]])
+        )
         if folders == [folder] and split not in (None, "all", own):
-            got = f"split={split!r}"
-            raise ValueError(explain(f"{name} was saved without splits", got=got, fix="leave split out"))
+            rule = f"{name} was saved without splits"
+            raise ValueError(explain(rule, got=f"split={split!r}", fix="leave split out"))
         found += [ArrowFile(str(path_inside(one, file)), "arrow") for file in files]
     return found
-
-
-def _split_and_files(state: Any) -> tuple[Any, list[Any]]:
-    """Return the name of the split and the names of its files, from the content of `state.json`."""
-    return state.get("_split"), [file["filename"] for file in state["_data_files"]]
 
 
 def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:

@@ -72,21 +72,6 @@ def named_columns(columns: Sequence[str] | None) -> dict[str, pa.DataType | None
     return named
 
 
-def columns_with_types(columns: Mapping[str, str]) -> list[str]:
-    r"""Format each column as `"name:type"`, which `named_columns` parses; a column of a nested type as its name alone.
-
-    Args:
-        columns (mapping from `str` to `str`): names and types.
-
-    Example:
-        >>> columns_with_types({"label": "int64", "tags": "list<item: string>"})
-        ['label:int64', 'tags']
-    """
-    # A nested type cannot be named; it comes from the source.
-    typed = {name: f"{name}:{kind}" for name, kind in columns.items()}
-    return [both if name in named_columns([both]) else name for name, both in typed.items()]
-
-
 def carried_columns(
     sources: Sequence[SourceColumns], texts: Sequence[str], named: Mapping[str, pa.DataType | None]
 ) -> pa.Schema:
@@ -112,7 +97,7 @@ def carried_columns(
             if names.count(name) > 1:
                 raise ValueError(explain(f"{source.name} has several columns {name!r}", fix="rename them"))
             if name not in names and (source.complete or named.get(name) is None):
-                raise ValueError(_missing_column(source.name, name, names, texts))
+                raise ValueError(_missing_column(source, name, texts))
         for name in texts:
             if not _is_text(source.schema.field(name).type):
                 raise TypeError(_not_text(source, name, texts))
@@ -201,15 +186,12 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
     return {HUGGING_FACE: json.dumps({"info": {"features": same}}).encode()} if same else {}
 
 
-def _missing_column(source: str, column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the error message for a column that a source does not have.
-
-    `columns` are those that it has. The fix depends on whether the missing column is one of `texts`, the text columns.
-    """
-    further = [name for name in columns if name not in texts]
-    fix = _text_option(column, columns, texts) if column in texts else f"columns={further!r}"
-    got = f"its columns are {', '.join(map(repr, columns)) or 'none'}"
-    return explain(f"{source} has no column {column!r}", got=got, fix=fix)
+def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
+    """Return the error message for a column that a source lacks; its fix is another text column, or other columns."""
+    names = source.schema.names
+    fix = _text_option(column, names, texts) if column in texts else f"columns={[n for n in names if n not in texts]!r}"
+    got = f"its columns are {', '.join(map(repr, names)) or 'none'}"
+    return explain(f"{source.name} has no column {column!r}", got=got, fix=fix)
 
 
 def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from .folder import MANIFEST, REJECTED, shard_name
 from .manifest import MOVE_AWAY, Manifest, OnRead
 from .options import Options
 from .rejected import find_rejected
-from .schema import columns_with_types
+from .schema import named_columns
 from .sources import open_sources
 
 _OTHER_INPUT = "; encode it to another folder"
@@ -156,9 +156,12 @@ def _bad_files(manifest: Manifest, on_read: OnRead | None) -> Iterator[tuple[str
 def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
     """Open `inputs`, compare them with the inputs of the shards, and return a message for each difference."""
     config = manifest.config
-    columns = columns_with_types(config["columns"])  # copied columns come after `length`
+    types = config["columns"]
+    copied = list(types)[list(types).index("length") + 1 :]
+    typed = {name: f"{name}:{types[name]}" for name in copied}
+    # A nested type cannot be named; it comes from the source.
+    columns = [both if name in named_columns([both]) else name for name, both in typed.items()]
     names = ("text_column", "text_pair_column", "document")
-    columns = columns[list(config["columns"]).index("length") + 1 :]
     sources = open_sources(inputs, Options(**{name: config[name] for name in names}, columns=columns, **options))
     before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
     return sources.differences(before, None, manifest.shards, config["shard_bytes"])
