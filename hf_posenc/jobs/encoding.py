@@ -84,8 +84,8 @@ def encode(
             )
         )
     progress = progress or Progress()
-    resolved, mine, first_position, notes = resolve(options, tokenizer)
-    encoder = Encoder(mine, backend=resolved.backend)  # raises if the tokenizer does not have that backend
+    resolved, own_tokenizer, first_position, notes = resolve(options, tokenizer)
+    encoder = Encoder(own_tokenizer, backend=resolved.backend)  # raises if the tokenizer does not have that backend
     progress.backend("transformers" if encoder.backend is None else encoder.backend.name)
     sources = open_sources(inputs, resolved)
     if encoder.reason_not_cut is not None and (sources.size is None or sources.size > _SMALL):
@@ -97,14 +97,14 @@ def encode(
     job = Job(
         **vars(resolved),
         folder=folder,
-        tokenizer=SerializedTokenizer.of(mine),
+        tokenizer=SerializedTokenizer.of(own_tokenizer),
         carried=sources.schema,
         first_position=first_position,
     )
     _check_names(job)
     with output_folder(folder):
-        name = tokenizer if isinstance(tokenizer, str | os.PathLike) else mine.name_or_path
-        manifest, job = _manifest(job, sources, _public_name(str(name)), type(mine).__name__)
+        name = tokenizer if isinstance(tokenizer, str | os.PathLike) else own_tokenizer.name_or_path
+        manifest, job = _manifest(job, sources, _public_name(str(name)), type(own_tokenizer).__name__)
         bad = manifest.check(progress.checked)
         rejected = find_rejected(folder, manifest.shards)
         done = {
@@ -120,7 +120,7 @@ def encode(
         join_rejected(folder, manifest.shards)
         _check_other_files(manifest)
         if not manifest.finished or not (folder / CARD).exists():
-            if not write_card(manifest, mine):
+            if not write_card(manifest, own_tokenizer):
                 progress.message("README.md was changed by hand, and is not replaced")
             manifest.finish()
             if cut := manifest.totals["cut"]:

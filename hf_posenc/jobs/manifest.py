@@ -19,7 +19,7 @@ from .._explain import explain, shorten
 from .._files import read_whole
 from ..tokenization.serialized import RustOnlyTokenizer
 from .folder import MANIFEST, STATE, data_files, shard_name, shard_number, write_file
-from .shard_file import FORMAT_VERSION, damage, read_footer, read_sha256
+from .shard_file import FORMAT_VERSION, damage, read_footer
 
 if TYPE_CHECKING:
     from .options import Job
@@ -153,15 +153,7 @@ class Manifest:
         """
         bad: dict[int, str] = {}
         for shard, record in sorted(self.shards.items()):
-            path, reason = self.folder / shard_name(shard), None
-            if "sha256" in record:
-                reason = damage(path, record)
-            else:
-                try:
-                    record["sha256"] = read_sha256(path)
-                except ValueError:
-                    reason = "is damaged"
-            if reason is not None:
+            if (reason := damage(self.folder / shard_name(shard), record)) is not None:
                 bad[shard] = reason
             if on_read is not None:
                 on_read(record["bytes"])

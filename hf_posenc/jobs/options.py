@@ -268,9 +268,9 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     collate = tokenizer if _is_collator(tokenizer) else None
     settings, first_position = ({}, 0) if collate is None else (_settings_of(collate), collate.first_position)
     options = Options(**{**settings, **given})
-    mine = private_copy(tokenizer if collate is None else collate.tokenizer)
+    own_tokenizer = private_copy(tokenizer if collate is None else collate.tokenizer)
     limits = {
-        "the tokenizer": stated_limit(mine),
+        "the tokenizer": stated_limit(own_tokenizer),
         "the collator": None if collate is None else collate.max_length,
         "a packed row": options.pack,
     }
@@ -282,9 +282,9 @@ def resolve(given: Mapping[str, Any], tokenizer: Any) -> tuple[Options, PreTrain
     ]
     limit = min((each for each in (requested, *limits.values()) if each is not None), default=None)
     options = replace(options, max_length=limit)
-    special = mine.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
+    special = own_tokenizer.num_special_tokens_to_add(pair=len(options.texts) > 1) if options.add_special_tokens else 0
     Limits(limit, overflow=options.too_long == "split", stride=options.stride).check_special_tokens(int(special))
-    return options, mine, first_position, notes
+    return options, own_tokenizer, first_position, notes
 
 
 def _is_collator(tokenizer: Any) -> bool:

@@ -51,8 +51,8 @@ def write_shard(
         ...     options = {"settings": {}, "carried": []}
         ...     written = write_shard(path, [table], table.schema, lambda: {"rows": 2}, **options)
         ...     record, settings = read_footer(path)
-        ...     written == {**record, "sha256": read_sha256(path)}, record["rows"]
-        (True, 2)
+        ...     print(damage(path, record), record == written, record["rows"])
+        None True 2
     """
     # Token ids spread over the whole vocabulary: a dictionary or statistics of them cost more than they save, and zstd
     # compresses them to a third.
@@ -103,30 +103,6 @@ def read_footer(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**content["record"], "bytes": path.stat().st_size}, content["settings"]
 
 
-def read_sha256(path: Path) -> str:
-    r"""Check a shard against the checksum in its footer, and return the SHA-256 of the whole file.
-
-    Args:
-        path (`Path`): the shard.
-
-    Raises:
-        ValueError: if the file is not a shard of this format, or was changed after it was written.
-    """
-    content, checksum = _footer(path)
-    sha256, left = hashlib.sha256(), content["size"]
-    with path.open("rb") as file:
-        while left > 0 and (data := file.read(min(left, _BLOCK))):
-            sha256.update(data)
-            left -= len(data)
-        written = sha256.copy()
-        written.update(json.dumps(content).encode())
-        while data := file.read(_BLOCK):
-            sha256.update(data)
-    if left or written.hexdigest() != checksum:
-        raise ValueError(explain(f"{path} must be as it was written", got="another checksum"))
-    return sha256.hexdigest()
-
-
 def _footer(path: Path) -> tuple[dict[str, Any], str]:
     """Return the parsed JSON in the footer of a shard, and the checksum of rows and JSON that is stored beside it."""
     try:
@@ -154,12 +130,15 @@ def is_shard(path: Path) -> bool:
     return True
 
 
-def damage(path: Path, record: Mapping[str, Any]) -> str | None:
+def damage(path: Path, record: dict[str, Any]) -> str | None:
     r"""Return the difference between a shard and its record, such as `"is missing"`; `None` for an intact shard.
+
+    A record of `read_footer` has no `sha256`: then the shard is compared with the checksum in its footer, and `sha256`
+    is added to the record.
 
     Args:
         path (`Path`): the shard.
-        record (mapping): its `bytes` and `sha256`.
+        record (`dict`): its `bytes` and `sha256`.
 
     Raises:
         OSError: if the file exists and may not be read.
@@ -169,9 +148,32 @@ def damage(path: Path, record: Mapping[str, Any]) -> str | None:
             return "is a folder, expected a file"
         if (size := path.stat().st_size) != record["bytes"]:
             return f"has {size:,} bytes, expected {record['bytes']:,}"
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
-                return "has another checksum than the one in the manifest"
+        if "sha256" in record:
+            with path.open("rb") as file:
+                is_same = hashlib.file_digest(file, "sha256").hexdigest() == record["sha256"]
+            return None if is_same else "has another checksum than the one in the manifest"
+        sha256 = _sha256(path)
+        if sha256 is None:
+            return "is damaged"
+        record["sha256"] = sha256
     except FileNotFoundError:
         return "is missing"
     return None
+
+
+def _sha256(path: Path) -> str | None:
+    """Return the SHA-256 of a shard; `None` if rows and record differ from the checksum in the footer."""
+    try:
+        content, checksum = _footer(path)
+    except ValueError:
+        return None
+    sha256, left = hashlib.sha256(), content["size"]
+    with path.open("rb") as file:
+        while left > 0 and (data := file.read(min(left, _BLOCK))):
+            sha256.update(data)
+            left -= len(data)
+        written = sha256.copy()
+        written.update(json.dumps(content).encode())
+        while data := file.read(_BLOCK):
+            sha256.update(data)
+    return sha256.hexdigest() if left == 0 and written.hexdigest() == checksum else None
