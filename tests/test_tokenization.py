@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tokenizers import Regex
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 from hf_posenc.rows import Encoder, Limits
-from hf_posenc.tokenization import from_files, number_of_ids, private_copy, sufficient_prefix, to_files
+from hf_posenc.tokenization import from_files, number_of_ids, private_copy, to_files
 
 # What tokenizers trip over: joined emoji, right-to-left marks, control characters, tokens spelled out, nothing at all.
 PIECES = [
@@ -270,10 +272,16 @@ def test_the_real_bert_tokenizers_baked_limit_of_128_is_not_taken_over(bert, sen
 # --------------------------------------------------------------------------------------------------------- giant texts
 
 
+@contextmanager
+def _long_from(characters: int) -> Iterator[None]:
+    """Treat texts of more than so many characters as long ones, which are read only as far as needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_posenc.rows.encoder._PIECE", characters)
+        yield
+
+
 @pytest.mark.parametrize("name", ["bert", "byte_bpe", "unigram"])
-def test_a_giant_text_is_read_only_as_far_as_needed_and_gives_the_same_ids(
-    name: str, sentences, request: pytest.FixtureRequest
-) -> None:
+def test_a_text_of_megabytes_gives_the_same_ids(name: str, sentences, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(name)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     text = " ".join(sentences)
@@ -281,7 +289,6 @@ def test_a_giant_text_is_read_only_as_far_as_needed_and_gives_the_same_ids(
     collate = DataCollatorWithPositionalEncoding(tokenizer, max_length=256, look_ahead=False)
     got = collate([text, "a"])
     assert got["input_ids"][0].tolist() == tokenizer(text, truncation=True, max_length=256)["input_ids"]
-    assert len(sufficient_prefix(text, 256, tokenizer.backend_tokenizer, "right")) < 100_000
 
 
 @pytest.mark.parametrize("name", ["bert", "byte_bpe", "word_level"])
@@ -299,7 +306,7 @@ def test_one_giant_word_gives_the_same_ids(name: str, request: pytest.FixtureReq
 def test_a_long_text_is_truncated_at_the_same_token_as_the_whole_text(any_fast, unit: list[str], joint: str) -> None:
     text = joint.join(unit * (3_500 // max(1, len("".join(unit))) + 1))  # a prefix is tried, then a longer one
     for limit in (4, 11):
-        with _any_warning():
+        with _any_warning(), _long_from(24):
             got = ours(any_fast, [text], max_length=limit, add_special_tokens=False)
         want = any_fast(text, truncation=True, max_length=limit, add_special_tokens=False)["input_ids"]
         assert got["input_ids"][0, : len(want)].tolist() == want
@@ -311,8 +318,8 @@ def test_an_added_token_of_many_words_across_the_cut_gives_the_same_ids(byte_bpe
     long_token = " ".join(["alpha beta gamma delta epsilon zeta eta theta iota kappa"] * 2)
     byte_bpe.add_tokens([long_token])
     for length in range(100, 240, 4):
-        text = ((" " * 40 + "the") * 6)[:length] + long_token + " zebra" * 2000
-        with _any_warning():
+        text = ((" " * 40 + "the") * 6)[:length] + long_token + " zebra" * 200
+        with _any_warning(), _long_from(24):
             got = ours(byte_bpe, [text], max_length=20)
         assert got["input_ids"].tolist() == [byte_bpe(text, truncation=True, max_length=20)["input_ids"]], length
 
@@ -327,25 +334,30 @@ def test_an_added_token_of_many_words_across_the_cut_gives_the_same_ids(byte_bpe
         ("I ride " * 3_000, "I ride the tail"),
     ],
 )
-def test_a_normalizer_that_looks_far_ahead_reads_the_whole_text(word_level, pattern: Any, tail: str) -> None:
+def test_a_normalizer_that_looks_far_ahead_gives_the_same_ids(word_level, pattern: Any, tail: str) -> None:
     from tokenizers import normalizers
 
     word_level.backend_tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(pattern, "a")]
     )
     text = "I ride " * 3_000 + tail
-    with _any_warning():
+    with _any_warning(), _long_from(24):
         got = ours(word_level, [text], max_length=4)
     want = word_level(text, truncation=True, max_length=4)["input_ids"]
     assert got["input_ids"][0].tolist()[: len(want)] == want
 
 
-@pytest.mark.parametrize("pattern", [" {2,}", r"\s+", r"[\n\r\t]", r"\p{Cc}", "[!+*$]", "``|''", "a(?=b)", " "])
-def test_a_normalizer_that_looks_at_runs_or_near_by_reads_a_prefix(raw_word_level, pattern: str) -> None:
-    from tokenizers import normalizers
+def test_words_that_reach_far_give_the_same_ids(raw_word_level) -> None:
+    """The last character makes one word of the whole text, so a prefix of it has other ids."""
+    from tokenizers import pre_tokenizers
 
-    raw_word_level.normalizer = normalizers.Replace(Regex(pattern), " ")
-    assert len(sufficient_prefix("I  ride\t " * 100_000, 8, raw_word_level, "right")) < 1_000
+    raw_word_level.pre_tokenizer = pre_tokenizers.Split(Regex('"[^"]*"| |[^" ]+'), "removed", invert=True)
+    text = '"' + "I ride bike " * 20_000 + '"'
+    with _any_warning():
+        got = ours(raw_word_level, [text, text[:-1]], max_length=4)
+    want = [raw_word_level.encode(each).ids[:4] for each in (text, text[:-1])]
+    assert got["attention_mask"].sum(axis=1).tolist() == [len(each) for each in want] == [1, 4]
+    assert [row[: len(each)].tolist() for row, each in zip(got["input_ids"], want, strict=True)] == want
 
 
 def test_truncation_on_the_left_keeps_the_end_of_a_giant_text(byte_bpe) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 from .._explain import explain
 from ..ragged import Ragged, lock_free_cache
 from ..tokenization.backends import Backend, BackendName, DifferentIds, choose_backend
-from ..tokenization.long_text import characters_read_whole, sufficient_prefix
 from ..tokenization.pieces import Pieces
 from ..tokenization.rust import Template, TokenizersBackend, is_from_rust, post_processor
 from ..tokenization.serialized import RustOnlyTokenizer, calls_only_rust
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 # Characters of a piece of a long text, and of the pieces that are encoded at once: several, so that `tokenizers` uses
 # several cores, but not many, because it needs about 150 bytes of memory for each character.
 _PIECE, _AT_ONCE = 1 << 16, 1 << 18
+# Characters per token of the first piece of a long text that is truncated; English has 4 to 5.
+_CHARACTERS_A_TOKEN = 12
 
 
 class Encoder:
@@ -172,17 +173,28 @@ class Encoder:
         With `shorten`, the end of a very long text may be left out, because truncation would remove its tokens.
         """
         with _tokenizer_errors(texts):
-            enough = self._enough if shorten else None
-            if enough is not None:
-                texts = self._prefixes(backend, texts)
+            are_cut = max(map(len, texts), default=0) > _PIECE and self._pieces.reason is None
+            if are_cut and shorten and (enough := self._enough) is not None:
+                texts = [self._prefix(backend, text, enough) for text in texts]
             if self.word_ids and isinstance(backend, TokenizersBackend):
                 return dict(zip(("input_ids", "word_ids"), backend.encode_with_words(texts), strict=True))
-            if max(map(len, texts), default=0) <= _PIECE or self._pieces.reason is not None:
+            if not are_cut:
                 return {"input_ids": backend.encode(texts)}
             pieces = [self._pieces.of(text, _PIECE) if type(text) is str else [text] for text in texts]
-            return {"input_ids": self._joined(backend, pieces, enough)}
+            return {"input_ids": self._joined(backend, pieces)}
 
-    def _joined(self, backend: Backend, texts: Sequence[Iterable[Any]], enough: int | None) -> Ragged:
+    def _prefix(self, backend: Backend, text: Any, enough: int) -> Any:
+        """Return the beginning of a long text, with more than `enough` ids; they are the first ids of the text."""
+        if type(text) is not str or len(text) <= _PIECE:
+            return text
+        ids = end = 0
+        for piece in self._pieces.of(text, _CHARACTERS_A_TOKEN * enough):
+            ids, end = ids + len(backend.encode([piece]).values), end + len(piece)
+            if ids > enough:
+                break
+        return text[:end]
+
+    def _joined(self, backend: Backend, texts: Sequence[Iterable[Any]], enough: int | None = None) -> Ragged:
         """Return the ids (int32) of long texts, each given as its pieces, which are encoded one after another.
 
         With `enough`, the rest of a text is left out as soon as it has more than `enough` ids.
@@ -212,22 +224,6 @@ class Encoder:
     def reason_not_cut(self) -> str | None:
         """Reason why long texts are encoded whole, which needs much memory; `None` if they are encoded in pieces."""
         return f"{type(self.tokenizer).__name__} is called for it" if self.backend is None else self._pieces.reason
-
-    def _prefixes(self, backend: Backend, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return the texts, but only the beginning of very long ones: enough for all tokens that truncation keeps.
-
-        A text of up to `backend.reads_whole` characters is never shortened.
-        """
-        limit = self.limits.max_length
-        assert limit is not None
-        longest = max(characters_read_whole(limit), backend.reads_whole)
-        if max(map(len, texts), default=0) <= longest:
-            return texts
-        side = self.tokenizer.truncation_side
-        return [
-            sufficient_prefix(text, limit, backend.rust, side) if type(text) is str and len(text) > longest else text
-            for text in texts
-        ]
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Texts are encoded in `hf_posenc.rows`.
 from .backends import BackendName, DifferentIds, FastBackend, choose_backend
 from .bpe import cached_bpe, train_bpe
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
-from .long_text import sufficient_prefix
 from .merges import MergeStep, bpe_merges, bpe_stages
 from .pieces import Pieces
 from .rust import TokenizersBackend
@@ -30,7 +29,6 @@ __all__ = [
     "number_of_ids",
     "private_copy",
     "stated_limit",
-    "sufficient_prefix",
     "to_files",
     "train_bpe",
 ]

@@ -66,8 +66,6 @@ class FastBackend:
         ImportError: if the library is not installed.
     """
 
-    reads_whole = 1 << 20
-
     def __init__(self, text: str, *, interval: int = 4096, most_tokens: int = 1 << 25) -> None:
         self._interval, self._most_tokens = interval, most_tokens
         content = json.loads(text)

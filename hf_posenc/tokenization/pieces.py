@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .long_text import RUN
-
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
 
@@ -28,6 +26,8 @@ _CUTS = (
     re.compile(r"(?<=\S\n)(?=[^\W_])"),
     re.compile(r"(?<=[^\W_])(?=[,.;:!?，。、；：！？])"),
 )
+# Regular expression for one character class, once or repeated, such as `[a-z]+`: it matches one run of characters.
+_RUN = re.compile(r"(?:\\p\{\^?\w+\}|\\[^\d]|\[(?:\\.|[^\[\]\\])+\]|[^\\\[\](){}.^$|*+?])(?:[*+?]|\{[12],\})?")
 _SOLID = re.compile(r"[^\W_]|[!-~]")  # characters that no known normalizer removes
 
 # Known normalizers and pre-tokenizers look at single characters, combining sequences, or runs of one class.
@@ -182,7 +182,7 @@ def _is_run(pattern: Mapping[str, str]) -> bool:
 
     `pattern` is `{"String": ...}` or `{"Regex": ...}`, as in `tokenizer.json`.
     """
-    return RUN.fullmatch(pattern["Regex"]) is not None if "Regex" in pattern else len(set(pattern["String"])) == 1
+    return _RUN.fullmatch(pattern["Regex"]) is not None if "Regex" in pattern else len(set(pattern["String"])) == 1
 
 
 def _is_known(split: Mapping[str, Any]) -> bool:

@@ -43,9 +43,6 @@ class TokenizersBackend:
                [2, 0]])
     """
 
-    # Texts up to this number of characters are encoded whole even if only their first tokens are needed.
-    reads_whole = 0
-
     def __init__(self, json: str, *, split_special_tokens: bool = False, is_split_into_words: bool = False) -> None:
         self.name = f"tokenizers {version('tokenizers')}"
         self.rust = rust_from(json)
