@@ -87,6 +87,22 @@ def test_a_look_ahead_mask_that_no_memory_holds_is_refused(word_level) -> None:
     assert C(word_level, look_ahead=False)(rows)["input_ids"].shape == (1, 1_000_000)
 
 
+@pytest.mark.parametrize(
+    ("settings", "rows", "got"),
+    [  # more than the 2**47 bytes of an address space: no machine allocates them
+        ({"pad_to_multiple_of": 10**15}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to 1,000,000,000,000,000: "),
+        ({"padding": "max_length", "max_length": 10**15}, ["I"], "input_ids alone would take 8,000.0 TB"),
+        ({"pad_to_multiple_of": 10**30}, ["I", "I ride"], "2 rows of 1 to 2 tokens, padded to "),
+        ({"padding": "max_length", "max_length": 10**30}, ["I"] * 100, "100 rows of 1 to 1 tokens, padded to "),
+    ],
+)
+def test_rows_that_no_memory_holds_once_padded_are_refused(word_level, settings: Any, rows: Any, got: str) -> None:
+    with pytest.raises(ValueError, match="does not fit into memory, because all its rows are padded") as refused:
+        C(word_level, **settings)(rows)
+    assert got in str(refused.value)
+    assert "token_budget" in str(refused.value)
+
+
 # ---------------------------------------------------------------------------------------------------- rows and columns
 
 

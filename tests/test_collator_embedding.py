@@ -141,6 +141,14 @@ def test_one_module_may_be_replaced_by_another_or_by_none(wordpiece) -> None:
     assert "inputs_embeds" not in collate.replace(embedding=None)(TEXTS)
 
 
+@pytest.mark.parametrize("width", [2**45, 10**30])
+def test_a_width_whose_table_no_memory_holds_is_refused(word_level, width: int) -> None:
+    with pytest.raises(
+        ValueError, match=rf"(?s)does not fit into memory\n  got: embedding={width}, a table of .* TB\n"
+    ):
+        C(word_level, embedding=width)(["I ride"])
+
+
 def test_a_width_makes_the_same_frozen_table_everywhere(wordpiece) -> None:
     one, other = C(wordpiece, embedding=8)(TEXTS), C(wordpiece, embedding=8)(TEXTS)
     assert torch.equal(one["inputs_embeds"], other["inputs_embeds"])

@@ -533,3 +533,11 @@ def test_labels_that_fit_the_shift_of_the_model_are_made(
     model = _tiny(name, **settings)
     batch = C(wordpiece, model=model, labels=labels, mlm_probability=0.5, seed=0)(["I ride bike", "bike ride I"])
     assert torch.isfinite(model(**batch).loss)
+
+
+def test_lists_of_floats_of_different_lengths_are_refused_with_both_lengths(word_level) -> None:
+    columns = {"input_ids": [[1, 2], [1, 2, 3]], "labels": [[0.5, 1.0], [0.5, 1.0, 0.0]]}
+    with pytest.raises(
+        ValueError, match=r"column 'labels' has lengths 2 and 3, all floats\n  fix: one number, or lists"
+    ):
+        C(word_level).batch(columns)

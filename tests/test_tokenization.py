@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -572,6 +573,13 @@ def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: Any
         DataCollatorWithPositionalEncoding(byte_bpe, pad_token=unknown)
     assert byte_bpe.pad_token is None
     assert len(byte_bpe) == 1200
+
+
+@pytest.mark.parametrize("limit", [-1, -math.inf, "8"])
+def test_a_limit_that_is_no_length_is_refused(byte_bpe, limit: Any) -> None:
+    byte_bpe.model_max_length = limit
+    with pytest.raises(ValueError, match="model_max_length of the tokenizer must be a number, 0 or more"):
+        DataCollatorWithPositionalEncoding(byte_bpe, pad_token="eos")
 
 
 # --------------------------------------------------------------------------------------------------------- files, parts

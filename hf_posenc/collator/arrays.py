@@ -239,7 +239,12 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     if rows[0].ndim == 0 or not integers:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
-            raise ValueError(explain(f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats"))
+            raise ValueError(
+                explain(
+                    f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats",
+                    fix="one number, or lists of the same length, in every row; integers for one label per token",
+                )
+            )
         return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:

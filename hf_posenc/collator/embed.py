@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, explain, in_bytes, shorten
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..ragged import lock_free_cache
@@ -104,7 +104,16 @@ class Embedder:
         table: Any = given
         if isinstance(given, int):  # equal seeds give equal tables on every machine
             shape = (number_of_ids(self._tokenizer), given)
-            values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
+            try:
+                values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
+            except (MemoryError, ValueError) as error:  # a ValueError for more values than an array can have
+                raise ValueError(
+                    explain(
+                        f"a table of {shape[0]:,} ids with vectors of width {given:,} does not fit into memory",
+                        got=f"embedding={given}, a table of {in_bytes(4 * math.prod(shape))}",
+                        fix="a smaller width, such as embedding=256",
+                    )
+                ) from error
             table = _frozen(torch.from_numpy(values).to(self.device or "cpu"))
         return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
 

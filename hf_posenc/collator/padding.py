@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import counted, explain, in_bytes, shorten
 from ..masks.functions import LONGEST_ROW, check_matrix
 from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
@@ -40,8 +40,25 @@ NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
     """Return the arrays of a padded, packed or flat batch by name, and the number of rows left out of the batch.
 
-    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out.
+    With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out. Raise a
+    `ValueError` if the padded rows do not fit into memory.
     """
+    try:
+        return _pad_or_pack(config, made)
+    except MemoryError as error:
+        ids, width = made.rows.ids, _width(config, made.rows.ids)
+        raise ValueError(
+            explain(
+                "this batch does not fit into memory, because all its rows are padded to one length",
+                got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
+                f"input_ids alone would take {in_bytes(8 * len(ids) * width)}",
+                fix="rows of similar length, as collate.batches(texts, token_budget=16384) and TokenBudgetBatchSampler "
+                "choose them; or a smaller max_length or pad_to_multiple_of",
+            )
+        ) from error
+
+
+def _pad_or_pack(config: Config, made: Tokenized) -> tuple[Arrays, int]:
     rows, labels = _make_labels(config, made)
     if made.from_0:
         given = rows.columns["position_ids"]
@@ -339,8 +356,8 @@ def _width(config: Config, ids: Ragged) -> int:
         return longest
     if config.padding == "max_length" and config.limits.max_length is not None:
         longest = config.limits.max_length
-    # A batch of empty rows has one column of padding.
-    return round_up(max(longest, 1), config.settings.pad_to_multiple_of)
+    # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.
+    return min(round_up(max(longest, 1), config.settings.pad_to_multiple_of), 2**59 // max(len(ids), 1))
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -346,7 +346,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
 def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise for an attribute that no tokenizer can have; transformers reads any value from `tokenizer_config.json`."""
     names = tokenizer.model_input_names
-    sides, unknown = ("left", "right"), tokenizer.unk_token
+    sides, unknown, limit = ("left", "right"), tokenizer.unk_token, tokenizer.model_max_length
     is_known = unknown is None or not tokenizer.is_fast
     rules = {
         # transformers looks up the id of an unknown unk_token without end.
@@ -354,7 +354,7 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
             is_known or tokenizer.backend_tokenizer.token_to_id(str(unknown)) is not None,
             "in the vocabulary",
         ),
-        "model_max_length": (isinstance(tokenizer.model_max_length, Real | None), "a number"),
+        "model_max_length": (limit is None or (isinstance(limit, Real) and not limit < 0), "a number, 0 or more"),
         "padding_side": (tokenizer.padding_side in sides, '"left" or "right"'),
         "truncation_side": (tokenizer.truncation_side in sides, '"left" or "right"'),
         "model_input_names": (

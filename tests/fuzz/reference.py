@@ -167,7 +167,7 @@ class Reference:
         wanted = Wanted()
         if any(_has_surrogate(text) for text in (*texts, *(pairs or ()), *(targets or ()))):
             wanted.refusals.append("lone surrogate")
-            wanted.may_refuse.append("tokens, limit")  # of a text beside a target with a surrogate
+            wanted.may_refuse.append("tokens, limit|cannot be truncated")  # of a text beside a target with a surrogate
             return wanted
         special = self.tokenizer.num_special_tokens_to_add(pairs is not None) if self.o["add_special_tokens"] else 0
         truncates = self.limit is not None and self.strategy != "do_not_truncate"
@@ -214,7 +214,7 @@ class Reference:
         if any(not _real(row) for row in rows) and o["empty"] == "error":
             wanted.refusals.append("has no tokens")
         if self.limit is not None and max(len(row.ids) for row in rows) > self.limit:
-            wanted.refusals.append("tokens, limit")
+            wanted.refusals.append("tokens, limit|cannot be truncated")
         if wanted.refusals:
             return wanted
         row_labels = self._given_labels(wanted, others, targets is not None)
@@ -375,7 +375,7 @@ class Reference:
 
     def _packed(self, wanted: Wanted) -> Wanted:
         """Keep the documents; a flat row is predicted as a whole."""
-        rows = wanted.rows
+        rows, has_types, has_labels = wanted.rows, wanted.rows[0].types is not None, wanted.rows[0].labels is not None
         causal = self.o["labels"] == "causal_lm" or self.o["packing"] == "flat"
         for row in rows:
             if row.labels and (causal or self._copies(rows)):
@@ -386,9 +386,9 @@ class Reference:
             return wanted
         lengths = [len(row.ids) for row in rows]
         batch = {"input_ids": _flat([row.ids for row in rows])}
-        if (rows and rows[0].labels is not None) or self.o["labels"]:
+        if has_labels or self.o["labels"]:
             batch["labels"] = _flat([row.labels for row in rows])
-        if "token_type_ids" in self.names and (not rows or rows[0].types is not None):
+        if "token_type_ids" in self.names and has_types:
             batch["token_type_ids"] = _flat([row.types for row in rows])
         batch["position_ids"] = _flat([self._positions(row) for row in rows])
         numbers = [[number] * length for number, length in enumerate(lengths)]
