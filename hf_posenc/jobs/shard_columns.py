@@ -1,11 +1,11 @@
 """The columns of a shard as Arrow tables: token ids, columns computed from them, and columns copied from the input.
 
-`hf_posenc.rows` packs rows; `shard_file` writes the tables.
+`hf_posenc.packing` plans the rows; `shard_file` writes the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .._arrow import runs
+from ..packing import pack
 from ..ragged import Ragged
-from ..rows import ignore_document_starts, pack_rows
+from ..rows import ignore_document_starts
 from .options import Job
 from .schema import HUGGING_FACE
 
@@ -92,36 +93,49 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
     Returns:
         Iterator over pairs: a `pyarrow.Table` with the given schema and at least one row, and the lengths of its rows.
     """
-    columns = dict(block.columns)
+    columns, plan = dict(block.columns), None
     ids = columns["input_ids"]
-    documents = Ragged(block.sample, np.ones_like(block.sample))  # the index of the document, or documents, of each row
     if job.labels is not None:
-        columns["labels"] = ids if job.pack is None else ignore_document_starts(ids)
-    if job.pack is not None:
-        if job.source_columns:
-            columns["document"] = Ragged(np.repeat(block.sample, ids.lengths), ids.lengths)
-        columns = pack_rows(columns, job.pack, seed=seed, first_position=job.first_position)
-        if job.source_columns:
-            starts = np.flatnonzero(columns["position_ids"].values == job.first_position)
-            counts = np.diff(np.searchsorted(starts, columns["input_ids"].offsets))
-            documents = Ragged(columns.pop("document").values[starts], counts)
-    lengths = columns["input_ids"].lengths
-    sizes = lengths * 4
+        columns["labels"] = ids
     if job.pack is None:
-        sizes = sizes + block.carried.nbytes // max(len(block.carried), 1)
+        lengths = ids.lengths
+        sizes = lengths * 4 + block.carried.nbytes // max(len(block.carried), 1)
+    else:
+        filled = np.flatnonzero(ids.lengths)
+        plan = pack(ids.lengths[filled], job.pack, seed=seed)
+        lengths = plan.row_lengths
+        sizes = lengths * 4
     for start, stop in runs(sizes, _GROUP_BYTES):
-        made = {name: _lists(column.between(start, stop)) for name, column in columns.items()}
+        if plan is None:
+            some = {name: column.between(start, stop) for name, column in columns.items()}
+            documents = Ragged(block.sample[start:stop], np.ones(stop - start, np.int64))  # of each row
+        else:
+            offsets = plan.row_offsets[start : stop + 1]
+            order = filled[plan.order[offsets[0] : offsets[-1]]]
+            some = _packed(columns, order, lengths[start:stop], job.first_position)
+            documents = Ragged(block.sample[order], np.diff(offsets))
+        made = {name: _lists(column) for name, column in some.items()}
         made["length"] = _integers(lengths[start:stop])
-        some = documents.between(start, stop)
-        carried = block.carried.take(_integers(some.values, pa.int64()))
+        carried = block.carried.take(_integers(documents.values, pa.int64()))
         for name, column in zip(carried.column_names, carried.columns, strict=True):
             kind = schema.field(name).type
             if job.pack is None:
                 made[name] = column.cast(kind)
             else:
                 values = column.cast(kind.value_type).combine_chunks()
-                made[name] = pa.ListArray.from_arrays(_integers(some.offsets), values)
+                made[name] = pa.ListArray.from_arrays(_integers(documents.offsets), values)
         yield pa.table([made[name] for name in schema.names], schema=schema), lengths[start:stop]
+
+
+def _packed(
+    columns: Mapping[str, Ragged], order: NDArray[np.int64], lengths: NDArray[np.int64], first_position: int
+) -> dict[str, Ragged]:
+    """Return the columns of packed rows of the given `lengths`, with `position_ids`, for the documents in `order`."""
+    some = {name: column.take(order) for name, column in columns.items()}
+    some["position_ids"] = some["input_ids"].counters(first_position)
+    if "labels" in some:
+        some["labels"] = ignore_document_starts(some["labels"])
+    return {name: Ragged(column.values, lengths) for name, column in some.items()}
 
 
 def _lists(rows: Ragged) -> pa.ListArray:

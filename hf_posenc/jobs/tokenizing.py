@@ -63,7 +63,11 @@ class TaskEncoder:
 
                 nanotoken.set_cache_entries(65_536)  # 22 MB in each worker; the default of 160 MB is slower
         self._encoder = Encoder(
-            job.tokenizer.load(), self._limits, add_special_tokens=job.add_special_tokens, backend=job.backend
+            job.tokenizer.load(),
+            self._limits,
+            add_special_tokens=job.add_special_tokens,
+            backend=job.backend,
+            dtype=np.int32,  # as in the shards
         )
         pair = job.text_pair_column
         self._columns = Columns((job.text_column,) if pair is None else (job.text_column, pair), job.carried)
@@ -107,7 +111,7 @@ class TaskEncoder:
             if self._job.on_bad_row == "skip":
                 keep = ~np.isin(sample, np.fromiter(bad, np.int64, len(bad)))
                 columns, sample = {name: column.filter(keep) for name, column in columns.items()}, sample[keep]
-        # The type of the shards, and half the memory until they are written.
+        # A slow tokenizer returns int64; the shards hold int32.
         columns = {
             name: Ragged(each.values.astype(np.int32, copy=False), each.lengths) for name, each in columns.items()
         }

@@ -43,6 +43,7 @@ class Encoder:
         word_ids (`bool`, *optional*): add a column `word_ids`, the index of each token's word; -1 at special tokens.
         targets (`bool`, *optional*): encode in the target mode of the tokenizer, if it has one.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
+        dtype (NumPy type, *optional*, defaults to int64): dtype of the ids; `call_encoder` always returns int64.
 
     Raises:
         ValueError: if `word_ids` is True and the tokenizer is slow; if `backend` is `"fast"` and there is none.
@@ -68,8 +69,9 @@ class Encoder:
         word_ids: bool = False,
         targets: bool = False,
         backend: BackendName = "auto",
+        dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.dtype = tokenizer, dtype
         self.limits = limits or Limits()
         self.word_ids = word_ids
         if targets and hasattr(tokenizer, "_switch_to_target_mode"):
@@ -158,7 +160,7 @@ class Encoder:
     def _rows(self, columns: list[dict[str, Ragged]]) -> TokenRows:
         """Return truncated rows with special tokens; `columns` are those of the texts and, for pairs, second texts."""
         template, side = self._templates[len(columns) - 1], self.tokenizer.truncation_side
-        return make_rows(columns, template, self.limits, side=side, types=self._has_types)
+        return make_rows(columns, template, self.limits, side=side, types=self._has_types, dtype=self.dtype)
 
     @property
     def _enough(self) -> int | None:

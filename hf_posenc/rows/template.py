@@ -6,7 +6,7 @@ Computed in NumPy for the whole batch. The results equal those of post-processin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,13 @@ Lengths = NDArray[np.int64]
 
 
 def make_rows(
-    texts: Sequence[Mapping[str, Ragged]], template: Template, limits: Limits, *, side: str, types: bool
+    texts: Sequence[Mapping[str, Ragged]],
+    template: Template,
+    limits: Limits,
+    *,
+    side: str,
+    types: bool,
+    dtype: type[np.signedinteger[Any]] = np.int64,
 ) -> TokenRows:
     r"""Return rows of token ids with special tokens, truncated or split to the limit.
 
@@ -32,6 +38,7 @@ def make_rows(
         limits (`Limits`): limit on the tokens of a row.
         side (`"left"` or `"right"`): truncation side.
         types (`bool`): add the column `token_type_ids`.
+        dtype (NumPy type, *optional*, defaults to int64): dtype of the columns of the rows.
 
     Returns:
         `TokenRows`, with the rows in the same order as in `tokenizers`.
@@ -55,16 +62,16 @@ def make_rows(
             if parts.windows and not template.types_windows:
                 kinds[parts.windows[text] > 0, piece] = text
     row_lengths, lengths = lengths.sum(axis=1), lengths.ravel()
-    ids = np.repeat(tokens.ravel(), lengths)  # (N,), FIRST and SECOND at the tokens of texts
+    ids = np.repeat(tokens.ravel().astype(dtype), lengths)  # (N,), FIRST and SECOND at the tokens of texts
     inside = [ids == Template.FIRST - text for text in range(len(texts))]
     columns = {}
     for name in texts[0]:
-        values = ids if name == "input_ids" else np.full(len(ids), -1)
+        values = ids if name == "input_ids" else np.full(len(ids), -1, dtype)
         for text, here in enumerate(inside):
             values[here] = parts.of(text, texts[text][name])
         columns[name] = Ragged(values, row_lengths)
     if types:
-        flat = np.repeat(kinds.ravel(), lengths) if kinds.any() else np.zeros(len(ids), dtype=np.int64)
+        flat = np.repeat(kinds.ravel().astype(dtype), lengths) if kinds.any() else np.zeros(len(ids), dtype)
         columns["token_type_ids"] = Ragged(flat, row_lengths)
     return TokenRows(columns, parts.sample, parts.truncated)
 
