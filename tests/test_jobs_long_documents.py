@@ -239,3 +239,23 @@ def test_a_long_document_must_not_be_longer_than_the_limit(tmp_path: Path) -> No
         assert next(tasks).parts[0].payload == b"I ride\n"
         with pytest.raises(ValueError, match=r"a\.txt, line 2: one line is longer than 0 MiB"):
             next(tasks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.text(st.sampled_from('a"\\né☂,:{}[]'), max_size=30), min_size=1, max_size=5),
+    block=st.integers(1, 20),
+)
+def test_the_columns_of_a_long_json_line_are_found_without_its_strings(
+    values: list[str], block: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("corpus") / "a.jsonl"
+    row = {"text": "I ride", **{f"n{number}": [value, {"in": value}, 7] for number, value in enumerate(values)}}
+    path.write_text(json.dumps(row, ensure_ascii=block % 2 == 0), encoding="utf-8")
+    with long_documents(block=block), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_posenc.jobs.text_files._STEP", 6)
+        patch.setattr("hf_posenc.jobs.text_files._HEAD", 1)
+        (note,) = jobs.open_sources([path], jobs.Options()).notes
+        assert f"not carried: {', '.join(list(row)[1:])};" in note
+        with pytest.raises(ValueError, match=r"no column 'body'(.|\n)*'text', 'n0'"):
+            jobs.open_sources([path], jobs.Options(text_column="body"))

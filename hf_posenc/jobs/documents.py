@@ -82,7 +82,7 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
         if part.range is not None and part.kind in ("lines", "paragraphs", "file"):
             yield LongDocument(part)
         else:
-            yield from readers.get(part.kind, _records)(part.loaded(), columns)
+            yield from readers.get(part.kind, _records)(part, columns)
 
 
 def finished(document: LongDocument, columns: Columns) -> Documents:
@@ -175,8 +175,9 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
     Each block of text is split in one call, because a loop over its lines takes several times as long.
     """
     number = part.first
-    for lines, wrong in _blocks(part.payload):
-        for start in range(0, len(lines), _BATCH_ROWS):
+    for lines, wrong in _blocks(part):
+        count = len(lines)
+        for start in range(0, count, _BATCH_ROWS):
             some = lines[start : start + _BATCH_ROWS]
             full = [index for index, line in enumerate(some, start) if line and not line.isspace()]
             texts = [lines[index] for index in full]
@@ -184,21 +185,29 @@ def _lines(part: Part, columns: Columns) -> Iterator[Documents]:
             values = [texts] if part.kind == "lines" else _json_values(texts, bad, columns)
             excerpts = {row: texts[row][:EXCERPT] for row in bad}
             numbers = [number + index for index in full]
-            yield _documents(part, numbers, values, bad, excerpts, columns, blank=len(some) - len(full))
-        number += len(lines)
+            blank = len(some) - len(full)
+            if start + _BATCH_ROWS >= count:
+                # A long line of JSON, and its copy in `texts`, are not needed while its text is tokenized.
+                lines.clear()
+            del some, texts
+            yield _documents(part, numbers, values, bad, excerpts, columns, blank=blank)
+        number += count
 
 
-def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
-    """Split `payload` into lines without line ends, and yield about a megabyte of them at a time.
+def _blocks(part: Part) -> Iterator[tuple[list[str], dict[int, str]]]:
+    """Split the payload of `part` into lines without line ends, and yield about a megabyte of them at a time.
 
     With each list of lines comes a `dict` from the index of each line that is not UTF-8 to the reason.
     """
-    start = 0
-    while start < len(payload):
+    payload, start, end = part.loaded().payload, 0, 0
+    while payload:
         end = payload.find(b"\n", start + _BATCH_BYTES - 1) + 1 or len(payload)
-        raw, bad = payload[start:end].removesuffix(b"\n").split(b"\n"), {}
-        if payload.find(b"\r", start, end) >= 0:
+        block, bad = payload[start:end], {}
+        payload, start = (b"", 0) if end == len(payload) else (payload, end)
+        raw = block.removesuffix(b"\n").split(b"\n")
+        if b"\r" in block:
             raw = [line.removesuffix(b"\r") for line in raw]
+        del block
         try:
             lines = list(map(bytes.decode, raw))  # decoding the whole block first would take twice as long
         except UnicodeDecodeError:
@@ -207,7 +216,6 @@ def _blocks(payload: bytes) -> Iterator[tuple[list[str], dict[int, str]]]:
             lines = [line.decode(errors="backslashreplace") for line in raw]
         del raw  # a line may be as large as the payload
         yield lines, bad
-        start = end
 
 
 # A document of CSV, of paragraphs, or a whole file: its bytes, its line number (`None` for a blank document), the
@@ -299,7 +307,10 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
             return {}, f"column {name!r} is null"
         if not isinstance(row[name], str):
             return {}, f"column {name!r} is {_type_name(row[name])}, expected text"
-        if "\\u" in line and _not_unicode(row[name].encode("utf-8", "surrogatepass")):
+        try:
+            if "\\u" in line:
+                row[name].encode()
+        except UnicodeEncodeError:
             return {}, f"column {name!r} is not Unicode: it holds half a surrogate pair"
     return row, None
 
@@ -318,9 +329,10 @@ def _type_name(value: object) -> str:
 
 def _csv(part: Part, columns: Columns) -> Iterator[_Record]:
     raw: list[bytes] = []
+    payload = part.loaded().payload
 
     def lines() -> Iterator[str]:
-        for line in io.BytesIO(part.payload):
+        for line in io.BytesIO(payload):
             raw.append(line)
             yield line.decode("utf-8", "surrogateescape")
 
@@ -329,7 +341,7 @@ def _csv(part: Part, columns: Columns) -> Iterator[_Record]:
         (name, part.header.index(name), "" if pa.types.is_string(kind) else None)
         for name, kind in zip(columns.schema.names, columns.schema.types, strict=True)
     ]
-    csv.field_size_limit(max(csv.field_size_limit(), len(part.payload)))
+    csv.field_size_limit(max(csv.field_size_limit(), len(payload)))
     records = csv.reader(lines(), delimiter=DELIMITERS[part.kind])
     number, fields = part.first, len(part.header)
     while True:

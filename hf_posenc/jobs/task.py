@@ -5,6 +5,7 @@ Tasks are plain picklable values. The reader only finds the ends of documents; w
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -66,7 +67,11 @@ class Part:
 
     def loaded(self) -> Part:
         """Return the part with its payload in memory."""
-        return self if self.range is None else replace(self, payload=b"".join(self.blocks()), range=None)
+        if self.range is None:
+            return self
+        payload = io.BytesIO()  # `b"".join` would keep all blocks until they are joined
+        payload.writelines(self.blocks())
+        return replace(self, payload=payload.getvalue(), range=None)
 
     @property
     def unit(self) -> Literal["line", "row"]:

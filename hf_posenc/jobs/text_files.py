@@ -38,6 +38,8 @@ _QUOTED = {
     "csv": re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)'),
     "tsv": re.compile(rb'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*(?:"|\Z)'),
 }
+# A string of JSON: group 1 is its end; without an end, group 2 is the backslash of an incomplete escape.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:(")|(\\?)\Z)', re.DOTALL)
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -64,9 +66,7 @@ class TextFile(InputFile):
             names: Sequence[str] = reader.header
             if self.kind == "jsonl":
                 part = reader.take(_HEAD, must=True)
-                names = (
-                    [] if part is None or part.kind != "jsonl" else _first_keys(self.name, part.loaded().payload, texts)
-                )
+                names = [] if part is None or part.kind != "jsonl" else _first_keys(self.name, _shortened(part), texts)
             elif len(names) == 1 and names[0] not in texts:
                 self._check_delimiter(names[0])
         columns = pa.schema([(name, pa.string()) for name in names])
@@ -310,6 +310,27 @@ def _without_quoted(block: bytes, kind: str) -> bytes:
     `kind` is `"csv"` or `"tsv"`.
     """
     return _QUOTED[kind].sub(lambda match: b"x" * len(match[0]), block) if b'"' in block else block
+
+
+def _shortened(part: Part) -> bytes:
+    r"""Return the payload of JSON lines; if it is one long line, `"..."` replaces its long strings.
+
+    Example:
+        >>> _shortened(Part("a.jsonl", "jsonl", 1, b'{"text": "I ride"}'))
+        b'{"text": "I ride"}'
+    """
+    if part.range is None:
+        return part.payload
+    found, rest = [], b""
+    for block in part.blocks():
+        text = rest + block
+        strings = list(_STRING.finditer(text))
+        # The last string may continue in the next block. If it is long already, letters stand for its bytes.
+        is_open = bool(strings) and not strings[-1][1]
+        stop = strings[-1].start() if is_open else len(text)
+        rest = text[stop:] if len(text) - stop <= _STEP else b'"' + b"x" * _STEP + strings[-1][2]
+        found.append(_STRING.sub(lambda match: match[0] if len(match[0]) <= _STEP else b'"..."', text[:stop]))
+    return b"".join([*found, rest])
 
 
 def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
