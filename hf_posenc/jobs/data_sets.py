@@ -57,9 +57,9 @@ class DataSet:
         return None if first is None else int(row_sizes(first).mean() * len(self.data))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return JSON values that identify the data set: name, kind, number of rows, and `self.identity`."""
+        """Return JSON values that identify the data set: kind, number of rows, and `self.identity`."""
         rows = {"rows": len(self.data)} if self.can_seek else {}
-        return {"name": self.name, "kind": self.kind, **rows, **self.identity}
+        return {"kind": self.kind, **rows, **self.identity}
 
     def stamp(self) -> list[Any]:
         """Return an empty list, because a data set has no file timestamps."""

@@ -132,13 +132,13 @@ class InputFile:
         return int(self.stamp()[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return JSON values that identify the file: name, kind, size, and a digest of its head, middle and tail."""
+        """Return JSON values that identify the file: kind, size, and a digest of its head, middle and tail."""
         digest, size = xxhash.xxh3_128(), self.bytes()
         with self.open() as file:
             for offset in (0, max(_BLOCK, (size - _BLOCK) // 2), max(2 * _BLOCK, size - _BLOCK)):
                 file.seek(offset)
                 digest.update(file.read(_BLOCK) if offset < size else b"")
-        return {"name": self.name, "kind": self.kind, "size": size, "digest": digest.hexdigest()}
+        return {"kind": self.kind, "size": size, "digest": digest.hexdigest()}
 
     def stamp(self) -> list[Any]:
         """Return `[size, inode, mtime, ctime]` of the file, to detect changes.

@@ -84,7 +84,11 @@ class Sources:
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return a JSON object for each source: name, kind, size and digest, to identify it without timestamps."""
-        return [{**file.fingerprint(), "name": name} for file, name in zip(self.files, self.recorded, strict=True)]
+        return self._fingerprint
+
+    @lock_free_cache
+    def _fingerprint(self) -> list[dict[str, Any]]:
+        return [{"name": name, **file.fingerprint()} for file, name in zip(self.files, self.recorded, strict=True)]
 
     def stamps(self) -> list[Any]:
         """Return a list for each source: its size, inode and timestamps when it was opened; empty for a data set."""
@@ -92,7 +96,7 @@ class Sources:
 
     def differences(
         self,
-        before: Sequence[Mapping[str, Any]],
+        before: Sequence[Mapping[str, Any]] | None,
         stamps: Sequence[Any] | None,
         shards: Mapping[int, Mapping[str, Any]],
         shard_bytes: int,
@@ -106,7 +110,8 @@ class Sources:
         was read before.
 
         Args:
-            before (sequence of `dict`): the fingerprint of each source in the manifest.
+            before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
+                manifest is lost, so that all sources are read again.
             stamps (sequence, *optional*): the result of `stamps` in the earlier run; `None` if it is lost.
             shards (mapping from `int` to `dict`): the records of the finished shards, with `begins`, `ends`, `digest`.
             shard_bytes (`int`): maximum size of a task in bytes, as in the earlier run.
@@ -115,17 +120,20 @@ class Sources:
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
         """
+        inputs = self.fingerprint()
+        if before is None:
+            before, stamps = inputs, None
         last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
         if len(self.files) < last.source or (last.source == len(before) != len(self.files)):
             return [f"inputs: {len(before)} before, {len(self.files)} now"]
         found, doubtful = [], set()
-        for number, file in enumerate(self.files[: last.source + (last.row > 0)]):
-            words, earlier = _difference(before[number], file.fingerprint()), before[number].get("name")
-            if names and earlier != self.recorded[number]:
-                found.append(f"input {number}: {earlier} before, {self.recorded[number]} now")
+        for number, now in enumerate(inputs[: last.source + (last.row > 0)]):
+            words, earlier = _difference(before[number], now), before[number].get("name")
+            if names and earlier != now["name"]:
+                found.append(f"input {number}: {earlier} before, {now['name']} now")
             elif words is not None and number < last.source:
-                renamed = f" (before: {earlier})" if earlier != self.recorded[number] else ""
-                found.append(f"input {file.name}{renamed}: {words}")
+                renamed = f" (before: {earlier})" if earlier != now["name"] else ""
+                found.append(f"input {self.files[number].name}{renamed}: {words}")
             elif words is not None or stamps is None or stamps[number] != self._stamps[number]:
                 doubtful.add(number)
         if found or not doubtful:
@@ -137,8 +145,8 @@ class Sources:
         }
         for task in self._cut(shard_bytes, sure, LONGEST) if len(sure) < len(shards) else ():
             record = shards.get(task.shard)
-            now = [list(task.begins), list(task.ends), task.digest()]
-            if record is not None and now != [list(record["begins"]), list(record["ends"]), record["digest"]]:
+            made = [list(task.begins), list(task.ends), task.digest()]
+            if record is not None and made != [list(record["begins"]), list(record["ends"]), record["digest"]]:
                 source = min(doubtful.intersection(range(task.begins.source, task.ends.source + 1)), default=0)
                 return [f"input {self.files[source].name}: other content in shard {task.shard}"]
             if task.shard == max(shards):

@@ -163,5 +163,5 @@ def _other_inputs(manifest: Manifest, inputs: Any, **options: Any) -> list[str]:
     columns = [both if name in named_columns([both]) else name for name, both in typed.items()]
     names = ("text_column", "text_pair_column", "document")
     sources = open_sources(inputs, Options(**{name: config[name] for name in names}, columns=columns, **options))
-    before = sources.fingerprint() if manifest.problem is not None else manifest.inputs
+    before = None if manifest.problem is not None else manifest.inputs
     return sources.differences(before, None, manifest.shards, config["shard_bytes"])
