@@ -172,11 +172,10 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
         libraries=job_libraries(job),
     )
     if earlier is not None:
-        fingerprints, stamps, shards = earlier.inputs, earlier.stamps(), earlier.shards
-        if earlier.problem is not None:  # the footers of shards do not name the inputs
-            fingerprints, stamps = manifest.inputs, None
+        before = None if earlier.problem is not None else earlier.inputs  # footers of shards do not name the inputs
+        stamps, shards = earlier.stamps(), earlier.shards
         earlier.check_same_job(
-            manifest, lambda: sources.differences(fingerprints, stamps, shards, shard_bytes, names=job.source_columns)
+            manifest, lambda: sources.differences(before, stamps, shards, shard_bytes, names=job.source_columns)
         )
         manifest = earlier
     if not manifest.finished:
@@ -206,7 +205,8 @@ def _records(job: Job, tasks: Iterator[Task]) -> Records:
     writer = ShardWriter(job)
     if job.engine == "ray":
         settings = {"workers": job.workers, "address": job.address, "libraries": job.settings["libraries"]}
-        return run_on_ray(writer, tasks, folder=job.folder, **settings)
+        loaded = (task.loaded() for task in tasks)  # other machines may not see the inputs
+        return run_on_ray(writer, loaded, folder=job.folder, **settings)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return run_in_processes(writer, tasks, workers=cores if job.workers is None else job.workers)
 

@@ -79,7 +79,7 @@ def run_on_ray(
         try:
             while True:
                 for task in itertools.islice(unread, limit - len(running)):
-                    running[remote.remote(shared, task.loaded(), folder, dict(libraries or {}))] = task
+                    running[remote.remote(shared, task, folder, dict(libraries or {}))] = task
                 if not running:
                     break
                 for reference in ray.wait(list(running), num_returns=1)[0]:
