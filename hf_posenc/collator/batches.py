@@ -110,8 +110,8 @@ class Batches:
         """Return the plan of the batches of a tokenized window; raise if a single row exceeds the token budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
         lengths = np.maximum(made.rows.ids.lengths, 1)  # a row without tokens is padded to one
-        if config.padding == "max_length" and config.limits.max_length is not None:
-            lengths = np.full_like(lengths, config.limits.max_length)
+        if config.fixed_length is not None:
+            lengths = np.full_like(lengths, config.fixed_length)
         longest = int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
@@ -176,19 +176,17 @@ class Batches:
         if len(parts) < len(self._rows):
             raise ValueError(self._wrong_number(len(parts)))
         count, first = sum(map(len, self._rows)), parts[0] if parts else None
+        if first is None:
+            return np.empty(0) if self._config.settings.return_tensors == "np" else torch.empty(0)
         if isinstance(first, list):
             pairs = (zip(rows.tolist(), parts.popleft(), strict=True) for rows in self._rows)
             values = dict(chain.from_iterable(pairs))
             return [values[row] for row in range(count)]
-        if isinstance(first, np.ndarray) or (first is None and self._config.settings.return_tensors == "np"):
-            array = np.empty(0) if first is None else np.empty((count, *first.shape[1:]), first.dtype)
-            for rows in self._rows:
-                array[rows] = parts.popleft()
-            return array
-        tensor = torch.empty(0) if first is None else first.new_empty((count, *first.shape[1:]))
+        shape = (count, *first.shape[1:])
+        out: Any = np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
         for rows in self._rows:
-            tensor[torch.from_numpy(rows).to(tensor.device)] = parts.popleft()
-        return tensor
+            out[rows] = parts.popleft()
+        return out
 
     def _wrong_number(self, found: object) -> str:
         return explain(

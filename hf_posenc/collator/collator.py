@@ -557,7 +557,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             ("texts", made.rows.truncated, "max_length"),
             ("targets", made.targets_truncated, "max_target_length"),
         ):
-            if truncated and getattr(settings, name) is None and not self._warnings.was_given(what):
+            if truncated and getattr(settings, name) is None:
                 self._warnings.once(what, truncation_warning(config, what, truncated, source.count, name))
         if settings.text_target_column and (message := missing_target_warning(made, settings)):
             self._warnings.once("target column", message)

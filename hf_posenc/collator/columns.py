@@ -43,8 +43,7 @@ def to_columns(
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
         carried (`bool`, *optional*, defaults to `True`): include the given columns, such as the texts.
     """
-    rows, ids = made.rows, made.rows.ids
-    length = config.limits.max_length if config.padding == "max_length" else None
+    rows, ids, length = made.rows, made.rows.ids, config.fixed_length
 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
@@ -153,15 +152,15 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     import datasets
 
     made = tokenize(config, read(first_rows(rows), config.settings))
-    own, columns = to_columns(config, made, None, carried=False), to_mapping(to_columns(config, made, None))
-    kept = {name: column for name, column in columns.items() if name in own or name not in dropped}
+    removed = dropped & (made.columns.keys() - {"length"})
+    kept = {name: column for name, column in to_mapping(to_columns(config, made, None)).items() if name not in removed}
     found = dict(datasets.Dataset.from_dict(kept).features)
     known = dict(getattr(rows, "features", None) or {})
     found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})
     if config.settings.store_embeddings:
-        length = config.limits.max_length if config.padding == "max_length" else None
         dtype = str(config.embedder.stored_dtype).removeprefix("torch.")
-        found["inputs_embeds"] = datasets.Array2D(shape=(length, config.embedder.ready().d_model), dtype=dtype)
+        shape = (config.fixed_length, config.embedder.ready().d_model)
+        found["inputs_embeds"] = datasets.Array2D(shape=shape, dtype=dtype)
     return datasets.Features(found)
 
 

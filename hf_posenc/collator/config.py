@@ -55,6 +55,8 @@ class Config:
         self.padding = padding_of(settings.padding)
         self.side: PaddingSide = settings.padding_side or tokenizer.padding_side
         self.limits, self.target_limits = self._limits()
+        # Number of tokens of every row; `None` if it depends on the batch.
+        self.fixed_length = self.limits.max_length if self.padding == "max_length" else None
         self._warn_of_lower_limits()
 
         # Positions of a row's first token and of padding: the model's if it has positions, otherwise the convention's.
@@ -103,11 +105,9 @@ class Config:
 
         A limit that the user did not set is `None`.
         """
-        of_limits = {
-            name: limit if getattr(self.settings, name) is not None else None
-            for name, limit in self._effective_limits().items()
-        }
-        return {**self.settings.settings(), "model": self.model, **of_limits, **self.embedder.settings}
+        settings = self.settings.settings()
+        limits = {name: limit for name, limit in self._effective_limits().items() if settings[name] is not None}
+        return {**settings, "model": self.model, **limits, **self.embedder.settings}
 
     @property
     def in_force(self) -> dict[str, Any]:

@@ -144,18 +144,16 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
 
 def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     keys = rows[0].keys()
-    # Compared before anything is read: reading a missing key of a defaultdict would add it.
-    are_mappings = all(issubclass(kind, Mapping) for kind in set(map(type, rows)))
-    if not are_mappings or any(row.keys() != keys for row in rows):
-        index = next(i for i, row in enumerate(rows) if not isinstance(row, Mapping) or row.keys() != keys)
-        odd = rows[index]
-        raise ValueError(
-            explain(
-                f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
-                got=sorted(odd, key=str) if isinstance(odd, Mapping) else type(odd).__name__,
-                fix="give every row the same columns",
+    for index, row in enumerate(rows):  # before any value is read: reading a missing key of a defaultdict would add it
+        is_row = isinstance(row, (dict, Mapping))  # `dict` first, because it is checked faster
+        if not is_row or row.keys() != keys:
+            raise ValueError(
+                explain(
+                    f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
+                    got=sorted(row, key=str) if is_row else type(row).__name__,
+                    fix="give every row the same columns",
+                )
             )
-        )
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
 
@@ -211,12 +209,9 @@ def _checked(rows: Values, column: str, words: bool) -> list[Any]:
     Raise a TypeError that names `column` and the first row with a value of another type.
     """
     if not words:
-        if set(map(type, rows)) <= {str}:
-            return list(rows)
-        if all(isinstance(row, str) for row in rows):
-            return [str(row) for row in rows]
-        bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
-        raise TypeError(_wrong_text(rows, bad, column))
+        if not all(issubclass(kind, str) for kind in set(map(type, rows))):
+            raise TypeError(_wrong_text(rows, column))
+        return [str(row) for row in rows]  # also those of NumPy
     split = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
     if not all(good):
@@ -231,7 +226,8 @@ def _checked(rows: Values, column: str, words: bool) -> list[Any]:
     return [[str(word) for word in row] for row in split]
 
 
-def _wrong_text(rows: Values, bad: list[int], column: str) -> str:
+def _wrong_text(rows: Values, column: str) -> str:
+    bad = [index for index, row in enumerate(rows) if not isinstance(row, str)]
     first = rows[bad[0]]
     if first is None:
         fix = f'drop empty rows first, e.g. ds.filter(lambda r: r["{column}"] is not None)'

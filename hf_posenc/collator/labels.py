@@ -74,7 +74,8 @@ class MaskedLabels:
         Special tokens are never masked. They are the tokens with 1 in the column `special_tokens_mask` if there is one,
         otherwise those with a special id of the tokenizer.
         """
-        words, is_token = rows.columns.get("word_ids"), rows.is_token
+        tokens, is_token = rows.without_padding(), rows.is_token  # random numbers are drawn for tokens only
+        ids, words, special = tokens.ids, tokens.columns.get("word_ids"), tokens.columns.get("special_tokens_mask")
         if self._whole_words and words is None:
             raise ValueError(
                 explain(
@@ -83,25 +84,22 @@ class MaskedLabels:
                     fix="collate texts, or tokenize with dataset.map(collate, batched=True), which makes word_ids",
                 )
             )
-        if is_token is not None:  # random numbers are drawn for tokens only
-            masked, labels = self(rows.without_padding())
-            new, label = rows.ids.values.copy(), np.full(len(is_token), IGNORED)
-            new[is_token], label[is_token] = masked.values, labels.values
-            return Ragged(new, rows.ids.lengths), Ragged(label, rows.ids.lengths)
-        ids, special = rows.ids, rows.columns.get("special_tokens_mask")
         never = np.isin(ids.values, self._special) if special is None else special.values.astype(np.bool_)
         if words is not None:
             never |= words.values < 0
-        if self._seed is None and not self._whole_words:
-            new, label = self._draw(ids.values, never, None)  # all rows at once: tokens are independent
-            return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
-        new, label = ids.values.copy(), np.full(len(ids.values), IGNORED)
-        for start, stop in pairwise(ids.offsets.tolist()):
+        # Without a seed and words, tokens are independent: all rows are masked at once.
+        by_row = self._seed is not None or self._whole_words
+        masked, labels = ids.values.copy(), np.full(len(ids.values), IGNORED)
+        for start, stop in pairwise(ids.offsets.tolist()) if by_row else [(0, len(masked))]:
             if start < stop:
                 run = slice(start, stop)
-                word_run = None if words is None else words.values[run]
-                new[run], label[run] = self._draw(ids.values[run], never[run], word_run)
-        return Ragged(new, ids.lengths), Ragged(label, ids.lengths)
+                word_run = words.values[run] if self._whole_words and words is not None else None
+                masked[run], labels[run] = self._draw(ids.values[run], never[run], word_run)
+        if is_token is not None:
+            of_tokens = masked, labels
+            masked, labels = rows.ids.values.copy(), np.full(len(is_token), IGNORED)
+            masked[is_token], labels[is_token] = of_tokens
+        return Ragged(masked, rows.ids.lengths), Ragged(labels, rows.ids.lengths)
 
     def _draw(
         self, ids: NDArray[np.int64], special: NDArray[np.bool_], words: NDArray[np.int64] | None

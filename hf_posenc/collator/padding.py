@@ -343,21 +343,19 @@ def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
 
 
 def _width(config: Config, ids: Ragged) -> int:
-    longest = ids.longest
     if config.padding == "do_not_pad":
-        if ids.shortest != longest:
+        if ids.shortest != ids.longest:
             raise ValueError(
                 explain(
-                    f"without padding all rows must have one length, these have {ids.shortest} to {longest} tokens",
+                    f"without padding all rows must have one length, these have {ids.shortest} to {ids.longest} tokens",
                     got="padding=False",
                     fix="padding=True",
                 )
             )
-        return longest
-    if config.padding == "max_length" and config.limits.max_length is not None:
-        longest = config.limits.max_length
+        return ids.longest
     # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.
-    return min(round_up(max(longest, 1), config.settings.pad_to_multiple_of), 2**59 // max(len(ids), 1))
+    width = round_up(config.fixed_length or max(ids.longest, 1), config.settings.pad_to_multiple_of)
+    return min(width, 2**59 // max(len(ids), 1))
 
 
 def _counted(config: Config, lengths: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -36,18 +36,15 @@ class Warnings:
         self._given = mmap.mmap(-1, len(_KINDS))  # one byte each
         self._process = os.getpid()
 
-    def was_given(self, kind: str) -> bool:
-        """Return True if a warning of this `kind` was given before."""
-        return bool(self._given[_KINDS.index(kind)])
-
     def once(self, kind: str, message: str) -> None:
         """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns.
 
         Two forked workers that find a reason at the same moment may both warn.
         """
-        if self.was_given(kind):
+        place = _KINDS.index(kind)
+        if self._given[place]:
             return
-        self._given[_KINDS.index(kind)] = 1
+        self._given[place] = 1
         worker = torch.utils.data.get_worker_info()
         if worker is None or worker.id == 0 or self._process != os.getpid():
             warnings.warn(message, stacklevel=5)
