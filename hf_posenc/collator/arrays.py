@@ -72,7 +72,7 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
     values = [_as_lists(value) for value in values]
-    rows = [None if is_missing(value) else numbers(value, index, name) for index, value in enumerate(values)]
+    rows = [numbers(value, index, name) for index, value in enumerate(values)]
     pairs = zip(rows, values, strict=True)
     found = [row for row in rows if row is not None]
     # An empty list has no type: in a column of texts it is a text without words, in one of numbers a shorter list.
@@ -218,7 +218,7 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
         return values.astype(np.int64)
     rows = []
     for index, value in enumerate(as_list(values)):
-        row = None if is_missing(value) else numbers(value, index, name)
+        row = numbers(value, index, name)
         if row is None:
             raise TypeError(
                 explain(
@@ -269,9 +269,9 @@ def are_copies(labels: Ragged, ids: Ragged, real: NDArray[np.bool_] | None = Non
         >>> are_copies(Ragged.from_rows([[-100, 6, 7]]), ids), are_copies(Ragged.from_rows([[-100, 1, 0]]), ids)
         (True, False)
     """
-    made = labels.values != IGNORED
-    tokens = len(made) if real is None else np.count_nonzero(real)
-    return bool(2 * made.sum() > tokens and (labels.values[made] == ids.values[made]).all())
+    has_label = labels.values != IGNORED
+    tokens = len(has_label) if real is None else np.count_nonzero(real)
+    return bool(2 * has_label.sum() > tokens and (labels.values[has_label] == ids.values[has_label]).all())
 
 
 def _as_lists(value: Any) -> Any:

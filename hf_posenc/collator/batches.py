@@ -78,46 +78,47 @@ class Batches:
     def _iterate(self) -> Iterator[Batch]:
         number = first_row = 0
         for index, (first_text, window) in enumerate(_windows(self._texts, self._window)):
-            made = self._tokenized(window, first_text)
-            plan = self._plan(made)
+            tokenized = self._tokenized(window, first_text)
+            plan = self._plan(tokenized)
             if index == len(self._texts_of_rows):
-                self._texts_of_rows.append(made.rows.sample)
+                self._texts_of_rows.append(tokenized.rows.sample)
             for place in np.argsort(-plan.widths, kind="stable").tolist():
                 chosen = plan[place]
                 if number == len(self._rows):
                     self._rows.append(first_row + chosen)
                 number += 1
                 try:
-                    batch = self._batch(made.take(chosen))
+                    batch = self._batch(tokenized.take(chosen))
                 except (TypeError, ValueError) as error:
-                    error.add_note(f"  the rows of this batch are texts {shorten(made.rows.sample[chosen].tolist())}")
+                    texts = tokenized.rows.sample[chosen].tolist()
+                    error.add_note(f"  the rows of this batch are texts {shorten(texts)}")
                     raise
                 yield batch
-            first_row += len(made.rows.ids)
+            first_row += len(tokenized.rows.ids)
         self._complete = True
 
     def _tokenized(self, window: Any, first_text: int) -> Tokenized:
         """Tokenize a window of texts, and number the texts from `first_text`, the index of its first text."""
         try:
-            made = self._tokenize(window)
+            tokenized = self._tokenize(window)
         except (TypeError, ValueError) as error:
             if first_text:
                 error.add_note(f"  row 0 of this message is text {first_text}")
             raise
-        return replace(made, rows=replace(made.rows, sample=made.rows.sample + first_text))
+        return replace(tokenized, rows=replace(tokenized.rows, sample=tokenized.rows.sample + first_text))
 
-    def _plan(self, made: Tokenized) -> BatchPlan:
+    def _plan(self, tokenized: Tokenized) -> BatchPlan:
         """Return the plan of the batches of a tokenized window; raise if a single row exceeds the token budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
-        lengths = np.maximum(made.rows.ids.lengths, 1)  # a row without tokens is padded to one
+        lengths = np.maximum(tokenized.rows.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
             lengths = np.full_like(lengths, config.fixed_length)
-        longest = int(lengths.max(initial=0))
+        text, longest = tokenized.rows.sample, int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
             raise ValueError(
                 explain(
-                    f"text {made.rows.sample[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
+                    f"text {text[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
                     got=f"token_budget={self._budget}",
                     fix=f"token_budget={width}, or a collator with a smaller max_length",
                 )

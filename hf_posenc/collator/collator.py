@@ -25,7 +25,7 @@ from .columns import features_of, removable, to_columns, to_mapping, to_table
 from .config import Config
 from .embed import EMBEDDING_SETTINGS, check_exchange
 from .fit import fit_batch, padding_changes_outputs
-from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns, read
+from .inputs import empty_batch, is_columns, is_mapped, is_table, joins_columns
 from .padding import pad_batch
 from .processor import Processor
 from .settings import Settings, refuses_unknown_keywords
@@ -274,17 +274,17 @@ class DataCollatorWithPositionalEncoding(Processor):
         Raises:
             ValueError, TypeError: for bad rows, see the class.
         """
-        made = self._tokenize(given)
+        tokenized = self._tokenize(given)
         module, embedder = None, self._config.embedder
         if self.store_embeddings:
             module = embedder.ready()
-            self._warnings.once("size", embedder.stored_size_warning(len(made.rows.ids.values)))
+            self._warnings.once("size", embedder.stored_size_warning(len(tokenized.rows.ids.values)))
         joined = joins_columns(given)  # map adds the given columns itself
-        columns = to_columns(self._config, made, module, carried=not joined or made.has_split_texts)
+        columns = to_columns(self._config, tokenized, module, carried=not joined or tokenized.has_split_texts)
         if is_table(given):
             return to_table(columns)
         result = to_mapping(columns)
-        return removable(result) if joined and made.has_split_texts and made.from_texts else result
+        return removable(result) if joined and tokenized.has_split_texts and tokenized.from_texts else result
 
     def embed(self, given: Any, *, out: torch.Tensor | None = None) -> Batch:
         r"""Return a batch with embeddings from the current weights, with gradient, on the table's device.
@@ -551,17 +551,16 @@ class DataCollatorWithPositionalEncoding(Processor):
     def _tokenize(self, given: Any) -> Tokenized:
         """Tokenize and truncate rows or columns, and warn if tokens were lost."""
         config, settings = self._config, self._config.settings
-        source = read(given, settings)
-        made = tokenize(config, source)
+        tokenized = tokenize(config, given)
         for what, truncated, name in (
-            ("texts", made.rows.truncated, "max_length"),
-            ("targets", made.targets_truncated, "max_target_length"),
+            ("texts", tokenized.rows.truncated, "max_length"),
+            ("targets", tokenized.targets_truncated, "max_target_length"),
         ):
             if truncated and getattr(settings, name) is None:
-                self._warnings.once(what, truncation_warning(config, what, truncated, source.count, name))
-        if settings.text_target_column and (message := missing_target_warning(made, settings)):
+                self._warnings.once(what, truncation_warning(config, what, truncated, tokenized.count, name))
+        if settings.text_target_column and (message := missing_target_warning(tokenized, settings)):
             self._warnings.once("target column", message)
-        return made
+        return tokenized
 
     def _collate(self, given: Any) -> Batch:
         """Tokenize `given`, unless it is a `Tokenized`, and return a padded batch without embeddings."""
@@ -574,14 +573,14 @@ class DataCollatorWithPositionalEncoding(Processor):
                     "embed (use_sinusoidal_positions(model)); or num_workers=0",
                 )
             )
-        made = given if isinstance(given, Tokenized) else self._tokenize(given)
-        if not len(made.rows.ids):
+        tokenized = given if isinstance(given, Tokenized) else self._tokenize(given)
+        if not len(tokenized.rows.ids):
             raise ValueError(empty_batch(given))
-        arrays, left_out = pad_batch(self._config, made)
+        arrays, left_out = pad_batch(self._config, tokenized)
         if left_out:
-            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(made.rows.ids)))
-        if made.columns:
-            warn_of_columns(self._config, made, arrays, self._warnings)
+            self._warnings.once("unsupervised", left_out_warning(self._config, left_out, len(tokenized.rows.ids)))
+        if tokenized.columns:
+            warn_of_columns(self._config, tokenized, arrays, self._warnings)
         values: Mapping[str, Any] = arrays
         if self.return_tensors == "pt":  # the lengths of a flat batch are integers
             values = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}

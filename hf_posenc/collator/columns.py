@@ -16,7 +16,7 @@ from .._explain import explain
 from ..ragged import Ragged
 from ..rows import TokenRows
 from .arrays import as_list
-from .inputs import first_rows, read
+from .inputs import first_rows
 from .tokens import Tokenized, name_taken, positions_of, tokenize
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ Column = Ragged | NDArray[Any] | Sequence[Any]
 
 
 def to_columns(
-    config: Config, made: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
+    config: Config, tokenized: Tokenized, embedder: PositionalEmbedding | None, *, carried: bool = True
 ) -> dict[str, Column]:
     r"""Return the columns of tokenized rows by name, for `to_mapping` or `to_table`.
 
     Args:
         config (`Config`): the configuration of the collator. Columns are padded only with `padding="max_length"`.
-        made (`Tokenized`): the tokenized rows.
+        tokenized (`Tokenized`): the tokenized rows.
         embedder (`PositionalEmbedding`, *optional*): adds `inputs_embeds`.
         carried (`bool`, *optional*, defaults to `True`): include the given columns, such as the texts.
     """
-    rows, ids, length = made.rows, made.rows.ids, config.fixed_length
+    rows, ids, length = tokenized.rows, tokenized.rows.ids, config.fixed_length
 
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
@@ -52,15 +52,15 @@ def to_columns(
     listed = [name for name in config.names if name in own]
     brought = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
     columns = {name: padded(name, own[name]) for name in (*listed, *brought)}
-    if made.targets is not None:
-        columns["labels"] = made.targets
+    if tokenized.targets is not None:
+        columns["labels"] = tokenized.targets
     if config.limits.overflow:
         columns["overflow_to_sample_mapping"] = rows.sample
     if embedder is not None:
         columns["inputs_embeds"] = padded("inputs_embeds", _embed_rows(config, rows, embedder))
-    for name, values in made.columns.items():
-        if name in columns or (name == "length" and made.from_texts):
-            raise ValueError(name_taken(name, made))
+    for name, values in tokenized.columns.items():
+        if name in columns or (name == "length" and tokenized.from_texts):
+            raise ValueError(name_taken(name, tokenized))
         if carried:
             columns[name] = values
     columns["length"] = ids.lengths
@@ -151,9 +151,10 @@ def features_of(config: Config, rows: Any, dropped: set[str]) -> Features:
     """
     import datasets
 
-    made = tokenize(config, read(first_rows(rows), config.settings))
-    removed = dropped & (made.columns.keys() - {"length"})
-    kept = {name: column for name, column in to_mapping(to_columns(config, made, None)).items() if name not in removed}
+    tokenized = tokenize(config, first_rows(rows))
+    columns = to_mapping(to_columns(config, tokenized, None))
+    removed = dropped & (tokenized.columns.keys() - {"length"})
+    kept = {name: column for name, column in columns.items() if name not in removed}
     found = dict(datasets.Dataset.from_dict(kept).features)
     known = dict(getattr(rows, "features", None) or {})
     found.update({name: kind for name, kind in known.items() if name in found and name not in ("input_ids", "length")})

@@ -219,15 +219,12 @@ def decoder_inputs(labels: NDArray[np.int64], start: int, padding: int, side: Pa
     """
     rows, length = labels.shape
     real = labels != IGNORED  # (B, T)
-    edge = 0 if side == "right" else length - 1
-    found = real.any(axis=1)
-    first = np.where(found, real.argmax(axis=1), edge)
-    last = np.where(found, length - 1 - real[:, ::-1].argmax(axis=1), edge)
-    columns = np.arange(length)
+    first = np.where(real.any(axis=1), real.argmax(axis=1), 0 if side == "right" else length - 1)
+    last = length - 1 - real[:, ::-1].argmax(axis=1)
     before = np.full_like(labels, IGNORED)
     before[:, 1:] = labels[:, :-1]
-    known = (before != IGNORED) & (columns > first[:, None]) & (columns <= last[:, None])
-    ids = np.where(known, before, padding)
-    ids[np.arange(rows), first] = start
-    known[np.arange(rows), first] = True
-    return {"decoder_input_ids": ids, "decoder_attention_mask": known.astype(np.int64)}
+    is_input = (before != IGNORED) & (np.arange(length) <= last[:, None])  # (B, T)
+    ids = np.where(is_input, before, padding)
+    starts = np.arange(rows), first
+    ids[starts], is_input[starts] = start, True
+    return {"decoder_input_ids": ids, "decoder_attention_mask": is_input.astype(np.int64)}

@@ -37,16 +37,16 @@ Labels = NDArray[Any] | Ragged | None  # one value per row, one per token, or no
 NOT_COPIED = ("length", "offset_mapping", *LABEL_COLUMNS)
 
 
-def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
+def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
     """Return the arrays of a padded, packed or flat batch by name, and the number of rows left out of the batch.
 
     With the setting `unsupervised="drop"`, rows (or packed documents) whose labels are all -100 are left out. Raise a
     `ValueError` if the padded rows do not fit into memory.
     """
     try:
-        return _pad_or_pack(config, made)
+        return _pad_or_pack(config, tokenized)
     except MemoryError as error:
-        ids, width = made.rows.ids, _width(config, made.rows.ids)
+        ids, width = tokenized.rows.ids, _width(config, tokenized.rows.ids)
         raise ValueError(
             explain(
                 "this batch does not fit into memory, because all its rows are padded to one length",
@@ -58,22 +58,22 @@ def pad_batch(config: Config, made: Tokenized) -> tuple[Arrays, int]:
         ) from error
 
 
-def _pad_or_pack(config: Config, made: Tokenized) -> tuple[Arrays, int]:
-    rows, labels = _make_labels(config, made)
-    if made.from_0:
+def _pad_or_pack(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
+    rows, labels = _make_labels(config, tokenized)
+    if tokenized.positions_from_0:
         given = rows.columns["position_ids"]
         rows = rows.with_columns(position_ids=Ragged(given.values + config.first_position, given.lengths))
     if config.settings.packing:
         documents, left_out = _documents(config, rows, labels)
         out = _flat(config, documents) if config.settings.packing == "flat" else _packed(config, documents)
     else:
-        supervision = labels if made.targets is None else made.targets
+        supervision = labels if tokenized.targets is None else tokenized.targets
         kept = _supervised(config, supervision, rows) if isinstance(supervision, Ragged) else None
         left_out = 0 if kept is None else len(rows.ids) - len(kept)
         if kept is not None:
-            rows, made = rows.take(kept), made.take(kept)
+            rows, tokenized = rows.take(kept), tokenized.take(kept)
             labels = labels.take(kept) if isinstance(labels, Ragged) else labels
-        out = _padded(config, made, rows, labels)
+        out = _padded(config, tokenized, rows, labels)
     decoder_reads = "labels" if config.has_targets else "input_ids"  # an encoder needs no look-ahead mask
     if config.has_look_ahead and decoder_reads in out:
         out["look_ahead_mask"] = _look_ahead(*out[decoder_reads].shape)
@@ -118,7 +118,7 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
     )
 
 
-def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
+def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Labels) -> Arrays:
     ids, documents, is_token = rows.ids, rows.documents, rows.is_token
     width = _width(config, ids)
     inside = ids.inside(width, side=config.side)
@@ -142,8 +142,8 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
     numbered = rows.columns.get("document_ids", documents)
     if numbered is not None:
         out["document_ids"] = pad("document_ids", numbered)
-    if made.targets is not None:
-        out |= _pad_targets(config, made.targets)
+    if tokenized.targets is not None:
+        out |= _pad_targets(config, tokenized.targets)
     elif isinstance(labels, Ragged):
         if documents is not None and _predicts_next(config, ids, labels):
             labels = ignore_document_starts(labels, documents)
@@ -151,28 +151,28 @@ def _padded(config: Config, made: Tokenized, rows: TokenRows, labels: Labels) ->
     elif labels is not None:
         out["labels"] = labels
     # Rows that were tokenized and split before keep the mapping to their texts.
-    if config.limits.overflow and (made.from_texts or "overflow_to_sample_mapping" not in made.columns):
+    if config.limits.overflow and (tokenized.from_texts or "overflow_to_sample_mapping" not in tokenized.columns):
         out["overflow_to_sample_mapping"] = rows.sample
-    return out | _other_columns(config, made, out, inside) if made.columns else out
+    return out | _other_columns(config, tokenized, out, inside) if tokenized.columns else out
 
 
-def _other_columns(config: Config, made: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
+def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
     """Return as arrays the given numeric columns that the model accepts, without those already in the batch `out`.
 
     `inside` `(B, T)` is False at padding. Raise if a column given beside texts has the name of a column in `out`.
     """
     accepts, more = config.accepts, {}
-    for name in made.columns:
+    for name in tokenized.columns:
         if name in NOT_COPIED:
             continue
         if name in out:
-            if made.from_texts:
-                raise ValueError(name_taken(name, made))
+            if tokenized.from_texts:
+                raise ValueError(name_taken(name, tokenized))
         elif name == "inputs_embeds":  # stored embeddings; a collator with a table computes them again
             if not config.embeds:
-                more[name] = _stored_embeddings(made).pad(0, inside.shape[1], side=config.side, inside=inside)
+                more[name] = _stored_embeddings(tokenized).pad(0, inside.shape[1], side=config.side, inside=inside)
         elif accepts is None or name in accepts:
-            array = as_array(name, as_list(made.columns[name]))
+            array = as_array(name, as_list(tokenized.columns[name]))
             if array is not None:
                 more[name] = to_float32(name, array) if accepts is not None and array.dtype.kind == "f" else array
     return more
@@ -211,11 +211,11 @@ def _predicts_next(config: Config, ids: Ragged, labels: Ragged) -> bool:
     return config.settings.packing and are_copies(labels, ids)
 
 
-def _stored_embeddings(made: Tokenized) -> Ragged:
-    """Return the given column `inputs_embeds` as rows of float vectors; raise if a row has not one for each token."""
+def _stored_embeddings(tokenized: Tokenized) -> Ragged:
+    """Return the given column `inputs_embeds`, one float vector per token; raise if a row has more or fewer."""
     rows: list[NDArray[Any]] = []
-    stored = as_list(made.columns["inputs_embeds"])
-    for index, (value, length) in enumerate(zip(stored, made.rows.ids.lengths, strict=True)):
+    stored = as_list(tokenized.columns["inputs_embeds"])
+    for index, (value, length) in enumerate(zip(stored, tokenized.rows.ids.lengths, strict=True)):
         row = numbers(value, index, "inputs_embeds")
         if row is None or row.ndim != 2 or len(row) != length:
             raise ValueError(
@@ -226,7 +226,7 @@ def _stored_embeddings(made: Tokenized) -> Ragged:
             )
         rows.append(row)
     flat = np.concatenate(rows)
-    return Ragged(flat if flat.dtype == np.float16 else flat.astype(np.float32), made.rows.ids.lengths)
+    return Ragged(flat if flat.dtype == np.float16 else flat.astype(np.float32), tokenized.rows.ids.lengths)
 
 
 def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[str, Ragged], int]:
@@ -301,23 +301,23 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     }
 
 
-def _make_labels(config: Config, made: Tokenized) -> tuple[TokenRows, Labels]:
+def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Labels]:
     """Return the rows and their labels, made from the ids or read from a label column; `None` if there are no labels.
 
     With `labels="masked_lm"` some ids of the returned rows are masked. Raise if there is more than one source of
     labels, or if the labels are copies of the ids and the model is not causal.
     """
-    rows = made.rows
+    rows = tokenized.rows
     labels: Labels = None
-    names = [*label_names(made.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
+    names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
         raise ValueError(
             explain("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
         )
-    if names and made.targets is None:
+    if names and tokenized.targets is None:
         labels = rows.columns.get(names[0])
         if labels is None:
-            labels = given_labels(made.columns[names[0]], rows.ids.lengths, name=names[0])
+            labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
     causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
     if names and config.label_maker is not None:
         raise ValueError(

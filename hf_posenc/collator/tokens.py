@@ -15,7 +15,7 @@ from ..ragged import Ragged
 from ..rows import IGNORED, TokenRows, is_no_mask
 from .arrays import Values, as_list, given_labels, is_arrow, label_names
 from .config import PER_TOKEN, Config
-from .inputs import Given
+from .inputs import Given, read
 from .labels import truncate_targets
 
 
@@ -26,20 +26,25 @@ class Tokenized:
     Args:
         rows (`TokenRows`): one per text, or several for a long text.
         columns (`dict` from `str` to sequence): the other columns, one value per row.
-        has_split_texts (`bool`): True if any text gave more than one row.
+        count (`int`): number of given texts or rows.
         from_texts (`bool`): True for texts, False for tokenized rows.
         targets (`Ragged`, *optional*): separate token sequences to predict, one per row.
         targets_truncated (`int`, *optional*): number of targets that lost tokens.
-        from_0 (`bool`, *optional*): True if the model's first position has to be added to the given `position_ids`.
+        positions_from_0 (`bool`, *optional*): True if the given `position_ids` count from 0, and the model's do not.
     """
 
     rows: TokenRows
     columns: dict[str, Values]
-    has_split_texts: bool
+    count: int
     from_texts: bool
     targets: Ragged | None = None
     targets_truncated: int = 0
-    from_0: bool = False
+    positions_from_0: bool = False
+
+    @property
+    def has_split_texts(self) -> bool:
+        """True if any text gave more than one row."""
+        return len(self.rows.sample) != self.count
 
     def take(self, rows: NDArray[np.int64]) -> Tokenized:
         """Return the rows with the given indices, in this order, with their columns and targets."""
@@ -48,27 +53,27 @@ class Tokenized:
         return replace(self, rows=self.rows.take(rows), columns=columns, targets=targets)
 
 
-def tokenize(config: Config, given: Given) -> Tokenized:
-    """Tokenize texts, or check given ids, and truncate them to the limits.
+def tokenize(config: Config, rows_or_columns: object) -> Tokenized:
+    """Read rows or columns, tokenize texts or check given ids, and truncate them to the limits.
 
-    Raise for invalid ids, for rows without tokens (unless `empty="keep"`), and for rows that stay too long.
+    Raise for invalid input, for rows without tokens (unless `empty="keep"`), and for rows that stay too long.
     """
-    from_0 = False
+    given, positions_from_0 = read(rows_or_columns, config.settings), False
     if given.texts is not None:
         rows, columns = config.encoder.encode(given.texts, given.pairs), given.columns
     else:
         rows, columns = _read_ids(config, given)
-        from_0 = _count_from_0(config, rows)
+        positions_from_0 = _count_from_0(config, rows)
         rows, columns = _truncated(config, rows, columns)
     _check_lengths(config, rows)
     targets, truncated = None, 0
     if config.has_targets:
         targets, columns, truncated = _targets(config, given, columns)
-    has_split_texts = len(rows.sample) != given.count
-    if has_split_texts:
-        columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
-        targets = None if targets is None else targets.take(rows.sample)
-    return Tokenized(rows, columns, has_split_texts, given.texts is not None, targets, truncated, from_0)
+    tokenized = Tokenized(rows, columns, given.count, given.texts is not None, targets, truncated, positions_from_0)
+    if not tokenized.has_split_texts:
+        return tokenized
+    columns = {name: repeated(values, rows.sample) for name, values in columns.items()}
+    return replace(tokenized, columns=columns, targets=None if targets is None else targets.take(rows.sample))
 
 
 def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
@@ -80,11 +85,11 @@ def positions_of(rows: TokenRows, start: int) -> NDArray[np.int64]:
     return rows.positions_in_documents(start) if given is None else given.values
 
 
-def name_taken(name: str, made: Tokenized) -> str:
+def name_taken(name: str, tokenized: Tokenized) -> str:
     """Return the error message for a given column `name` if tokenization makes a column of the same name."""
     return explain(
         f"column '{name}' came with the texts, and tokenization makes one of that name",
-        got=list(made.columns),
+        got=list(tokenized.columns),
         fix=f"dataset.rename_column('{name}', 'my_{name}')",
     )
 

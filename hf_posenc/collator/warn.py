@@ -81,16 +81,16 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
     )
 
 
-def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
+def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | None:
     """Return a warning if the target column is missing but another column has a similar name, otherwise `None`.
 
     The name of the target column is `settings.text_target_column`. Batches with labels need no warning.
     """
     wanted = str(settings.text_target_column)
-    if made.targets is not None or wanted in made.columns or label_names(made.columns):
+    if tokenized.targets is not None or wanted in tokenized.columns or label_names(tokenized.columns):
         return None
     texts = (settings.text_column, settings.text_pair_column)
-    others = {name.lower(): name for name in made.columns if name not in texts}
+    others = {name.lower(): name for name in tokenized.columns if name not in texts}
     near = difflib.get_close_matches(wanted.lower(), others, n=1)
     if not near:
         return None
@@ -101,7 +101,7 @@ def missing_target_warning(made: Tokenized, settings: Settings) -> str | None:
     )
 
 
-def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warnings) -> None:
+def warn_of_columns(config: Config, tokenized: Tokenized, arrays: Arrays, given: Warnings) -> None:
     """Warn about given columns that are not in the batch, and about a numeric column that may be the missing labels.
 
     `arrays` is the batch, and `given` is the record of earlier warnings.
@@ -109,8 +109,8 @@ def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warn
     settings = config.settings
     texts = {settings.text_column, settings.text_pair_column, settings.text_target_column}
     read = {*texts, *NOT_COPIED, "inputs_embeds"}
-    accepts = made.columns if config.accepts is None else config.accepts
-    left_out = [name for name in made.columns if name in accepts and name not in read and name not in arrays]
+    accepts = tokenized.columns if config.accepts is None else config.accepts
+    left_out = [name for name in tokenized.columns if name in accepts and name not in read and name not in arrays]
     if left_out:
         message = explain(
             f"columns {left_out} are not in the batch",
@@ -122,15 +122,15 @@ def warn_of_columns(config: Config, made: Tokenized, arrays: Arrays, given: Warn
         given.once("columns", message)
     if config.model is None or "labels" not in config.model.accepts or "labels" in arrays:
         return
-    if any(name in made.columns for name in LABEL_COLUMNS):
+    if any(name in tokenized.columns for name in LABEL_COLUMNS):
         return
     known = {*config.model.accepts, *read, "overflow_to_sample_mapping"}
     candidates = [
         name
-        for name in made.columns
+        for name in tokenized.columns
         if name not in known
         and ("label" in name.lower() or not _NUMBERS_ROWS.fullmatch(name))
-        and _holds_numbers(made, name)
+        and _holds_numbers(tokenized, name)
     ]
     if candidates:
         likely = max(candidates, key=_likeness)
@@ -147,9 +147,9 @@ def _likeness(name: str) -> float:
     return max(difflib.SequenceMatcher(None, name.lower(), word).ratio() for word in ("labels", "target"))
 
 
-def _holds_numbers(made: Tokenized, name: str) -> bool:
+def _holds_numbers(tokenized: Tokenized, name: str) -> bool:
     """Return True if column `name` contains numbers or lists of numbers, judged by its first value that is not None."""
-    value = next((value for value in as_list(made.columns[name]) if not is_missing(value)), None)
+    value = next((value for value in as_list(tokenized.columns[name]) if not is_missing(value)), None)
     try:
         array = None if value is None else numbers(value, 0, name)
     except (TypeError, ValueError):
