@@ -100,10 +100,16 @@ def pytest_configure() -> None:
     socket.getaddrinfo = _guarded_getaddrinfo(socket.getaddrinfo)
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection, so that it runs more often and frees what tests leave."""
-    gc.freeze()
-    gc.collect()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect the tests without garbage collection, which takes a third of the time, and exclude them from it then."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
