@@ -416,6 +416,10 @@ def test_a_run_that_made_nothing_leaves_nothing_and_decides_nothing(corpus: Path
     corpus.write_bytes(NOT_UTF8 + corpus.read_bytes())
     with pytest.raises(ValueError, match=r"line 1: .*UTF-8"):
         run(corpus, tmp_path / "out", on_bad_row="error")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match=r"line 1: .*UTF-8"):
+        run(corpus, tmp_path / "out", on_bad_row="error")
     run(corpus, tmp_path / "out", shard_bytes=80)
 
 

@@ -151,6 +151,8 @@ def _concerns(error: OSError, folder: Path) -> bool:
 def output_folder(path: Path) -> Iterator[None]:
     r"""Create the output folder, lock it while the block runs, and remove unfinished files of runs that were killed.
 
+    If the block raises an error before a shard is written, a folder that did not exist before is removed again.
+
     The operating system releases the lock when the process ends, even if it is killed. If the file system
     has no locks, a warning is issued instead.
 
@@ -167,6 +169,7 @@ def output_folder(path: Path) -> Iterator[None]:
         ...     print(Path(parent, "out").is_dir())
         True
     """
+    is_new = not path.exists()
     try:
         with _plain_errors(path / _LOCK):
             path.mkdir(parents=True, exist_ok=True)
@@ -180,6 +183,14 @@ def output_folder(path: Path) -> Iterator[None]:
             _remove_unfinished(path)
             (path / DATA).mkdir(exist_ok=True)
         yield
+    except Exception:
+        with suppress(OSError):
+            if is_new and {file.name for file in path.iterdir()} <= {DATA, MANIFEST, STATE, _LOCK}:
+                (path / DATA).rmdir()  # raises if it holds a shard
+                for name in (MANIFEST, STATE, _LOCK):
+                    (path / name).unlink(missing_ok=True)
+                path.rmdir()
+        raise
     finally:
         with suppress(OSError):  # the folder may be gone, or read-only by now
             _remove_unfinished(path)
