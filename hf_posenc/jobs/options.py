@@ -71,7 +71,7 @@ class Options:
         panel=_INPUT,
     )
     format: Literal["text", "json", "csv", "parquet", "arrow"] | None = _option(
-        None, "Format of the files; by default their names tell it.", panel=_INPUT, recorded=False
+        None, "Format of the files; by default given by their extensions.", panel=_INPUT, recorded=False
     )
     dataset_config: str | None = _option(
         None, "Configuration of a data set with several.", panel=_INPUT, recorded=False
@@ -87,7 +87,7 @@ class Options:
     )
     max_length: int | None = _option(
         None,
-        "Most tokens of a row, special tokens included; by default, and at most, the limit of the tokenizer.",
+        "Maximum tokens of a row, including special tokens; by default, and at most, the limit of the tokenizer.",
         panel=_ROWS,
         example=512,
     )
@@ -113,14 +113,14 @@ class Options:
     )
     backend: Literal["auto", "fast", "tokenizers"] = _option(
         "auto",
-        "Library that the token ids come from; they are the same. By default the fast one for this tokenizer, if the "
-        "extra `fast` is installed.",
+        "Tokenization library; all give the same token ids. By default the fast one for this tokenizer, if the extra "
+        "`fast` is installed.",
         panel=_RUN,
         recorded=False,
     )
     workers: int | None = _option(
         None,
-        "Number of processes; by default one for each core. 0 works in the process that calls.",
+        "Number of processes; by default one for each core. 0 starts none and works in the calling process.",
         panel=_RUN,
         recorded=False,
         example=2,
@@ -129,7 +129,8 @@ class Options:
     engine: Literal["local", "ray"] = _option("local", "Processes of this machine, or Ray.", panel=_RUN, recorded=False)
     address: str | None = _option(
         None,
-        "Address of a Ray cluster whose machines all see the output; by default Ray is started on this machine.",
+        "Address of a Ray cluster whose machines can all open the output folder; by default Ray is started on this "
+        "machine.",
         panel=_RUN,
         recorded=False,
     )
