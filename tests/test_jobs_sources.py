@@ -252,12 +252,12 @@ def test_columns_of_json_and_csv_are_those_that_are_named(write: Write) -> None:
     lines = write("a.jsonl", b'{"text": "a", "id": 1}\n{"text": "b", "meta": {"x": 1}}\n')
     table = write("a.csv", b"text,id,meta\nc,001,\n")
     sources = open_sources([lines, table])
-    assert sources.schema == pa.schema([])
+    assert sources.columns.carried == pa.schema([])
     (note,) = sources.notes
     assert note.startswith("columns that are not carried: id, meta; ")
     assert open_sources([lines, table], columns=[]).notes == []
     sources = open_sources([lines, table], columns=["meta", "id:int16"])
-    assert sources.schema == pa.schema([("meta", pa.string()), ("id", pa.int16())])
+    assert sources.columns.carried == pa.schema([("meta", pa.string()), ("id", pa.int16())])
 
 
 def test_a_column_that_is_missing_is_refused_with_those_that_are_there(write: Write) -> None:
@@ -269,7 +269,7 @@ def test_a_column_that_is_missing_is_refused_with_those_that_are_there(write: Wr
         with pytest.raises(ValueError, match=r"(?s) has no column 'tags'.*'body', 'id'.*columns=\['id'\]"):
             open_sources([path], text_column="body", columns=["tags"])
     late = open_sources([lines], text_column="body", columns=["tags:string"])  # may appear later
-    assert late.schema.names == ["tags"]
+    assert late.columns.carried.names == ["tags"]
     with pytest.raises(ValueError, match=r"has no column 'tags:string'|has no column 'tags'"):
         open_sources([table], text_column="body", columns=["tags:string"])
     with pytest.raises(ValueError, match=r"a\.txt has no column 'id'"):
@@ -283,7 +283,7 @@ def test_types_of_a_column_in_two_inputs_must_fit_or_be_named(write: Write, tmp_
     pq.write_table(pa.table({"text": ["b"], "id": [2]}), tmp_path / "b.parquet")
     with pytest.raises(ValueError, match=r"(?s)column 'id' is int64 in .*b\.parquet, but string.*'id:string'"):
         open_sources([lines, tmp_path / "b.parquet"], columns=["id"])
-    assert open_sources([lines, tmp_path / "b.parquet"], columns=["id:int64"]).schema.types == [pa.int64()]
+    assert open_sources([lines, tmp_path / "b.parquet"], columns=["id:int64"]).columns.carried.types == [pa.int64()]
 
 
 def test_files_with_other_separators_than_commas_are_refused(write: Write) -> None:
@@ -300,7 +300,7 @@ def test_files_with_other_separators_than_commas_are_refused(write: Write) -> No
 def test_inputs_are_recognized_by_content_and_differences_are_named(write: Write) -> None:
     path = write("a.txt", b"I ride\n")
     sources = open_sources([path])
-    marks, stamps = sources.fingerprint(), sources.stamps()
+    marks, stamps = sources.fingerprints, sources.stamps
     shards = records(sources, 100)
     assert json.loads(json.dumps([marks, stamps])) == [marks, stamps]
     assert set(marks[0]) == {"name", "kind", "size", "digest"}
@@ -331,7 +331,7 @@ def records(sources: Any, shard_bytes: int) -> dict[int, dict[str, Any]]:
 def test_inputs_behind_the_last_finished_shard_may_be_repaired_replaced_or_left_out(write: Write) -> None:
     first, second, third = write("a.txt", b"I ride\nshe\n"), write("b.txt", b"I\nride\n"), write("c.txt", b"no\n")
     sources = open_sources([first, second, third])
-    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 7)
+    before, stamps, shards = sources.fingerprints, sources.stamps, records(sources, 7)
     some = {shard: shards[shard] for shard in (0, 1)}  # cut from the first file and the first line of the second
 
     def differences(*inputs: Path, shards: dict[int, Any] = some) -> list[str]:
@@ -353,7 +353,7 @@ def test_a_damaged_file_may_be_repaired_behind_what_was_read_of_it(write: Write)
     whole = gzip.compress(b"".join(b"%09d\n" % (number * 7919) for number in range(20_000)))
     path = write("a.txt.gz", whole[:-2000])
     sources = open_sources([path])
-    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 50_000)
+    before, stamps, shards = sources.fingerprints, sources.stamps, records(sources, 50_000)
     del shards[max(shards)]  # the one with the damage
     write("a.txt.gz", whole)
     assert open_sources([path]).differences(before, stamps, shards, 50_000) == []
@@ -364,12 +364,12 @@ def test_a_file_overwritten_in_its_middle_is_another_input_unless_its_times_are_
     path = write("a.txt", b"".join(lines))
     before_times = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
     sources = open_sources([path])
-    before, stamps, shards = sources.fingerprint(), sources.stamps(), records(sources, 4 << 20)
+    before, stamps, shards = sources.fingerprints, sources.stamps, records(sources, 4 << 20)
     lines[200_000] = b"another\n"
     write("a.txt", b"".join(lines))
     again = open_sources([path])
-    assert again.fingerprint() == before  # which looks at head, middle and tail
-    assert again.differences(before, again.stamps(), shards, 4 << 20) == []
+    assert again.fingerprints == before  # which looks at head, middle and tail
+    assert again.differences(before, again.stamps, shards, 4 << 20) == []
     os.utime(path, ns=before_times)  # mtime as it was; ctime tells
     assert open_sources([path]).differences(before, stamps, shards, 4 << 20) == [
         f"input {path}: other content in shard 0"
@@ -378,7 +378,6 @@ def test_a_file_overwritten_in_its_middle_is_another_input_unless_its_times_are_
 
 def test_a_file_that_changes_while_it_is_read_is_refused_for_the_shards_that_are_cut_from_it(write: Write) -> None:
     sources = open_sources([write(f"{number}.txt", b"I ride\n") for number in range(4)])
-    sources.fingerprint()
     sources.check_unchanged()
     path, other = write("2.txt", b"she rides\n"), write("other.txt", b"I rode\n")
     sources.check_unchanged(0, 1)
@@ -386,7 +385,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused_for_the_shards_that_are
     with pytest.raises(ValueError, match=r"(?s)2\.txt changed while it was read.*7 bytes became 10"):
         sources.check_unchanged(1, 2)
     sources = open_sources([path])
-    sources.fingerprint()
     write("other.txt", b"he rides it\n"[:10])
     os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     other.replace(path)
@@ -452,7 +450,7 @@ def test_urls_are_opened_by_fsspec(tmp_path: Path) -> None:
     assert texts_of("memory://corpus") == ["I ride", "bike", "she"]
     assert texts_of("memory://corpus/*.txt", "memory://corpus/c.parquet") == ["I ride", "she"]
     sources = open_sources(["memory://corpus/a.txt"])
-    marks, stamps = sources.fingerprint(), sources.stamps()
+    marks, stamps = sources.fingerprints, sources.stamps
     assert sources.differences(marks, stamps, records(sources, 9), 9) == []
     sources.check_unchanged()
     memory.pipe("/corpus/a.txt", b"I rode\n")

@@ -88,7 +88,7 @@ def test_every_kind_of_table_gives_its_rows_with_their_types(stored: Path, name:
     expected = TABLE
     if name == "saved":  # datasets has no dictionaries
         expected = expected.set_column(5, "kind", expected["kind"].cast(pa.string()))
-    assert sources.schema == expected.schema.remove(0).remove_metadata()
+    assert sources.columns.carried == expected.schema.remove(0).remove_metadata()
     assert sources.size is not None
     sources = open_sources([stored / name])
     assert rows_of(sources) == TABLE.select(["text"]).to_pylist()
@@ -216,7 +216,7 @@ def test_texts_of_which_some_are_stored_once_are_read_as_they_were(tmp_path: Pat
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=170, data_page_size=10_000)
     sources = open_sources([tmp_path / "a.parquet"], columns=["note", "raw"])
     assert rows_of(sources, 300_000) == table.to_pylist()
-    assert sources.schema.field("note").type == pa.large_string()
+    assert sources.columns.carried.field("note").type == pa.large_string()
 
 
 def test_sizes_of_rows_are_those_of_their_values_and_not_of_the_memory_behind() -> None:
@@ -240,7 +240,7 @@ def test_objects_are_read_as_they_are_whatever_their_format() -> None:
 
 def test_a_data_set_is_recognized_and_another_is_not(tmp_path: Path) -> None:
     def differences(given: Any, before: Any) -> list[str]:
-        marks, stamps = before.fingerprint(), before.stamps()
+        marks, stamps = before.fingerprints, before.stamps
         shards = {0: {"begins": [0, 0, 0], "ends": [1, 0, 0], "digest": next(before.tasks(1 << 20)).digest()}}
         return open_sources([given]).differences(json.loads(json.dumps(marks)), stamps, shards, 1 << 20)
 
@@ -269,11 +269,11 @@ def test_features_of_carried_columns_are_kept_where_all_inputs_agree(tmp_path: P
     data = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
     data.to_parquet(tmp_path / "a.parquet")
     for inputs in ([data], [tmp_path / "a.parquet"], [data, tmp_path / "a.parquet"]):
-        kept = datasets.Features.from_arrow_schema(open_sources(inputs, columns=["label"]).schema)
+        kept = datasets.Features.from_arrow_schema(open_sources(inputs, columns=["label"]).columns.carried)
         assert kept == datasets.Features({"label": label})
     pq.write_table(pa.table({"text": ["a"], "label": [1]}), tmp_path / "b.parquet")
-    assert not open_sources([data, tmp_path / "b.parquet"], columns=["label"]).schema.metadata
-    assert not open_sources([data], columns=["label:string"]).schema.metadata
+    assert not open_sources([data, tmp_path / "b.parquet"], columns=["label"]).columns.carried.metadata
+    assert not open_sources([data], columns=["label:string"]).columns.carried.metadata
 
 
 def test_of_several_splits_one_must_be_chosen(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_name_is_read_from_the_cache_when_offline(tmp_path: Path, monkeypatch:
     sources = open_sources(["somebody/bikes"], columns=["id"])
     assert sources.names == ["somebody/bikes (train)"]
     assert rows_of(sources) == PLAIN.to_pylist()
-    (mark,) = sources.fingerprint()
+    (mark,) = sources.fingerprints
     assert (mark["split"], mark["commit"], mark["rows"]) == ("train", commit, ROWS)
 
 
@@ -323,7 +323,7 @@ def test_a_name_is_streamed_from_the_hub(stored: Path, tmp_path: Path, monkeypat
     sources = open_sources(["somebody/bikes"], columns=["id"])
     assert rows_of(sources) == PLAIN.to_pylist()
     assert sources.size is None
-    assert sources.fingerprint()[0]["commit"] == builder.hash
+    assert sources.fingerprints[0]["commit"] == builder.hash
 
 
 # ------------------------------------------------------------------------------------------- streams of Python's values

@@ -98,7 +98,7 @@ def encode(
         **vars(resolved),
         folder=folder,
         tokenizer=SerializedTokenizer.of(own_tokenizer),
-        carried=sources.schema,
+        carried=sources.columns.carried,
         first_position=first_position,
     )
     _check_names(job)
@@ -168,7 +168,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
         job.folder,
         config=config,
         tokenizer={"class": kind, "digest": job.tokenizer.digest, "name": name},
-        inputs=sources.fingerprint(),
+        inputs=sources.fingerprints,
         libraries=job_libraries(job),
     )
     if earlier is not None:
@@ -180,7 +180,7 @@ def _manifest(job: Job, sources: Sources, name: str, kind: str) -> tuple[Manifes
         manifest = earlier
     if not manifest.finished:
         manifest.save()
-    manifest.save_stamps(sources.stamps())
+    manifest.save_stamps(sources.stamps)
     return manifest, replace(job, settings=manifest.settings)
 
 

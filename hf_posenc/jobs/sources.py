@@ -14,8 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from .._explain import explain
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, from_hub, from_object, from_saved_folder
@@ -43,9 +41,10 @@ class Sources:
 
     Three values identify the inputs in a later run. Only inputs after the last finished shard may change between runs.
 
-    - `fingerprint()`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
+    - `fingerprints`: a JSON object for each source, kept in the manifest: name, kind, size, and a digest of the head,
       middle and tail of each file. It holds no times, so equal corpora on two machines give equal manifests.
-    - `stamps()`: sizes and times of the files, saved beside the manifest. A file with equal stamps is not read again.
+    - `stamps`: size, inode and times of each file when it was opened, saved beside the manifest; empty for data sets. A
+      file with equal stamps is not read again.
     - `Task.digest()`: a digest of the documents of a task, kept in the record of its shard.
 
     Args:
@@ -59,12 +58,7 @@ class Sources:
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self._stamps = [file.stamp() for file in self.files]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the columns to copy to the shards."""
-        return self.columns.carried
+        self.stamps = [file.stamp() for file in self.files]
 
     @property
     def names(self) -> list[str]:
@@ -82,17 +76,10 @@ class Sources:
         """Names of the sources in the output; see `recorded_names`."""
         return recorded_names(self.names)
 
-    def fingerprint(self) -> list[dict[str, Any]]:
-        """Return a JSON object for each source: name, kind, size and digest, to identify it without timestamps."""
-        return self._fingerprint
-
     @lock_free_cache
-    def _fingerprint(self) -> list[dict[str, Any]]:
+    def fingerprints(self) -> list[dict[str, Any]]:
+        """JSON object for each source: name, kind, size and digest, to identify it without timestamps."""
         return [{"name": name, **file.fingerprint()} for file, name in zip(self.files, self.recorded, strict=True)]
-
-    def stamps(self) -> list[Any]:
-        """Return a list for each source: its size, inode and timestamps when it was opened; empty for a data set."""
-        return self._stamps
 
     def differences(
         self,
@@ -120,7 +107,7 @@ class Sources:
         Returns:
             `list[str]`, empty if the finished shards were made from these inputs.
         """
-        inputs = self.fingerprint()
+        inputs = self.fingerprints
         if before is None:
             before, stamps = inputs, None
         last = max((Cursor(*record["ends"]) for record in shards.values()), default=Cursor())
@@ -134,7 +121,7 @@ class Sources:
             elif words is not None and number < last.source:
                 renamed = f" (before: {earlier})" if earlier != now["name"] else ""
                 found.append(f"input {self.files[number].name}{renamed}: {words}")
-            elif words is not None or stamps is None or stamps[number] != self._stamps[number]:
+            elif words is not None or stamps is None or stamps[number] != self.stamps[number]:
                 doubtful.add(number)
         if found or not doubtful:
             return found
@@ -163,7 +150,7 @@ class Sources:
             ValueError: if a source changed; the message names it.
         """
         some = slice(first, None if last is None else last + 1)
-        for file, before in zip(self.files[some], self._stamps[some], strict=True):
+        for file, before in zip(self.files[some], self.stamps[some], strict=True):
             now = file.stamp()
             if now[:3] != before[:3]:  # links and permissions may change, and ctime with them
                 sizes = f"{before[0]} bytes became {now[0]}"
