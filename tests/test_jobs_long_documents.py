@@ -86,6 +86,18 @@ def test_a_document_of_nine_megabytes_is_read_in_the_worker(tmp_path: Path) -> N
     assert [text for inside, *_ in found for _, text, _ in inside] == ["I ride", "bike " * 1_800_000, "she said"]
 
 
+def test_a_worker_does_not_decompress_a_long_file_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_posenc.jobs.text_files._LARGEST", 1000)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"".join(b"%d " % number * 150 + b"\n" for number in range(8))))
+    with long_documents(kept=100, block=50):
+        found, long = documents(path, 150)
+    assert long == 4  # those that begin within the first 1,000 bytes
+    assert [text for inside, *_ in found for _, text, _ in inside] == [f"{number} " * 150 for number in range(8)]
+
+
 def prose(number: int) -> str:
     return " ".join(f"I ride my bike to the sea, she said: {number + at}!" for at in range(8 + number))
 

@@ -21,7 +21,7 @@ def test_threads_workers_many_batches_large_sizes_and_a_long_document_end_as_exp
         "4 workers and the main process: 400 batches of 32 texts",
         "2,000 rows of 8 tokens, default settings: ",
         "one row of 100,000 tokens, default settings: refused. look_ahead_mask has T×T values",
-        "2 MB, JSON line, packed: encode ",
+        "2 MB, JSON line, split: encode ",
     ):
         assert found in done.stdout
     assert "WRONG" not in done.stdout

@@ -223,6 +223,8 @@ class TextReader:
         searched, kind = limit, self._file.kind
         # Blank text is kept, because a file of nothing else has no documents.
         may_be_long = kind not in _QUOTED and self._file.path is not None
+        if self._file.compression is not None:  # the worker decompresses it up to the document
+            may_be_long = may_be_long and self.offset < _LARGEST
         while True:
             if kind == "paragraphs":
                 # Start at the last line searched before: a blank line may have been cut off there.
