@@ -32,6 +32,16 @@ def reference(mask: AttentionMask) -> torch.Tensor:
     return answer
 
 
+def check_message(message: str, words: list[str]) -> None:
+    """Check that a refusal has all of the `words`, and the lines with the given value and the fix."""
+    _, got, fix = message.splitlines()
+    assert got.startswith("  got: ")
+    assert fix.startswith("  fix: ")
+    assert not fix.endswith("None")
+    for word in words:
+        assert word in message
+
+
 def real_queries(mask: AttentionMask) -> torch.Tensor:
     """Return the queries that are real tokens, `(B, Q)` bool."""
     return (mask.documents if mask.queries is None else mask.queries) >= 0

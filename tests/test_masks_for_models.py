@@ -164,6 +164,9 @@ def test_a_mask_of_whole_rows_is_refused_with_positions_that_restart() -> None:
         whole.for_hf(_gpt2(), position_ids=torch.tensor(RESTARTING))
     positions = torch.arange(12).repeat(2, 1)
     assert whole.for_hf(_gpt2(), position_ids=positions).shape == (2, 12)
+    assert whole.for_hf(_gpt2(), position_ids=positions[:1]).shape == (2, 12)
+    with pytest.raises(ValueError, match="row 0, column 3"):
+        AttentionMask(torch.tensor([[0, 1, 1, 1]])).for_hf(_gpt2(), position_ids=torch.tensor([[0, 0, 1, 0]]))
     with pytest.raises(ValueError, match=r"shape of the mask[\s\S]*\(2, 5\) and \(2, 12\)"):
         whole.for_hf(_gpt2(), position_ids=positions[:, :5])
 
@@ -175,6 +178,7 @@ def test_a_mask_of_whole_rows_is_refused_with_positions_that_restart() -> None:
         ([[0, 0, 0, 1]], [[0, 2, 3, 0]]),  # leave a number out
         ([[-1, 0, 0, 1]], [[1, 2, 3, 0]]),  # padding counts into the first document
         ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),  # documents interleave
+        ([[1, 0, -1]], [[0, 0, 1]]),  # continue in padding
     ],
 )
 def test_positions_that_isolate_other_documents_than_the_mask_need_the_mask(
@@ -182,6 +186,34 @@ def test_positions_that_isolate_other_documents_than_the_mask_need_the_mask(
 ) -> None:
     mask = AttentionMask(torch.tensor(documents))
     assert mask.for_hf(_gpt2(), position_ids=torch.tensor(positions), use_cache=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_causal", "isolated"),
+    [
+        ({"look_ahead": True}, True, True),
+        ({}, False, True),
+        ({"look_ahead": True}, False, False),
+        ({"look_ahead": True, "window": 2}, True, False),
+        ({"look_ahead": True, "prefix": 2}, True, False),
+    ],
+)
+def test_positions_isolate_documents_but_do_not_replace_other_settings(
+    settings: dict[str, Any], is_causal: bool, isolated: bool
+) -> None:
+    names = ("input_ids", "attention_mask", "position_ids")
+    spec = ModelSpec(name="Any", accepts=names, is_causal=is_causal, takes_4d_mask=True, isolates_by_position_ids=True)
+    mask = AttentionMask.from_documents(PACKED, **settings)
+    found = mask.for_hf(spec, position_ids=torch.tensor(RESTARTING), use_cache=False)
+    assert (found is None) == isolated
+
+
+def test_the_cache_setting_of_a_models_configuration_is_the_default() -> None:
+    model = _gpt2()
+    mask, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
+    assert mask.for_hf(model, position_ids=positions) is not None
+    model.config.use_cache = False
+    assert mask.for_hf(model, position_ids=positions) is None
 
 
 def test_a_model_that_does_not_isolate_by_positions_gets_its_mask() -> None:
