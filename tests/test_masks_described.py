@@ -308,6 +308,11 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["one number for each document", "[[1]]"],
     ),
     (
+        lambda: AttentionMask.from_documents([[3], [1]], look_ahead=True, prefix=[[1], 1]),
+        ValueError,
+        ["one number for each document", "[[1], 1]"],
+    ),
+    (
         lambda: AttentionMask.from_documents([[3, 1]], look_ahead=True, prefix=[[1, -1]]),
         ValueError,
         ["not be negative", "-1"],

@@ -200,7 +200,7 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
 
     Raise if `prefix` is not nested as `lengths`, the lengths of the documents of each row.
     """
-    shapes = [[len(row) if isinstance(row, Sequence) else row for row in rows] for rows in (lengths, prefix)]
+    shapes = [[len(row) if hasattr(row, "__len__") else None for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
         raise ValueError(
             explain(
