@@ -214,6 +214,8 @@ def test_the_cache_setting_of_a_models_configuration_is_the_default() -> None:
     assert mask.for_hf(model, position_ids=positions) is not None
     model.config.use_cache = False
     assert mask.for_hf(model, position_ids=positions) is None
+    del model.config.use_cache
+    assert mask.for_hf(model, position_ids=positions) is not None
 
 
 def test_a_model_that_does_not_isolate_by_positions_gets_its_mask() -> None:

@@ -45,6 +45,14 @@ def test_any_negative_number_is_padding() -> None:
         assert torch.equal(alone.dense(), AttentionMask(torch.full((1, 2), -1)).dense())
 
 
+@pytest.mark.parametrize("prefix", [[0, 0, 1, 0], [1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]])
+def test_blocks_of_prefixes_anywhere_in_a_document_equal_the_dense_form(prefix: list[int]) -> None:
+    for documents in ([[0, 0, 0, 0]], [[0, 1, 1, 1]]):
+        mask = AttentionMask(torch.tensor(documents), look_ahead=True, prefix=torch.tensor([prefix]).bool())
+        assert torch.equal(mask.dense(), reference(mask))
+        assert torch.equal(mask.block_mask(1).to_dense().bool(), mask.dense())
+
+
 def test_the_blocks_of_packed_documents_equal_those_of_the_usual_mask_function() -> None:
     lengths = [300, 129, 7, 1, 500, 87]
     documents = torch.repeat_interleave(torch.arange(6), torch.tensor(lengths))
