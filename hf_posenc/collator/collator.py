@@ -181,7 +181,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     def __post_init__(self) -> None:
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
         config = Config(Settings(**given))
-        vars(self).update(config.in_force, _config=config, _warnings=Warnings())
+        vars(self).update(config.effective_settings, _config=config, _warnings=Warnings())
 
     @property
     def first_position(self) -> int:

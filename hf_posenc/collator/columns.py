@@ -48,10 +48,10 @@ def to_columns(
     def padded(name: str, column: Ragged) -> Column:
         return column if length is None else column.pad(config.fills[name], length, side=config.side)
 
-    own = {"attention_mask": Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths), **rows.columns}
-    listed = [name for name in config.names if name in own]
-    brought = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
-    columns = {name: padded(name, own[name]) for name in (*listed, *brought)}
+    per_token = {"attention_mask": Ragged(np.ones(len(ids.values), dtype=np.int64), ids.lengths), **rows.columns}
+    listed = [name for name in config.names if name in per_token]
+    others = [name for name in rows.columns if name not in (*listed, "token_type_ids", "input_ids")]
+    columns = {name: padded(name, per_token[name]) for name in (*listed, *others)}
     if tokenized.targets is not None:
         columns["labels"] = tokenized.targets
     if config.limits.overflow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, one_of
+from .._explain import explain
 from ..model_spec import ModelSpec
 from ..ragged import PaddingSide
 from ..rows import IGNORED, Encoder, Limits
@@ -38,8 +38,6 @@ class Config:
     """
 
     def __init__(self, settings: Settings) -> None:
-        if settings.labels not in (None, *LABEL_KINDS):
-            raise ValueError(one_of("labels", settings.labels, (None, *LABEL_KINDS)))
         self.settings = settings
         # A private copy of the given tokenizer.
         self.tokenizer: PreTrainedTokenizerBase = private_copy(settings.tokenizer, pad_token=settings.pad_token)
@@ -110,7 +108,7 @@ class Config:
         return {**settings, "model": self.model, **limits, **self.embedder.settings}
 
     @property
-    def in_force(self) -> dict[str, Any]:
+    def effective_settings(self) -> dict[str, Any]:
         """All settings with the values in use. They become attributes of the collator.
 
         For example, `max_length` is the smallest limit of the argument, the tokenizer, the model and the embedding.

@@ -144,8 +144,8 @@ class Embedder:
         if keep is None or keep.ndim == 4:
             keep = real_tokens(moved)
         ids = moved["input_ids"]
-        room = None if out is None else _room(out, (*ids.shape, module.d_model))
-        moved["inputs_embeds"] = module(ids, keep, moved.get("position_ids"), out=room)
+        memory = None if out is None else _start_of(out, (*ids.shape, module.d_model))
+        moved["inputs_embeds"] = module(ids, keep, moved.get("position_ids"), out=memory)
         return moved
 
     @property
@@ -230,7 +230,7 @@ class Embedder:
         return f"{type(given).__name__}({table.num_embeddings}, {table.embedding_dim}{own})"
 
 
-def _room(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """Return a view of the start of `out` in the given shape; raise if `out` is too small or not contiguous."""
     width, needed = shape[-1], math.prod(shape)
     if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():

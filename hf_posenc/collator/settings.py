@@ -17,6 +17,7 @@ import numpy as np
 from .._explain import as_integer, explain, one_of, shorten, unknown_keyword
 from ..ragged import PaddingSide
 from ..rows import Truncation
+from .labels import LABEL_KINDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +35,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
     "packing": (False, True, "flat"),
+    "labels": (None, *LABEL_KINDS),
     "unsupervised": (None, "error", "drop", "keep"),
     "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
