@@ -532,7 +532,7 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]], has_types: 
         wanted.rows += _cut(row, reference) if limit is not None and reference.strategy != "do_not_truncate" else [row]
     if per_token and "labels" in columns:
         if o["labels"]:
-            wanted.refusals.append("makes labels from the ids|no tokens")
+            wanted.refusals.append("makes labels from the ids|no tokens|tokens, limit")
             return wanted
         if reference.limit is None or max(len(row.ids) for row in rows) <= reference.limit or True:
             return reference.batch(wanted, {}, None)

@@ -113,7 +113,7 @@ class Reference:
             self.tokenizer.no_truncation()
             found = [one, *(one.overflowing if overflow else [])]
             return [(each.ids, each.type_ids) for each in found]
-        if not self.tokenizer.is_fast and overflow and truncates:
+        if not self.tokenizer.is_fast and overflow and truncates and pair is None:
             return self._windows(text, limit)
         if not self.tokenizer.is_fast and words:  # a slow tokenizer refuses an empty list
             text, pair = text or [""], pair if pair is None else pair or [""]
