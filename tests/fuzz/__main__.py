@@ -12,6 +12,7 @@ import time
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import datasets
 import transformers
 
 from .files import limit_memory
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="stop after this time")
     given = parser.parse_args(arguments)
     transformers.logging.set_verbosity(50)
+    datasets.disable_progress_bars()
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     parts = given.part or list(PARTS)
     figures: dict[str, Figures] = {}

@@ -5,6 +5,7 @@ A call returns what the reference expects, or raises a documented error. Neither
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import pickle
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -26,7 +28,18 @@ from hypothesis import strategies as st
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 
-from .inputs import CONTAINERS, ID_ROWS, SEQUENCES, hostile, options, other_columns, texts, words, wrong_options
+from .inputs import (
+    CONTAINERS,
+    ID_ROWS,
+    SEQUENCES,
+    hostile,
+    options,
+    other_columns,
+    packed_columns,
+    texts,
+    words,
+    wrong_options,
+)
 from .kinds import Kind, kinds
 from .reference import IGNORED, Reference, Row, Wanted
 
@@ -152,9 +165,7 @@ def check(call: Callable[[], Any], wanted: Wanted, reference: Reference) -> Any:
         with documented():
             batch = call()
     except Refused as refusal:
-        expected = [*wanted.refusals, *wanted.may_refuse]
-        rule = str(refusal).partition("\n")[0]
-        if not any(re.search(pattern, rule) for pattern in expected):
+        if not matches(refusal, [*wanted.refusals, *wanted.may_refuse]):
             raise AssertionError(f"not to be refused: {refusal}") from None
         return None
     assert not wanted.refusals, f"must be refused: {wanted.refusals}"
@@ -169,6 +180,11 @@ def check(call: Callable[[], Any], wanted: Wanted, reference: Reference) -> Any:
     lengths = ("max_length_q", "max_length_k")
     assert all(isinstance(value, int if name in lengths else kind) for name, value in batch.items()), batch
     return batch
+
+
+def matches(refusal: Refused, rules: list[str]) -> bool:
+    """Return True if the first line of a refusal matches one of some regular expressions."""
+    return any(re.search(rule, str(refusal).partition("\n")[0]) for rule in rules)
 
 
 def compare(batch: Any, wanted: dict[str, Any]) -> None:
@@ -192,8 +208,9 @@ def compare(batch: Any, wanted: dict[str, Any]) -> None:
 
 def _check_masked(batch: Any, reference: Reference) -> None:
     """Assert that labels are -100 or an id, and that only tokens with a label were replaced."""
-    labels, mask = _array(batch["labels"]), _array(batch["attention_mask"])
-    assert (labels[mask == 0] == IGNORED).all()
+    labels = _array(batch["labels"])
+    padding = _array(batch["attention_mask"]) == 0 if "attention_mask" in batch else _array(batch["document_ids"]) < 0
+    assert (labels[padding] == IGNORED).all()
     special = {reference.id_of(role) for role in ("cls_token", "sep_token", "mask_token")} - {None}
     assert not np.isin(labels, list(special)).any(), "a special token is to be predicted"
 
@@ -288,8 +305,9 @@ def collate_texts(data: st.DataObject) -> int:
             if isinstance(x, np.ndarray) and x.dtype.kind == "U":
                 columns = {o["text_column"]: x.tolist()}
         wanted = reference.texts(columns[o["text_column"]], pairs, targets, more)
+        embeds = o["embedding"] is not None and o["return_tensors"] == "pt" and data.draw(st.booleans(), "embed")
         with unchanged(tokenizer, draws=o["labels"] == "masked_lm"):
-            check(lambda: collate.batch(x), wanted, reference)  # noqa: B023
+            check(lambda: (collate.embed if embeds else collate.batch)(x), wanted, reference)  # noqa: B023
         assert same(x, twin), "the input changed"
     return calls
 
@@ -302,7 +320,8 @@ def round_trips(data: st.DataObject) -> int:
     except Refused:
         return 1
     o = Reference(kind, given).o
-    way = data.draw(st.sampled_from(["pickle", "replace", "saved", "columns", "columns", "table", "table"]), "way")
+    ways = ["pickle", "replace", "saved", *["columns", "table"] * 6, "map", "with_transform"]  # the last two are slow
+    way = data.draw(st.sampled_from(ways), "way")
     other = collate
     if way in ("pickle", "replace", "saved"):
         with unchanged(tokenizer, draws=False), documented():
@@ -320,8 +339,7 @@ def round_trips(data: st.DataObject) -> int:
         with unchanged(tokenizer, draws=not repeats):
             batch = _refused_or(lambda: collate.batch(columns))  # noqa: B023
             if other is collate:
-                table = pa.table(columns) if way == "table" else columns
-                again = _refused_or(lambda: collate.batch(collate.columns(table)))  # noqa: B023
+                again = _refused_or(lambda: collate.batch(_tokenized(collate, columns, way)))  # noqa: B023
             else:
                 again = _refused_or(lambda: other.batch(columns))  # noqa: B023
         if isinstance(batch, str) or isinstance(again, str):
@@ -340,6 +358,15 @@ def _refused_or(call: Callable[[], Any]) -> Any:
             return call()
     except Refused as refusal:
         return str(refusal)
+
+
+def _tokenized(collate: Any, columns: dict[str, Any], way: str) -> Any:
+    """Return the columns tokenized, in one of several ways."""
+    if way == "map":
+        return datasets.Dataset.from_dict(columns).map(collate, batched=True).with_format("numpy")[:]
+    if way == "with_transform":
+        return datasets.Dataset.from_dict(columns).with_transform(collate)[:]
+    return collate.columns(pa.table(columns) if way == "table" else columns)
 
 
 def _again(collate: Any, way: str) -> Any:
@@ -471,9 +498,10 @@ def collate_ids(data: st.DataObject) -> int:
         step = data.draw(st.integers(1, 9), "step")
         ids = [[(row + step * index) % 10 for index in range(length)] for row, length in enumerate(lengths)]
         columns: dict[str, list[Any]] = {"input_ids": ids}
-        has_types = data.draw(st.booleans(), "types")
-        if has_types:
+        if data.draw(st.booleans(), "types"):
             columns["token_type_ids"] = [[index % 2 for index in range(length)] for length in lengths]
+        if not reference.o["packing"] and max(lengths) <= (reference.limit or 99):
+            columns |= data.draw(packed_columns(lengths), "documents")
         labels = data.draw(st.sampled_from(["none", "none", "row", "token", "copies"]), "labels")
         if labels == "row":
             columns["labels"] = data.draw(st.lists(_PER_ROW_LABELS, min_size=count, max_size=count))
@@ -486,7 +514,7 @@ def collate_ids(data: st.DataObject) -> int:
             st.sampled_from([*ID_ROWS, "frame", "table", "large table", "columns of arrays"]), "container"
         )
         x, twin = ids_in(columns, shape), ids_in(columns, shape)
-        wanted = _wanted_ids(reference, columns, has_types)
+        wanted = _wanted_ids(reference, columns)
         with unchanged(tokenizer, draws=reference.o["labels"] == "masked_lm"):
             check(lambda: collate.batch(x), wanted, reference)  # noqa: B023
         assert same(x, twin), "the input changed"
@@ -520,14 +548,18 @@ def ids_in(columns: dict[str, list[Any]], shape: str) -> Any:
     ]
 
 
-def _wanted_ids(reference: Reference, columns: dict[str, list[Any]], has_types: bool) -> Wanted:
+_PER_TOKEN = ("token_type_ids", "position_ids", "document_ids")
+
+
+def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     """Return the expected result for tokenized rows."""
     wanted, limit, o = Wanted(), reference.limit, reference.o
     per_token = isinstance(columns.get("labels", [0])[0], list)
     rows = []
     for index, ids in enumerate(columns["input_ids"]):
         labels = columns["labels"][index] if per_token and "labels" in columns else None
-        rows.append(Row(ids, columns["token_type_ids"][index] if has_types else None, index, labels))  # type: ignore[arg-type]
+        types, *given = (columns.get(name, [None] * (index + 1))[index] for name in _PER_TOKEN)
+        rows.append(Row(ids, types, index, labels, None, *given))
     for row in rows:
         wanted.rows += _cut(row, reference) if limit is not None and reference.strategy != "do_not_truncate" else [row]
     if per_token and "labels" in columns:
@@ -557,4 +589,5 @@ def _cut(row: Row, reference: Reference) -> list[Row]:
     def pick(values: list[int] | None, window: list[int]) -> Any:
         return None if values is None else [values[index] for index in window]
 
-    return [Row(pick(row.ids, w), pick(row.types, w), row.sample, pick(row.labels, w)) for w in windows]
+    per_token = ("ids", "types", "labels", "positions", "documents")
+    return [dataclasses.replace(row, **{name: pick(getattr(row, name), w) for name in per_token}) for w in windows]

@@ -129,9 +129,11 @@ _WRONG = st.one_of(
 
 
 @st.composite
-def options(draw: st.DrawFn, *, most: int = 6, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def options(
+    draw: st.DrawFn, *, most: int = 6, without: tuple[str, ...] = (), only: tuple[str, ...] = tuple(_VALUES)
+) -> dict[str, Any]:
     """Draw some arguments of the collator with allowed values, in any combination."""
-    names = st.sampled_from([name for name in _VALUES if name not in without])
+    names = st.sampled_from([name for name in only if name not in without])
     return {name: draw(_VALUES[name]) for name in draw(st.lists(names, max_size=most, unique=True))}
 
 
@@ -257,4 +259,32 @@ def other_columns(draw: st.DrawFn, count: int, *, odd: bool = False) -> dict[str
     return {name: draw(st.lists(_ODD, min_size=count, max_size=count)) for name in names}
 
 
-__all__ = ["CONTAINERS", "ID_ROWS", "MODELS", "SEQUENCES", "hostile", "options", "other_columns", "texts", "words"]
+@st.composite
+def packed_columns(draw: st.DrawFn, lengths: list[int]) -> dict[str, list[Any]]:
+    """Draw `position_ids` that restart, or `document_ids`, or both or none, for rows of several documents."""
+    names = draw(st.sampled_from([(), (), ("position_ids",), ("document_ids",), ("position_ids", "document_ids")]))
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for length in lengths:
+        starts = [0]
+        # Documents of two tokens or more: repeated positions may also be parts of one word.
+        while length - starts[-1] >= 4 and draw(st.booleans()):
+            starts.append(starts[-1] + draw(st.integers(2, length - starts[-1] - 2)))
+        stops = [*starts[1:], length]
+        made = [(number, token) for number, stop in enumerate(stops) for token in range(stop - starts[number])]
+        for name in names:
+            columns[name].append([pair[name == "position_ids"] for pair in made])
+    return columns
+
+
+__all__ = [
+    "CONTAINERS",
+    "ID_ROWS",
+    "MODELS",
+    "SEQUENCES",
+    "hostile",
+    "options",
+    "other_columns",
+    "packed_columns",
+    "texts",
+    "words",
+]

@@ -34,13 +34,15 @@ IGNORED = -100
 
 @dataclass
 class Row:
-    """A row of tokens: ids, token types, one label per token or `None`, mask, and the index of its text."""
+    """A row of tokens: ids, token types, the index of its text; one label per token, mask, positions and documents."""
 
     ids: list[int]
     types: list[int]
     sample: int
     labels: list[int] | None = None
     mask: list[int] | None = None
+    positions: list[int] | None = None
+    documents: list[int] | None = None
 
 
 @dataclass
@@ -65,8 +67,8 @@ class Reference:
         self.padding = _PADDINGS.get(self.o["padding"], self.o["padding"])
         own = None if kind.raw else self.tokenizer.model_max_length
         self.own_limit = int(own) if own and own < 10**9 else None
-        self.limit = _smallest(self.o["max_length"], self.own_limit)
-        self.target_limit = _smallest(self.o["max_target_length"], self.own_limit)
+        self.limit = smallest(self.o["max_length"], self.own_limit)
+        self.target_limit = smallest(self.o["max_target_length"], self.own_limit)
         self.overflow = self.o["return_overflowing_tokens"]
         self.side = self.o["padding_side"] or ("right" if kind.raw else self.tokenizer.padding_side)
         self.names = PreTrainedTokenizerFast.model_input_names if kind.raw else self.tokenizer.model_input_names
@@ -246,6 +248,16 @@ class Reference:
             types = 0 if self.kind.raw else self.tokenizer.pad_token_type_id
             batch["token_type_ids"] = self._pad([row.types for row in rows], types, width)
         batch["position_ids"] = self._pad([self._positions(row) for row in rows], self.pad_position, width)
+        documents = [_documents(row) for row in rows]
+        is_packed = any(len(set(row)) > 1 for row in documents)
+        if is_packed:
+            del batch["attention_mask"]
+            if o["labels"] == "causal_lm":
+                for row, numbers in zip(rows, documents, strict=True):
+                    starts = [index == 0 or numbers[index - 1] != number for index, number in enumerate(numbers)]
+                    row.labels = [IGNORED if start else i for i, start in zip(row.ids, starts, strict=True)]
+        if is_packed or any(row.documents is not None for row in rows):
+            batch["document_ids"] = self._pad(documents, -1, width)
         if targets is not None:
             self._add_targets(batch, [targets[sample] for sample in samples])
         elif rows and rows[0].labels is not None:
@@ -284,11 +296,15 @@ class Reference:
         positions = torch.from_numpy(batch["position_ids"])
         waves = sinusoidal_encoding(positions, width, convention=self.o["convention"], base=self.o["base"])
         vectors = table[ids] * np.float32(factor) + waves.numpy()
-        if "attention_mask" in batch:
-            vectors[batch["attention_mask"] == 0] = 0 if self.o["zero_padding"] else np.nan
+        padding = batch["document_ids"] < 0 if "document_ids" in batch else batch.get("attention_mask", 1) == 0
+        vectors[padding] = 0 if self.o["zero_padding"] else np.nan
         return vectors
 
     def _positions(self, row: Row) -> list[int]:
+        if row.positions is not None:
+            return row.positions
+        if row.documents is not None:
+            return [self.first + index - row.documents.index(number) for index, number in enumerate(row.documents)]
         positions, position = [], self.first
         for kept in _mask(row):
             positions.append(position if kept else self.pad_position)
@@ -406,6 +422,13 @@ class Reference:
         return 2 * len(made) > len(pairs) and all(made)
 
 
+def _documents(row: Row) -> list[int]:
+    """Return the document of each token: as given, or a new one where given positions are 0."""
+    if row.documents is not None or row.positions is None:
+        return row.documents or [0] * len(row.ids)
+    return [sum(position == 0 for position in row.positions[: index + 1]) - 1 for index in range(len(row.ids))]
+
+
 def _mask(row: Row) -> list[int]:
     return [1] * len(row.ids) if row.mask is None else row.mask
 
@@ -418,7 +441,8 @@ def _flat(rows: list[Any]) -> Any:
     return np.array([value for row in rows for value in row], dtype=np.int64)[None]
 
 
-def _smallest(*limits: Any) -> int | None:
+def smallest(*limits: Any) -> int | None:
+    """Return the smallest limit that is not `None`."""
     return min((int(limit) for limit in limits if limit is not None), default=None)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from . import collating, files
+from . import collating, files, fitted
 
 CHUNK = 100
 
@@ -28,6 +28,8 @@ class Part:
 PARTS = {
     "texts": Part(collating.collate_texts, 6),
     "ids": Part(collating.collate_ids, 4),
+    "models": Part(fitted.collate_for_models, 3),
+    "batches": Part(fitted.inference_batches, 1),
     "round trips": Part(collating.round_trips, 2),
     "settings": Part(collating.wrong_settings, 2),
     "rows": Part(collating.wrong_rows, 3),
