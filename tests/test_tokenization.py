@@ -575,6 +575,15 @@ def test_a_padding_token_out_of_the_vocabulary_is_refused(byte_bpe, unknown: Any
     assert len(byte_bpe) == 1200
 
 
+def test_a_pair_that_leaves_no_room_for_a_text_is_refused_with_a_way_out_that_helps(word_level) -> None:
+    pair = [{"a": "I", "b": "bike"}]
+    settings: dict[str, Any] = {"text_column": "a", "text_pair_column": "b", "return_overflowing_tokens": True}
+    with pytest.raises(ValueError, match=r"truncated to 1 tokens with truncation='longest_first'") as refused:
+        DataCollatorWithPositionalEncoding(word_level, max_length=1, **settings)(pair)
+    assert str(refused.value).endswith("fix: a larger max_length")
+    assert DataCollatorWithPositionalEncoding(word_level, max_length=2, **settings)(pair)["input_ids"].shape == (1, 2)
+
+
 @pytest.mark.parametrize("limit", [-1, -math.inf, "8"])
 def test_a_limit_that_is_no_length_is_refused(byte_bpe, limit: Any) -> None:
     byte_bpe.model_max_length = limit
