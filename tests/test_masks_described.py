@@ -283,6 +283,16 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ["a bool mask in the shape of documents", "(2, 2) and (2, 3)"],
     ),
     (
+        lambda: AttentionMask(_mask.documents, look_ahead=True, prefix=[[True]]),
+        ValueError,
+        ["a bool mask in the shape of documents", "[[True]]"],
+    ),
+    (
+        lambda: AttentionMask(_mask.documents, look_ahead=True, prefix=_mask.documents),
+        ValueError,
+        ["a bool mask in the shape of documents", "torch.int64"],
+    ),
+    (
         lambda: AttentionMask(_mask.documents, look_ahead=True, queries=_mask.documents),
         ValueError,
         ["look_ahead=True", "AttentionMask.cross"],

@@ -46,15 +46,14 @@ class Description:
                         fix="look_ahead=True, or prefix=None, because nothing is hidden",
                     )
                 )
-            if not isinstance(self.prefix, torch.Tensor) or self.prefix.dtype != torch.bool:
-                got, fits = shorten(self.prefix), False
-            else:
-                got, fits = f"{tuple(self.prefix.shape)} and {tuple(shape)}", self.prefix.shape == shape
-            if not fits:
+            is_tensor = isinstance(self.prefix, torch.Tensor)
+            if not is_tensor or self.prefix.dtype != torch.bool or self.prefix.shape != shape:
                 raise ValueError(
                     explain(
                         "prefix must be a bool mask in the shape of documents",
-                        got=got,
+                        got=f"{tuple(self.prefix.shape)} and {tuple(shape)}, {self.prefix.dtype}"
+                        if is_tensor
+                        else shorten(self.prefix),
                         fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
                     )
                 )
