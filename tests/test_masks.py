@@ -703,6 +703,13 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["document_ids and attention_mask", "(1, 3) and (1, 2)"],
     ),
+    (
+        lambda: AttentionMask.from_batch({"attention_mask": [[1, 1]], "position_ids": [[0, 1, 2]]}),
+        ValueError,
+        ["position_ids and attention_mask", "(1, 3) and (1, 2)"],
+    ),
+    (lambda: AttentionMask.from_batch({"position_ids": [0]}), ValueError, ["position_ids must have 2 dimensions"]),
+    (lambda: AttentionMask.from_batch({"document_ids": [0]}), ValueError, ["document_ids must have 2 dimensions"]),
     (lambda: AttentionMask(torch.zeros(3)), TypeError, ["documents must be integers", "float32"]),
     (
         lambda: AttentionMask.from_documents([[1, 2], [3]]).for_multihead_attention(),

@@ -221,6 +221,8 @@ def test_a_template_with_the_second_text_first_gives_the_rows_of_the_tokenizer()
             "2 special tokens and one more token.*max_length=3 or more.*add_special_tokens=False",
         ),
         (Limits(6, overflow=True, stride=4), 2, "a stride of 4 and one more token.*stride=4.*max_length=7.*stride=3"),
+        (Limits(2, overflow=True, stride=4), 2, "fix: max_length=7 or more, or add_special_tokens=False$"),
+        (Limits(3, overflow=True, stride=4), 0, "fix: max_length=5 or more, or stride=2$"),
     ],
 )
 def test_a_row_without_room_for_its_special_tokens_is_refused(limits: Limits, special: int, words: str) -> None:
