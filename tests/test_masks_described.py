@@ -339,6 +339,11 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["document 1 in row 0", "2 such queries", "[0]"],
     ),
+    (
+        lambda: AttentionMask.cross(AttentionMask.from_documents([[1, 2]]), AttentionMask(torch.tensor([[1, 1]]))),
+        ValueError,
+        ["document 0 in row 0", "1 such queries", "[1]"],
+    ),
     (_cross.for_transformer_encoder, ValueError, ["of cross-attention", "queries=3"]),
     (lambda: _cross.for_transformer_decoder(_mask), ValueError, ["of cross-attention"]),
     (

@@ -12,7 +12,17 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from hf_posenc.ragged import Ragged
-from hf_posenc.rows import IGNORED, Encoder, Limits, TokenRows, ignore_document_starts, pack_rows, window_offsets
+from hf_posenc.rows import (
+    IGNORED,
+    NO_MASK,
+    Encoder,
+    Limits,
+    TokenRows,
+    ignore_document_starts,
+    is_no_mask,
+    pack_rows,
+    window_offsets,
+)
 
 SIDES = ["left", "right"]
 DOCUMENTS = st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=20)
@@ -109,6 +119,12 @@ def test_given_positions_are_packed_with_their_tokens() -> None:
         "position_ids": Ragged.from_rows([[3, 4], [0, 2, 4]]),
     }
     assert lists(pack_rows(columns, 5)["position_ids"]) == [[0, 2, 4, 3, 4]]
+
+
+def test_only_the_text_of_packed_rows_means_that_there_is_no_mask() -> None:
+    assert is_no_mask([NO_MASK])
+    assert is_no_mask(np.array([NO_MASK]))
+    assert not any(is_no_mask(values) for values in (["another text"], [[1, 0]], [], np.array(1), None))
 
 
 def test_labels_at_the_start_of_rows_and_documents_are_ignored() -> None:
