@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_posenc.ragged import Ragged
 from hf_posenc.rows import (
@@ -225,7 +225,21 @@ def test_a_template_with_the_second_text_first_gives_the_rows_of_the_tokenizer()
     assert lists(got.ids) == want["input_ids"]
 
 
+def test_a_slow_tokenizer_counts_truncated_texts_and_adds_no_types_of_its_own(slow: PreTrainedTokenizerBase) -> None:
+    got = Encoder(slow, Limits(4)).encode(["abcdef", "a", "abcde"])
+    assert lists(got.ids) == slow(["abcdef", "a", "abcde"], truncation=True, max_length=4)["input_ids"]
+    assert got.truncated == 2
+    assert got.token_type_ids is None
+
+
 # ------------------------------------------------------------------------------------------------------------- refusal
+
+
+def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(slow: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"(?s)needs a fast tokenizer; row 1 is too long.*ByT5Tokenizer.*=False"):
+        Encoder(slow, Limits(4, overflow=True)).encode(["a", "abcdef"], ["b", "c"])
+    with pytest.raises(ValueError, match=r"(?s)row 0 contains a lone surrogate.*character 1.*'replace'"):
+        Encoder(slow, is_split_into_words=True).encode([["a", "b\ud800"]])
 
 
 @pytest.mark.parametrize(
