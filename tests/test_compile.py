@@ -80,22 +80,22 @@ def places(batch: int, length: int) -> dict[str, torch.Tensor | None]:
 
 
 @pytest.mark.parametrize(
-    ("convention", "kind", "scale"),
+    ("convention", "base", "kind", "scale"),
     [
-        *((convention, "rows", None) for convention in DISTINCT),
-        (VASWANI, "counted", None),
-        (FAIRSEQ, "counted", None),
-        (VASWANI, "one row", None),
-        (VASWANI, "fractions", "sqrt_d"),
-        (VASWANI, "far", 0.3),
+        *((convention, None, "rows", None) for convention in DISTINCT),
+        (VASWANI, None, "counted", None),
+        (FAIRSEQ, None, "counted", None),
+        (VASWANI, 500.0, "one row", None),
+        (VASWANI, None, "fractions", "sqrt_d"),
+        (VASWANI, None, "far", 0.3),
     ],
     ids=shown,
 )
 def test_one_graph_for_all_lengths_and_no_float64_in_it(
-    graphs: Graphs, convention: Convention, kind: str, scale: Any
+    graphs: Graphs, convention: Convention, base: float | None, kind: str, scale: Any
 ) -> None:
     width = widths(convention)[-1]
-    module = SinusoidalPositionalEncoding(width, convention=convention, scale=scale, max_length=2**31)
+    module = SinusoidalPositionalEncoding(width, convention=convention, base=base, scale=scale, max_length=2**31)
     compiled = graphs.compile(module)
     for length in LENGTHS:
         x, positions = torch.randn(3, length, width), places(3, length)[kind]

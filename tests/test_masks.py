@@ -684,6 +684,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["float16", "-65504", "-1000000000"],
     ),
+    (lambda: additive_mask(look_ahead_mask(2), value=-1e-60), ValueError, ["must be negative and fit", "-1e-60"]),
     (lambda: additive_mask(look_ahead_mask(2), value=-torch.inf), ValueError, ["must be negative and fit", "-inf"]),
     (lambda: additive_mask(look_ahead_mask(2), value=torch.nan), ValueError, ["must be negative", "nan"]),
     (lambda: additive_mask(look_ahead_mask(2), value=1e9), ValueError, ["must be negative", "1000000000.0"]),
