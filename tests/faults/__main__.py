@@ -112,7 +112,6 @@ class Trial:
                 if code == 0:
                     if pending is not None:
                         pending.missed += 1
-                        pending.share /= 2  # this machine was slower when it was left alone
                     return pending
                 said = run.said()
                 if "workers in a row died" not in said:  # where all three kills hit the same task
@@ -122,7 +121,8 @@ class Trial:
         """Wait for the moment of the kill; return False if the run has ended before."""
         if kill.sight is None or kill.missed >= _MISSED:
             work = 0.0 if kill.early else self.starting + kill.share * (self.seconds - self.starting)
-            return wait_long(work or kill.share * self.starting, run.alive)
+            moment = work or kill.share * self.starting
+            return wait_long(moment / 2**kill.missed, run.alive)  # the undisturbed run may have been slower
         found = wait_for(kill.sight, kill.times, output, run.alive)
         if found and self.chance.random() < 0.5:
             time.sleep(self.chance.random() * 0.003)
