@@ -115,10 +115,10 @@ class Reference:
             self.tokenizer.no_truncation()
             found = [one, *(one.overflowing if overflow else [])]
             return [(each.ids, each.type_ids) for each in found]
-        if not self.tokenizer.is_fast and overflow and truncates and pair is None:
-            return self._windows(text, limit)
         if not self.tokenizer.is_fast and words:  # a slow tokenizer refuses an empty list
             text, pair = text or [""], pair if pair is None else pair or [""]
+        if not self.tokenizer.is_fast and overflow and truncates and pair is None:
+            return self._windows(text, limit)
         settings: dict[str, Any] = {"truncation": "do_not_truncate"}
         if truncates and (self.tokenizer.is_fast or self._is_longer(text, pair, limit)):
             settings = {"truncation": self.strategy, "max_length": limit, "stride": stride}
@@ -140,6 +140,8 @@ class Reference:
     def _is_longer(self, text: Any, pair: Any, limit: int | None) -> bool:
         settings = {"add_special_tokens": self.o["add_special_tokens"], "verbose": False}
         settings["is_split_into_words"] = self.o["is_split_into_words"]
+        if self.o["is_split_into_words"]:  # a slow tokenizer refuses an empty list
+            text, pair = text or [""], pair if pair is None else pair or [""]
         return limit is not None and len(self.tokenizer(text, pair, **settings)["input_ids"]) > limit
 
     def _windows(self, text: Any, limit: int | None) -> list[tuple[list[int], list[int]]]:
