@@ -35,6 +35,16 @@ def explain(rule: str, *, got: object = None, fix: str | None = None) -> str:
     return "\n".join(lines)
 
 
+def value_error(rule: str, *, got: object = None, fix: str | None = None) -> ValueError:
+    """Return a `ValueError` with the message of `explain`."""
+    return ValueError(explain(rule, got=got, fix=fix))
+
+
+def type_error(rule: str, *, got: object = None, fix: str | None = None) -> TypeError:
+    """Return a `TypeError` with the message of `explain`."""
+    return TypeError(explain(rule, got=got, fix=fix))
+
+
 def one_of(name: str, value: object, allowed: Iterable[object]) -> str:
     r"""Return the error message for a `value` that is not in `allowed`; it suggests the most similar allowed value.
 

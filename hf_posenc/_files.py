@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
-from ._explain import explain, shorten
+from ._explain import shorten, value_error
 
 # Largest file that is read as a whole: well above the largest known tokenizers, and manifests of 300,000 shards.
 LARGEST = 2**28
@@ -65,7 +65,7 @@ def read_whole(path: Path) -> bytes:
         is_small = os.fstat(file.fileno()).st_size <= LARGEST
         # A device or a growing file can have more bytes than its size.
         if not is_small or len(content := file.read(LARGEST + 1)) > LARGEST:
-            raise ValueError(explain(f"{path} must have at most {LARGEST:,} bytes", got="a larger file"))
+            raise value_error(f"{path} must have at most {LARGEST:,} bytes", got="a larger file")
     return content
 
 
@@ -85,7 +85,7 @@ def path_inside(folder: Path, name: object) -> Path:
     """
     path = PureWindowsPath(name) if isinstance(name, str) and "\0" not in name else None  # "/" and "\\" separate parts
     if path is None or path.anchor or ".." in path.parts:
-        raise ValueError(explain("a file name must not lead out of its folder", got=shorten(name)))
+        raise value_error("a file name must not lead out of its folder", got=shorten(name))
     return folder / str(name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, is_typeddict
 
-from ._explain import explain, shorten
+from ._explain import explain, shorten, value_error
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
@@ -219,12 +219,10 @@ def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any,
         hub = (
             "a folder with a model; one on the Hub must be in the cache, or the Hub reachable and HF_HUB_OFFLINE unset"
         )
-        raise ValueError(
-            explain(
-                f"{name} cannot be loaded as a model",
-                got=f"{type(error).__name__}: {first}",
-                fix=f"{here if Path(name).exists() else hub}{instead}",
-            )
+        raise value_error(
+            f"{name} cannot be loaded as a model",
+            got=f"{type(error).__name__}: {first}",
+            fix=f"{here if Path(name).exists() else hub}{instead}",
         ) from None
     finally:
         logging.set_verbosity(level)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ._explain import explain, shorten
+from ._explain import shorten, type_error
 from ._huggingface import is_hugging_face, not_a_model, opened
 from .model_spec import PositionTable, check_weights, find_positions, kinds_of
 from .models import recorded_formula
@@ -167,12 +167,10 @@ def check(model: Any) -> PositionCheck:
     if not isinstance(inner, nn.Module):
         raise TypeError(not_a_model("check needs the Hugging Face model itself", model))
     if not is_hugging_face(inner):
-        raise TypeError(
-            explain(
-                "check needs a Hugging Face model",
-                got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
-                fix="a PreTrainedModel; for a table, or a module with one: identify(table)",
-            )
+        raise type_error(
+            "check needs a Hugging Face model",
+            got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
+            fix="a PreTrainedModel; for a table, or a module with one: identify(table)",
         )
     check_weights(inner)
     formula = recorded_formula(inner)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._explain import explain
+from ._explain import explain, type_error
 from .view import EncodingOf, TokensOf, batch_html, facts, page_of
 
 
@@ -121,12 +121,10 @@ class Batch(dict[str, Any]):
                 changed[name] = value
                 continue
             if not isinstance(value, torch.Tensor):
-                raise TypeError(
-                    explain(
-                        f"only tensors can be moved, and '{name}' is not a tensor",
-                        got=type(value).__name__,
-                        fix='collate with return_tensors="pt"',
-                    )
+                raise type_error(
+                    f"only tensors can be moved, and '{name}' is not a tensor",
+                    got=type(value).__name__,
+                    fix='collate with return_tensors="pt"',
                 )
             changed[name] = _without_repeats(value, change)
         return Batch(changed, **self._view)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from ._explain import explain
+from ._explain import value_error
 
 # Folders of installed packages and test code; lib2to3 is skipped because its test data is not valid Python 3.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__"}
@@ -52,12 +52,10 @@ def standard_library_docstrings(folder: str | Path | None = None) -> list[str]:
                 if name.endswith(".py"):
                     texts.update(_docstrings(Path(inside, name)))
     if not texts:
-        raise ValueError(
-            explain(
-                "the standard library's source files are not on this machine",
-                got=f"no docstring below {root}",
-                fix="use other texts, e.g. hf-posenc demo my_texts.txt",
-            )
+        raise value_error(
+            "the standard library's source files are not on this machine",
+            got=f"no docstring below {root}",
+            fix="use other texts, e.g. hf-posenc demo my_texts.txt",
         )
     return sorted(texts)
 

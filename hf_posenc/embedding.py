@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ._explain import explain, shorten
+from ._explain import explain, shorten, type_error, value_error
 from .positions import check_mask, unchecked_position_ids
 from .sinusoid import (
     Convention,
@@ -102,9 +102,7 @@ class PositionalEmbedding(nn.Module):
             resolved if resolved is encoding else resolved.to(embedding.weight.device, embedding.weight.dtype)
         )
         if not isinstance(zero_padding, bool):
-            raise TypeError(
-                explain("zero_padding must be True or False", got=shorten(zero_padding), fix="zero_padding=True")
-            )
+            raise type_error("zero_padding must be True or False", got=shorten(zero_padding), fix="zero_padding=True")
         self.zero_padding = zero_padding
         self._spread_seen = False
 
@@ -182,26 +180,20 @@ class PositionalEmbedding(nn.Module):
     def _checked_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Return the ids on the embedding's device; raise if they are not integers `(B, T)`, or an id has no row."""
         if not isinstance(input_ids, torch.Tensor):
-            raise TypeError(
-                explain(
-                    "input_ids must be a tensor (batch, length)", got=shorten(input_ids), fix="torch.tensor(input_ids)"
-                )
+            raise type_error(
+                "input_ids must be a tensor (batch, length)", got=shorten(input_ids), fix="torch.tensor(input_ids)"
             )
         if input_ids.is_floating_point() or input_ids.is_complex() or input_ids.dtype == torch.bool:
-            raise TypeError(
-                explain(
-                    "input_ids must be integers",
-                    got=f"a tensor of {input_ids.dtype}",
-                    fix="SinusoidalPositionalEncoding(d_model), which takes embeddings",
-                )
+            raise type_error(
+                "input_ids must be integers",
+                got=f"a tensor of {input_ids.dtype}",
+                fix="SinusoidalPositionalEncoding(d_model), which takes embeddings",
             )
         if input_ids.ndim != 2:
-            raise ValueError(
-                explain(
-                    "input_ids must be (batch, length)",
-                    got=f"shape {tuple(input_ids.shape)}",
-                    fix="input_ids[None] for a single row",
-                )
+            raise value_error(
+                "input_ids must be (batch, length)",
+                got=f"shape {tuple(input_ids.shape)}",
+                fix="input_ids[None] for a single row",
             )
         ids = input_ids if input_ids.dtype in (torch.int32, torch.int64) else input_ids.long()
         if _can_check_values(ids) and ids.numel():
@@ -228,17 +220,15 @@ class PositionalEmbedding(nn.Module):
         like = shape, weight.dtype, weight.device
         fix = f"out=torch.empty({shape}, dtype={weight.dtype}, device='{weight.device}')"
         if not isinstance(out, torch.Tensor):
-            raise TypeError(explain("out must be a tensor", got=shorten(out), fix=fix))
+            raise type_error("out must be a tensor", got=shorten(out), fix=fix)
         if (tuple(out.shape), out.dtype, out.device) != like or not out.is_contiguous():
             got = f"{tuple(out.shape)} {out.dtype} {out.device}{'' if out.is_contiguous() else ', not contiguous'}"
-            raise ValueError(explain("out must be contiguous memory like the embeddings", got=got, fix=fix))
+            raise value_error("out must be contiguous memory like the embeddings", got=got, fix=fix)
         if torch.is_grad_enabled() and any(each.requires_grad for each in (out, *self.parameters())):
-            raise ValueError(
-                explain(
-                    "out cannot be used where a gradient is recorded",
-                    got="out with requires_grad=True" if out.requires_grad else "weights that train",
-                    fix="with torch.no_grad(): ..., or leave out away",
-                )
+            raise value_error(
+                "out cannot be used where a gradient is recorded",
+                got="out with requires_grad=True" if out.requires_grad else "weights that train",
+                fix="with torch.no_grad(): ..., or leave out away",
             )
 
     def _runs(
@@ -349,12 +339,10 @@ def _checked_keep(attention_mask: torch.Tensor, ids: torch.Tensor) -> torch.Tens
     values = isinstance(attention_mask, torch.Tensor) and _can_check_values(attention_mask)
     keep: torch.Tensor = check_mask(attention_mask, values=values)
     if keep.shape != ids.shape:
-        raise ValueError(
-            explain(
-                "attention_mask must have the shape of input_ids",
-                got=f"attention_mask {tuple(keep.shape)}, input_ids {tuple(ids.shape)}",
-                fix="pass both as the tokenizer returned them",
-            )
+        raise value_error(
+            "attention_mask must have the shape of input_ids",
+            got=f"attention_mask {tuple(keep.shape)}, input_ids {tuple(ids.shape)}",
+            fix="pass both as the tokenizer returned them",
         )
     return keep.to(ids.device)
 
@@ -364,20 +352,16 @@ def _check_embedding(embedding: object) -> nn.Embedding:
     # If `embedding` is a transformers model, transformers is imported already.
     library = sys.modules.get("transformers.modeling_utils")
     if library is not None and isinstance(embedding, library.PreTrainedModel):
-        raise TypeError(
-            explain(
-                f"{type(embedding).__name__} adds its own positions: with these on top it would have them twice",
-                got="a whole model as the embedding",
-                fix="PositionalEmbedding(model.get_input_embeddings()) for embeddings outside the model, or "
-                "use_sinusoidal_positions(model) for sinusoids inside it",
-            )
+        raise type_error(
+            f"{type(embedding).__name__} adds its own positions: with these on top it would have them twice",
+            got="a whole model as the embedding",
+            fix="PositionalEmbedding(model.get_input_embeddings()) for embeddings outside the model, or "
+            "use_sinusoidal_positions(model) for sinusoids inside it",
         )
     if not isinstance(embedding, nn.Embedding):
-        raise TypeError(
-            explain(
-                "embedding must be an nn.Embedding or a subclass of it",
-                got=shorten(embedding),
-                fix="PositionalEmbedding(nn.Embedding(len(tokenizer), 512))",
-            )
+        raise type_error(
+            "embedding must be an nn.Embedding or a subclass of it",
+            got=shorten(embedding),
+            fix="PositionalEmbedding(nn.Embedding(len(tokenizer), 512))",
         )
     return embedding

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ._explain import as_integer, explain, shorten
+from ._explain import as_integer, shorten, type_error, value_error
 from .ragged import PaddingSide, Ragged, check_padding_side, run_indices
 
 _Array = TypeVar("_Array", torch.Tensor, NDArray[Any])
@@ -50,22 +50,18 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
     `values=False` skips the check for values other than 0 and 1, which would wait for an accelerator.
     """
     if not isinstance(attention_mask, torch.Tensor | np.ndarray):
-        raise TypeError(
-            explain(
-                "attention_mask must be a tensor or an array (batch, length)",
-                got=shorten(attention_mask),
-                fix="torch.tensor(attention_mask)",
-            )
+        raise type_error(
+            "attention_mask must be a tensor or an array (batch, length)",
+            got=shorten(attention_mask),
+            fix="torch.tensor(attention_mask)",
         )
     if attention_mask.ndim != 2:
-        raise ValueError(
-            explain(
-                "attention_mask must be (batch, length): 1 at real tokens, 0 at padding",
-                got=f"shape {tuple(attention_mask.shape)}",
-                fix="attention_mask[None] for a single row"
-                if attention_mask.ndim == 1
-                else "pass the tokenizer's own mask, before its conversion to (B, 1, T, T)",
-            )
+        raise value_error(
+            "attention_mask must be (batch, length): 1 at real tokens, 0 at padding",
+            got=f"shape {tuple(attention_mask.shape)}",
+            fix="attention_mask[None] for a single row"
+            if attention_mask.ndim == 1
+            else "pass the tokenizer's own mask, before its conversion to (B, 1, T, T)",
         )
     if attention_mask.dtype in (torch.bool, np.bool_):
         return attention_mask
@@ -74,12 +70,10 @@ def check_mask(attention_mask: Any, *, values: bool = True) -> Any:
         wrong = ~(keep | (attention_mask == 0))
         if bool(wrong.any()):
             row, column = (int(index) for index in np.argwhere(np.asarray(_on_cpu(wrong)))[0])
-            raise ValueError(
-                explain(
-                    "attention_mask must contain only 0 and 1",
-                    got=f"{attention_mask[row, column].item()} in row {row}, column {column}",
-                    fix="attention_mask == 0 for an additive mask, where 0 means a real token",
-                )
+            raise value_error(
+                "attention_mask must contain only 0 and 1",
+                got=f"{attention_mask[row, column].item()} in row {row}, column {column}",
+                fix="attention_mask == 0 for an additive mask, where 0 means a real token",
             )
     return keep
 
@@ -173,13 +167,11 @@ def lengths_as_array(values: object, name: str, *, example: str) -> NDArray[np.i
     array = np.asarray(_on_cpu(values))
     if array.ndim == 0 or (array.dtype.kind not in "iu" and array.size):
         got = f"a tensor of {values.dtype}" if isinstance(values, torch.Tensor) else shorten(values)
-        raise TypeError(explain(f"{name} must be a sequence of integers", got=got, fix=example))
+        raise type_error(f"{name} must be a sequence of integers", got=got, fix=example)
     if array.ndim != 1:
-        raise ValueError(explain(f"{name} must have 1 dimension", got=f"shape {array.shape}", fix=example))
+        raise value_error(f"{name} must have 1 dimension", got=f"shape {array.shape}", fix=example)
     if array.size and array.min() < 0:
-        raise ValueError(
-            explain(f"{name} must not be negative", got=f"{array.min()} at index {array.argmin()}", fix=example)
-        )
+        raise value_error(f"{name} must not be negative", got=f"{array.min()} at index {array.argmin()}", fix=example)
     return array.astype(np.int64)
 
 
@@ -188,12 +180,10 @@ def row_length(totals: NDArray[np.int64], max_length: int | None) -> int:
     longest = int(totals.max(initial=0))
     length = longest if max_length is None else as_integer(max_length, "max_length", minimum=0, example=longest)
     if length < longest:
-        raise ValueError(
-            explain(
-                f"row {int(totals.argmax())} has {longest} tokens, max_length is {length}",
-                got=f"{int((totals > length).sum())} of {len(totals)} rows longer than max_length",
-                fix=f"max_length={longest}, or truncate the rows first",
-            )
+        raise value_error(
+            f"row {int(totals.argmax())} has {longest} tokens, max_length is {length}",
+            got=f"{int((totals > length).sum())} of {len(totals)} rows longer than max_length",
+            fix=f"max_length={longest}, or truncate the rows first",
         )
     return length
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ._explain import explain, one_of
+from ._explain import one_of, type_error, value_error
 
 PaddingSide = Literal["left", "right"]
 Owner = TypeVar("Owner")
@@ -71,11 +71,9 @@ class Ragged:
     def __post_init__(self) -> None:
         total = int(self.lengths.sum())
         if total != len(self.values):
-            raise ValueError(
-                explain(
-                    "the lengths of ragged rows must add up to the number of values",
-                    got=f"{total} and {len(self.values)}",
-                )
+            raise value_error(
+                "the lengths of ragged rows must add up to the number of values",
+                got=f"{total} and {len(self.values)}",
             )
 
     @classmethod
@@ -272,12 +270,10 @@ class Ragged:
 
     def _checked_width(self, width: int | None) -> int:
         if width is not None and width < self.longest:
-            raise ValueError(
-                explain(
-                    "width must be at least the length of the longest row",
-                    got=f"width {width}, longest row {self.longest}",
-                    fix=f"width={self.longest}, or truncate the rows first",
-                )
+            raise value_error(
+                "width must be at least the length of the longest row",
+                got=f"width {width}, longest row {self.longest}",
+                fix=f"width={self.longest}, or truncate the rows first",
             )
         return self.longest if width is None else width
 
@@ -330,15 +326,13 @@ def _checked_row(index: int, row: Any, array: NDArray[Any], name: str, bools: bo
         beyond = [value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63]
         if beyond and all(isinstance(value, int) for value in values):
             rule = f"row {index} of column '{name}' holds {max(beyond, key=abs)}, and int64 ends below 2**63"
-            raise ValueError(explain(rule, fix="check the column: ids, positions and labels are smaller"))
+            raise value_error(rule, fix="check the column: ids, positions and labels are smaller")
     if array.ndim == 1 and (array.size == 0 or array.dtype.kind in ("iub" if bools else "iu")):
         return array.astype(np.int64)  # an empty list has no integer dtype
-    raise TypeError(
-        explain(
-            f"row {index} of column '{name}' must be a flat list of integers",
-            got=f"{array.ndim}-dimensional values of {array.dtype}",
-            fix="pass one list of token ids per row, e.g. [101, 7592, 102]",
-        )
+    raise type_error(
+        f"row {index} of column '{name}' must be a flat list of integers",
+        got=f"{array.ndim}-dimensional values of {array.dtype}",
+        fix="pass one list of token ids per row, e.g. [101, 7592, 102]",
     )
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ._explain import explain, one_of, shorten
+from ._explain import explain, one_of, shorten, value_error
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
 from .model_spec import ModelPositions, ModelSpec, Probe, find_positions
@@ -118,20 +118,16 @@ class _Runner:
         probe = Probe(model)
         spec, positions = ModelSpec.of(model), find_positions(probe)
         if probe.has_decoder:
-            raise ValueError(
-                explain(
-                    f"{spec.name} reads two sequences, and packed rows of one are tried here",
-                    got=f"forward({', '.join(spec.accepts)})",
-                    fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
-                )
+            raise value_error(
+                f"{spec.name} reads two sequences, and packed rows of one are tried here",
+                got=f"forward({', '.join(spec.accepts)})",
+                fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
             )
         if restart == "position_ids" and "position_ids" not in spec.accepts and positions.tables:
-            raise ValueError(
-                explain(
-                    f"{spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
-                    got=f"positions in {positions.tables[0].name}",
-                    fix='do not pack for it; restart="tables" tests if the masks are right',
-                )
+            raise value_error(
+                f"{spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
+                got=f"positions in {positions.tables[0].name}",
+                fix='do not pack for it; restart="tables" tests if the masks are right',
             )
         return cls(probe, spec, positions, restart == "tables")
 
@@ -160,7 +156,7 @@ class _Runner:
                 stack.enter_context(_ReplacedRows(rows))
             _, out = self.probe.run(inputs)
         if not out.numel():
-            raise ValueError(explain(f"{self.spec.name} gives no output for each token", fix="model.base_model"))
+            raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
         return out
 
 
@@ -187,10 +183,10 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
         collate = DataCollatorWithPositionalEncoding(tokenizer, truncation=False)
         texts = list(collate.columns({"text": list(texts)})["input_ids"])
     elif any(isinstance(text, str) for text in texts):
-        raise ValueError(explain("texts need a tokenizer", got=shorten(list(texts)), fix="tokenizer=..., or token ids"))
+        raise value_error("texts need a tokenizer", got=shorten(list(texts)), fix="tokenizer=..., or token ids")
     documents = [torch.as_tensor(np.asarray(ids), dtype=torch.int64) for ids in texts]
     if len(documents) < 2:
-        raise ValueError(explain("two documents or more can share a row", got=len(documents), fix="give more texts"))
+        raise value_error("two documents or more can share a row", got=len(documents), fix="give more texts")
     return documents
 
 

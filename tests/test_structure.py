@@ -172,7 +172,7 @@ def check_heavy_imports(package: Path) -> list[str]:
 
 
 def check_errors(package: Path) -> list[str]:
-    """Every error a user can meet is worded by `explain` or `one_of`, or by a function that returns nothing else."""
+    """Every error a user can meet is worded by functions of `_explain`, or by a function that returns nothing else."""
     worded = {"explain", "one_of"}
     classes = {"ValueError", "TypeError", "ImportError", "RuntimeError", "KeyError"}
     trees = [(inside, tree) for inside, _, tree in modules(package)]
@@ -196,7 +196,7 @@ def check_errors(package: Path) -> list[str]:
             if name == "KeyError":
                 wrong.append(f"{inside}:{node.lineno}: KeyError tells a user nothing; say ValueError")
             elif name in classes and not (isinstance(call, ast.Call) and is_worded(next(iter(call.args), None))):
-                wrong.append(f"{inside}:{node.lineno}: {name} is not worded by explain() or one_of()")
+                wrong.append(f"{inside}:{node.lineno}: {name} is not worded by a function of _explain.py")
     return wrong
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._explain import explain
+from .._explain import value_error
 from .common import MAX_LENGTH, PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
@@ -119,20 +119,18 @@ def _read_lines(files: Sequence[Path]) -> list[str]:
             lines = file.read_text(encoding="utf-8-sig").splitlines()
         except OSError as error:
             fix = "the path of a text file with one text per line"
-            raise ValueError(explain(f"{file} cannot be read", got=error.strerror, fix=fix)) from None
+            raise value_error(f"{file} cannot be read", got=error.strerror, fix=fix) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise ValueError(
-                explain(
-                    f"{file} is not UTF-8",
-                    got=f"byte 0x{error.object[error.start]:02x} on line {line}",
-                    fix=f"iconv -f WINDOWS-1252 -t UTF-8 {file} > {file.stem}_utf8{file.suffix}",
-                )
+            raise value_error(
+                f"{file} is not UTF-8",
+                got=f"byte 0x{error.object[error.start]:02x} on line {line}",
+                fix=f"iconv -f WINDOWS-1252 -t UTF-8 {file} > {file.stem}_utf8{file.suffix}",
             ) from None
         present = [line for line in lines if line.strip()]
         if not present:
             got = f"{len(lines)} lines, all blank"
-            raise ValueError(explain(f"{file} has no text", got=got, fix="one text per line"))
+            raise value_error(f"{file} has no text", got=got, fix="one text per line")
         texts += present
     return texts
 

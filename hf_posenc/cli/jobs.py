@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._explain import counted, explain
+from .._explain import counted, value_error
 from ..jobs.options import choices_of, with_options
 from .progress import ProgressLine
 from .terminal import Screen
@@ -40,12 +40,10 @@ def encode(
     After a run was stopped or killed, the same command continues it.
     """
     if "-" in inputs:
-        raise ValueError(
-            explain(
-                "standard input cannot be read a second time, so a run that was stopped could not continue in it",
-                got="-",
-                fix="hf-posenc encode FILE ..., with the text of the pipe in a file",
-            )
+        raise value_error(
+            "standard input cannot be read a second time, so a run that was stopped could not continue in it",
+            got="-",
+            fix="hf-posenc encode FILE ..., with the text of the pipe in a file",
         )
     screen = Screen()
     line = ProgressLine(screen)

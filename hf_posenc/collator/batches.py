@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, explain, shorten, type_error, value_error
 from ..batch import Batch
 from ..packing import BatchPlan, plan_batches
 from ..ragged import round_up
@@ -65,12 +65,10 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches. Of the texts of one window, those with the longest rows come first."""
         if self._begun and isinstance(self._texts, Iterator):
-            raise ValueError(
-                explain(
-                    "texts from an iterator can be read only once, and an earlier iteration read some of them",
-                    got=type(self._texts).__name__,
-                    fix="collate.batches(list(texts), ...), or one loop over the batches",
-                )
+            raise value_error(
+                "texts from an iterator can be read only once, and an earlier iteration read some of them",
+                got=type(self._texts).__name__,
+                fix="collate.batches(list(texts), ...), or one loop over the batches",
             )
         self._begun = True
         return self._iterate()
@@ -116,12 +114,10 @@ class Batches:
         text, longest = tokenized.rows.sample, int(lengths.max(initial=0))
         if (width := round_up(longest, multiple)) > self._budget:
             with_padding = "" if width == longest else f", {width} with padding"
-            raise ValueError(
-                explain(
-                    f"text {text[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
-                    got=f"token_budget={self._budget}",
-                    fix=f"token_budget={width}, or a collator with a smaller max_length",
-                )
+            raise value_error(
+                f"text {text[lengths.argmax()]} has {longest} tokens{with_padding}, beyond the budget",
+                got=f"token_budget={self._budget}",
+                fix=f"token_budget={width}, or a collator with a smaller max_length",
             )
         return plan_batches(lengths, self._budget, window=max(len(lengths), 1), multiple_of=multiple)
 
@@ -161,12 +157,10 @@ class Batches:
             tensor([2, 9, 5, 7])
         """
         if isinstance(results, torch.Tensor | np.ndarray | Mapping | str) or not isinstance(results, Iterable):
-            raise TypeError(
-                explain(
-                    "in_order needs one result for each batch",
-                    got=f"a single {type(results).__name__}",
-                    fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
-                )
+            raise type_error(
+                "in_order needs one result for each batch",
+                got=f"a single {type(results).__name__}",
+                fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
         parts: deque[Any] = deque()
         for number, result in enumerate(results):
@@ -199,32 +193,26 @@ class Batches:
     def _check_complete(self) -> None:
         """Raise if no iteration over the batches has reached its end."""
         if not self._complete:
-            raise ValueError(
-                explain(
-                    "the results can be sorted once all batches were made",
-                    got=f"a loop that ended after {len(self._rows)} batches" if self._begun else "no loop over them",
-                    fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
-                )
+            raise value_error(
+                "the results can be sorted once all batches were made",
+                got=f"a loop that ended after {len(self._rows)} batches" if self._begun else "no loop over them",
+                fix="batches.in_order(model(**batch).pooler_output for batch in batches)",
             )
 
 
 def _check_rows_are_kept(config: Config) -> None:
     """Raise for settings with which a text has no row of its own: packing, and leaving rows out of a batch."""
     if config.settings.packing:
-        raise ValueError(
-            explain(
-                "packing puts several texts into one row, so that a text has no result of its own",
-                got=f"packing={config.settings.packing!r}",
-                fix="collate.replace(packing=False).batches(...)",
-            )
+        raise value_error(
+            "packing puts several texts into one row, so that a text has no result of its own",
+            got=f"packing={config.settings.packing!r}",
+            fix="collate.replace(packing=False).batches(...)",
         )
     if config.settings.unsupervised == "drop":
-        raise ValueError(
-            explain(
-                "a text that is left out of its batch has no result",
-                got='unsupervised="drop"',
-                fix='collate.replace(unsupervised="keep").batches(...)',
-            )
+        raise value_error(
+            "a text that is left out of its batch has no result",
+            got='unsupervised="drop"',
+            fix='collate.replace(unsupervised="keep").batches(...)',
         )
 
 
@@ -256,30 +244,24 @@ def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
     Also raise if its type, shape, dtype or device differs from `first`, the result of the first batch.
     """
     if not isinstance(result, torch.Tensor | np.ndarray | list):
-        raise TypeError(
-            explain(
-                "the result of a batch must be a tensor, an array or a list, with one value per row",
-                got=f"{type(result).__name__} for batch {number}",
-                fix="outputs.pooler_output or outputs.last_hidden_state[:, 0], not the outputs of the model themselves",
-            )
+        raise type_error(
+            "the result of a batch must be a tensor, an array or a list, with one value per row",
+            got=f"{type(result).__name__} for batch {number}",
+            fix="outputs.pooler_output or outputs.last_hidden_state[:, 0], not the outputs of the model themselves",
         )
     found = len(result) if not hasattr(result, "ndim") or result.ndim else 0
     if found != rows:
-        raise ValueError(
-            explain(
-                f"the result of batch {number} must have one value for each of its {rows} rows, along dimension 0",
-                got=f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"{found} values",
-                fix="results in the order of the batches, without mean or squeeze over the rows",
-            )
+        raise value_error(
+            f"the result of batch {number} must have one value for each of its {rows} rows, along dimension 0",
+            got=f"shape {tuple(result.shape)}" if hasattr(result, "shape") else f"{found} values",
+            fix="results in the order of the batches, without mean or squeeze over the rows",
         )
     kinds = [_described(each) for each in (first, result)]
     if kinds[0] != kinds[1]:
-        raise ValueError(
-            explain(
-                "the results of all batches must have the same shape, dtype and device, except for the rows",
-                got=f"{kinds[0]} for batch 0, {kinds[1]} for batch {number}",
-                fix="list(result) for each batch, which returns a list",
-            )
+        raise value_error(
+            "the results of all batches must have the same shape, dtype and device, except for the rows",
+            got=f"{kinds[0]} for batch 0, {kinds[1]} for batch {number}",
+            fix="list(result) for each batch, which returns a list",
         )
     return result
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, type_error, value_error
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..model_spec import ModelSpec
@@ -210,12 +210,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             return self._process(**settings)
         if settings:
             named = ", ".join(f"{name}={shorten(value)}" for name, value in settings.items())
-            raise TypeError(
-                explain(
-                    "collate(...) takes only rows or columns; settings are arguments of the collator",
-                    got=named,
-                    fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)",
-                )
+            raise type_error(
+                "collate(...) takes only rows or columns; settings are arguments of the collator",
+                got=named,
+                fix=f"DataCollatorWithPositionalEncoding(tokenizer, {named}), or collate.replace({named})(rows)",
             )
         if is_columns(given):
             return self.columns(given)
@@ -312,12 +310,10 @@ class DataCollatorWithPositionalEncoding(Processor):
             True
         """
         if self.embedding is None:
-            raise ValueError(
-                explain(
-                    "collate.embed needs an embedding table",
-                    got="embedding=None",
-                    fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
-                )
+            raise value_error(
+                "collate.embed needs an embedding table",
+                got="embedding=None",
+                fix="collate.replace(embedding=model.get_input_embeddings()), or embedding=512",
             )
         is_batch = isinstance(given, Mapping) and isinstance(given.get("input_ids"), torch.Tensor)
         batch = Batch(given, **self._view) if is_batch else self._collate(given)
@@ -631,22 +627,18 @@ def _rows_of_ids(given: Any) -> list[list[int]]:
     """Return the ids of a batch, tensor, array or list as one list per row; raise if `given` has no rows of ids."""
     if isinstance(given, Mapping):
         if "input_ids" not in given:
-            raise ValueError(
-                explain(
-                    "a batch of embeddings alone holds no tokens to read",
-                    got=f"keys {list(given)}",
-                    fix="collate.replace(embedding=None, model=None)(rows)",
-                )
+            raise value_error(
+                "a batch of embeddings alone holds no tokens to read",
+                got=f"keys {list(given)}",
+                fix="collate.replace(embedding=None, model=None)(rows)",
             )
         given = given["input_ids"]
     rows = given.tolist() if hasattr(given, "tolist") else given
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError(
-            explain(
-                "ids to be read come as rows, (batch, length)",
-                got=shorten(given),
-                fix="a batch, batch['labels'], model.generate(...), or one row as [row]",
-            )
+        raise value_error(
+            "ids to be read come as rows, (batch, length)",
+            got=shorten(given),
+            fix="a batch, batch['labels'], model.generate(...), or one row as [row]",
         )
     return rows
 

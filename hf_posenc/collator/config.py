@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain
+from .._explain import explain, value_error
 from ..model_spec import ModelSpec
 from ..ragged import PaddingSide
 from ..rows import IGNORED, Encoder, Limits
@@ -161,27 +161,21 @@ class Config:
         if tokenizer.pad_token_id is None and is_padded:
             spare = tokenizer.unk_token if tokenizer.unk_token != tokenizer.eos_token else None
             other = 'tokenizer.add_special_tokens({"pad_token": "[PAD]"}) before'
-            raise ValueError(
-                explain(
-                    f"this {type(tokenizer).__name__} has no padding token",
-                    got="pad_token=None",
-                    fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
-                    + (f', or pad_token="{spare}"' if spare is not None else f", or {other}"),
-                )
+            raise value_error(
+                f"this {type(tokenizer).__name__} has no padding token",
+                got="pad_token=None",
+                fix=('pad_token="eos"' if tokenizer.eos_token is not None else 'pad_token="..."')
+                + (f', or pad_token="{spare}"' if spare is not None else f", or {other}"),
             )
         if settings.packing is True and limit is None:
-            raise ValueError(
-                explain("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
-            )
+            raise value_error("packing=True needs the capacity of a row", got="max_length=None", fix="max_length=1024")
         if settings.text_target_column is not None and self.limited_by("max_target_length"):
             self._check_multiple("max_target_length", self.target_limits.max_length)
         if self.padding == "max_length" and limit is None:
-            raise ValueError(
-                explain(
-                    'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
-                    got="max_length=None",
-                    fix="max_length=512",
-                )
+            raise value_error(
+                'padding="max_length" needs a length, and neither the collator nor the tokenizer has one',
+                got="max_length=None",
+                fix="max_length=512",
             )
         if self.limits.truncates:
             pair = settings.text_pair_column is not None
@@ -193,12 +187,10 @@ class Config:
     def _check_multiple(self, name: str, limit: int | None) -> None:
         multiple = self.settings.pad_to_multiple_of
         if limit is not None and multiple is not None and limit % multiple:
-            raise ValueError(
-                explain(
-                    f"{name} must be a multiple of pad_to_multiple_of, or padding would exceed it",
-                    got=f"{name}={limit}, pad_to_multiple_of={multiple}",
-                    fix=f"{name}={max(limit // multiple, 1) * multiple}",
-                )
+            raise value_error(
+                f"{name} must be a multiple of pad_to_multiple_of, or padding would exceed it",
+                got=f"{name}={limit}, pad_to_multiple_of={multiple}",
+                fix=f"{name}={max(limit // multiple, 1) * multiple}",
             )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._explain import as_integer, explain, in_bytes, shorten
+from .._explain import as_integer, explain, in_bytes, shorten, value_error
 from ..batch import Batch, real_tokens
 from ..embedding import PositionalEmbedding
 from ..ragged import lock_free_cache
@@ -77,12 +77,10 @@ class Embedder:
         if isinstance(given, int):
             as_integer(given, "embedding", minimum=1, example=512)
             if settings.dropout:
-                raise ValueError(
-                    explain(
-                        "dropout is for a table that is trained, and a width makes a frozen one",
-                        got=f"embedding={given}, dropout={settings.dropout}",
-                        fix="embedding=nn.Embedding(len(tokenizer), 512)",
-                    )
+                raise value_error(
+                    "dropout is for a table that is trained, and a width makes a frozen one",
+                    got=f"embedding={given}, dropout={settings.dropout}",
+                    fix="embedding=nn.Embedding(len(tokenizer), 512)",
                 )
             self.rows = needed
             device = torch.get_default_device()
@@ -107,12 +105,10 @@ class Embedder:
             try:
                 values = np.random.default_rng(settings.seed or 0).standard_normal(shape, dtype=np.float32)
             except (MemoryError, ValueError) as error:  # a ValueError for more values than an array can have
-                raise ValueError(
-                    explain(
-                        f"a table of {shape[0]:,} ids with vectors of width {given:,} does not fit into memory",
-                        got=f"embedding={given}, a table of {in_bytes(4 * math.prod(shape))}",
-                        fix="a smaller width, such as embedding=256",
-                    )
+                raise value_error(
+                    f"a table of {shape[0]:,} ids with vectors of width {given:,} does not fit into memory",
+                    got=f"embedding={given}, a table of {in_bytes(4 * math.prod(shape))}",
+                    fix="a smaller width, such as embedding=256",
                 ) from error
             table = _frozen(torch.from_numpy(values).to(self.device or "cpu"))
         return PositionalEmbedding(table, **{name: getattr(settings, name) for name in EMBEDDING_SETTINGS})
@@ -176,12 +172,10 @@ class Embedder:
             theirs = own.get(name, f"encoding={encoding_code(self._given.embedding)}")
             ours = resolve_convention(value) if name == "convention" else value
             if value != defaults[name] and ours != theirs:
-                raise ValueError(
-                    explain(
-                        f"{name}= is set by the PositionalEmbedding that was given",
-                        got=f"{name}={value!r}, and {theirs!r} in the embedding",
-                        fix=f"leave {name}= out, or give its table: embedding=embedding.embedding",
-                    )
+                raise value_error(
+                    f"{name}= is set by the PositionalEmbedding that was given",
+                    got=f"{name}={value!r}, and {theirs!r} in the embedding",
+                    fix=f"leave {name}= out, or give its table: embedding=embedding.embedding",
                 )
         return given | own
 
@@ -235,20 +229,16 @@ def _start_of(out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     width, needed = shape[-1], math.prod(shape)
     if not isinstance(out, torch.Tensor) or not out.ndim or out.shape[-1] != width or not out.is_contiguous():
         got = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else shorten(out)
-        raise ValueError(
-            explain(
-                f"out must be a contiguous tensor of vectors of width {width}",
-                got=got,
-                fix=f"out=torch.empty(64 * 512, {width}), for batches of up to 64 rows of 512 tokens",
-            )
+        raise value_error(
+            f"out must be a contiguous tensor of vectors of width {width}",
+            got=got,
+            fix=f"out=torch.empty(64 * 512, {width}), for batches of up to 64 rows of 512 tokens",
         )
     if out.numel() < needed:
-        raise ValueError(
-            explain(
-                f"out must have room for the {needed // width} vectors of this batch",
-                got=f"shape {tuple(out.shape)}, and {shape[0]} rows of {shape[1]} tokens",
-                fix=f"out=torch.empty({needed // width}, {width}), or larger for larger batches",
-            )
+        raise value_error(
+            f"out must have room for the {needed // width} vectors of this batch",
+            got=f"shape {tuple(out.shape)}, and {shape[0]} rows of {shape[1]} tokens",
+            fix=f"out=torch.empty({needed // width}, {width}), or larger for larger batches",
         )
     return out.view(-1)[:needed].view(shape)
 
@@ -276,13 +266,11 @@ def check_exchange(old: Any, new: Any) -> None:
     """
     kind = encoding_code(old)
     if kind is not None and isinstance(new, int | nn.Embedding):
-        raise ValueError(
-            explain(
-                "a bare table would get sinusoids, and this collator has other positions",
-                got=f"embedding={type(new).__name__}, and encoding={kind} before",
-                fix=f"embedding=PositionalEmbedding(table, encoding={kind}), with its own weights; or "
-                "PositionalEmbedding(table) for sinusoids",
-            )
+        raise value_error(
+            "a bare table would get sinusoids, and this collator has other positions",
+            got=f"embedding={type(new).__name__}, and encoding={kind} before",
+            fix=f"embedding=PositionalEmbedding(table, encoding={kind}), with its own weights; or "
+            "PositionalEmbedding(table) for sinusoids",
         )
 
 
@@ -366,12 +354,10 @@ def digest(table: nn.Embedding, encoding: PositionalEncoding | None = None) -> s
 
 def _weights_of(table: nn.Embedding) -> tuple[Any, ...]:
     if type(table) is not nn.Embedding or table.max_norm is not None:
-        raise ValueError(
-            explain(
-                "store_embeddings pickles a plain nn.Embedding only; this one does more than look up rows",
-                got=f"{type(table).__name__}, max_norm={table.max_norm}",
-                fix="nn.Embedding.from_pretrained(table(torch.arange(table.num_embeddings)))",
-            )
+        raise value_error(
+            "store_embeddings pickles a plain nn.Embedding only; this one does more than look up rows",
+            got=f"{type(table).__name__}, max_norm={table.max_norm}",
+            fix="nn.Embedding.from_pretrained(table(torch.arange(table.num_embeddings)))",
         )
     return _numbers(table.weight)
 
@@ -383,12 +369,10 @@ def _plain_encoding(encoding: PositionalEncoding) -> tuple[Any, ...]:
     """
     kind = _KIND_OF.get(type(encoding))
     if kind is None:
-        raise ValueError(
-            explain(
-                "store_embeddings pickles the kinds of positional_encoding only; this one has code of its own",
-                got=type(encoding).__name__,
-                fix=f"store_embeddings=False, or one of {', '.join(KINDS)}",
-            )
+        raise value_error(
+            "store_embeddings pickles the kinds of positional_encoding only; this one has code of its own",
+            got=type(encoding).__name__,
+            fix=f"store_embeddings=False, or one of {', '.join(KINDS)}",
         )
     weights = tuple((name, _numbers(values)) for name, values in encoding.state_dict().items())
     return kind, tuple(encoding.settings().items()), weights

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._explain import explain
+from .._explain import explain, value_error
 from ..batch import Batch
 from ..masks import AttentionMask
 from ..model_spec import ModelSpec
@@ -59,12 +59,10 @@ def was_examined(spec: ModelSpec) -> bool:
 def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise for the first setting that the model cannot use or would silently ignore."""
     if not {"input_ids", "inputs_embeds"} & set(spec.accepts):
-        raise ValueError(
-            explain(
-                f"the forward of {spec.name} has no argument input_ids or inputs_embeds, so it cannot read text",
-                got=_forward(spec),
-                fix="def forward(self, input_ids, attention_mask=None, ...): *args and **kwargs do not count",
-            )
+        raise value_error(
+            f"the forward of {spec.name} has no argument input_ids or inputs_embeds, so it cannot read text",
+            got=_forward(spec),
+            fix="def forward(self, input_ids, attention_mask=None, ...): *args and **kwargs do not count",
         )
     if settings.embedding is not None:
         _check_embedding(spec)
@@ -84,12 +82,10 @@ def check_fit(settings: Settings, spec: ModelSpec, tokenizer: PreTrainedTokenize
     alone = was_examined(spec) and not spec.is_encoder_decoder
     reads_one = decoder_start(spec, tokenizer) is None and (alone or "labels" not in spec.accepts)
     if settings.text_target_column is not None and reads_one:
-        raise ValueError(
-            explain(
-                f"text_target_column makes a second sequence, and {spec.name} reads one",
-                got=_forward(spec),
-                fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
-            )
+        raise value_error(
+            f"text_target_column makes a second sequence, and {spec.name} reads one",
+            got=_forward(spec),
+            fix="an encoder-decoder such as BART or T5; for a decoder alone, join text and target into one text",
         )
 
 
@@ -106,20 +102,16 @@ def _check_embedding(spec: ModelSpec) -> None:
         )
         if "unknown" in spec.positions:
             inside += ", or, if it has none, model=dataclasses.replace(ModelSpec.of(model), positions=())"
-        raise ValueError(
-            explain(
-                f"{spec.name} adds its own positions: with embedding= it would have them twice",
-                got=f"positions: {', '.join(spec.positions)}",
-                fix=f"{inside}; or leave model= out, if another module reads the embeddings",
-            )
+        raise value_error(
+            f"{spec.name} adds its own positions: with embedding= it would have them twice",
+            got=f"positions: {', '.join(spec.positions)}",
+            fix=f"{inside}; or leave model= out, if another module reads the embeddings",
         )
     if "inputs_embeds" not in spec.accepts:
-        raise ValueError(
-            explain(
-                f"embedding= makes inputs_embeds, and the forward of {spec.name} has no such argument",
-                got=_forward(spec),
-                fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
-            )
+        raise value_error(
+            f"embedding= makes inputs_embeds, and the forward of {spec.name} has no such argument",
+            got=_forward(spec),
+            fix="a forward that names inputs_embeds, or embedding=None and PositionalEmbedding in the model",
         )
 
 
@@ -140,12 +132,10 @@ def _check_no_embedding(settings: Settings, spec: ModelSpec) -> None:
             fix = f"leave {name}= out; for sinusoids inside the model use_sinusoidal_positions(model, {argument})"
         else:
             fix = f"leave {name}= out" + ("" if spec.positions else ", or embedding=model.get_input_embeddings()")
-        raise ValueError(
-            explain(
-                f"{name}= applies to the embeddings of embedding=, and {spec.name} gets none",
-                got=f"{name}={value!r}, embedding=None",
-                fix=fix,
-            )
+        raise value_error(
+            f"{name}= applies to the embeddings of embedding=, and {spec.name} gets none",
+            got=f"{name}={value!r}, embedding=None",
+            fix=fix,
         )
 
 
@@ -177,12 +167,10 @@ def _why_not_isolated(spec: ModelSpec) -> str | None:
 def _check_packing(spec: ModelSpec) -> None:
     why = _why_not_isolated(spec)
     if why is not None:
-        raise ValueError(
-            explain(
-                f"packing=True puts several documents in a row, and {spec.name} cannot isolate them",
-                got=why,
-                fix="packing=False, or a model of your own whose forward names document_ids",
-            )
+        raise value_error(
+            f"packing=True puts several documents in a row, and {spec.name} cannot isolate them",
+            got=why,
+            fix="packing=False, or a model of your own whose forward names document_ids",
         )
 
 
@@ -195,8 +183,8 @@ def _check_flat(spec: ModelSpec) -> None:
         fix += ', or attn_implementation="flash_attention_2", if the model has it'
     else:
         got, fix = _forward(spec), "packing=False, or a forward that names seq_idx or cu_seq_lens_q"
-    raise ValueError(
-        explain(f'packing="flat" puts all documents in one row, and {spec.name} cannot isolate them', got=got, fix=fix)
+    raise value_error(
+        f'packing="flat" puts all documents in one row, and {spec.name} cannot isolate them', got=got, fix=fix
     )
 
 
@@ -204,44 +192,36 @@ def _check_labels(labels: str, spec: ModelSpec) -> None:
     predicts_next = LABEL_KINDS[labels].predicts_next
     if "labels" not in spec.accepts:
         shifts = ", shifts_labels=True" if predicts_next else ""
-        raise ValueError(
-            explain(
-                f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
-                got=_forward(spec),
-                fix="a model with a language modeling head; if the loss is computed outside of the model, "
-                f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
-            )
+        raise value_error(
+            f"labels={labels!r} makes labels, and the forward of {spec.name} has no such argument",
+            got=_forward(spec),
+            fix="a model with a language modeling head; if the loss is computed outside of the model, "
+            f'model=dataclasses.replace(ModelSpec.of(model), accepts=(*names, "labels"){shifts})',
         )
     alone = was_examined(spec) and not spec.is_encoder_decoder
     if predicts_next and alone and not spec.is_causal:
-        raise ValueError(
-            explain(
-                f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
-                got="outputs that depend on later tokens",
-                fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
-            )
+        raise value_error(
+            f"labels={labels!r} predicts the next token, which {spec.name} has seen: it is not causal",
+            got="outputs that depend on later tokens",
+            fix='labels="masked_lm", or a causal model (for BERT and its kind config.is_decoder=True)',
         )
     if predicts_next and alone and not spec.shifts_labels:
-        raise ValueError(
-            explain(
-                f"labels={labels!r} are the tokens themselves, and {spec.name} does not shift labels: it would learn "
-                "to copy its input",
-                got="a loss that compares each output with the label of the same token",
-                fix="a causal language model, AutoModelForCausalLM; if the loss shifts labels outside of the model, "
-                "model=dataclasses.replace(ModelSpec.of(model), shifts_labels=True)",
-            )
+        raise value_error(
+            f"labels={labels!r} are the tokens themselves, and {spec.name} does not shift labels: it would learn "
+            "to copy its input",
+            got="a loss that compares each output with the label of the same token",
+            fix="a causal language model, AutoModelForCausalLM; if the loss shifts labels outside of the model, "
+            "model=dataclasses.replace(ModelSpec.of(model), shifts_labels=True)",
         )
     if not predicts_next and spec.shifts_labels:
-        raise ValueError(
-            explain(
-                f"labels={labels!r} are the masked tokens themselves, and {spec.name} shifts labels: it would predict "
-                "each of them from another token",
-                got="a loss that compares each output with the label of the next token"
-                if not spec.is_encoder_decoder
-                else "a decoder that reads the labels shifted by one",
-                fix=("text_target_column=..." if spec.is_encoder_decoder else 'labels="causal_lm"')
-                + ", or a masked language model, AutoModelForMaskedLM",
-            )
+        raise value_error(
+            f"labels={labels!r} are the masked tokens themselves, and {spec.name} shifts labels: it would predict "
+            "each of them from another token",
+            got="a loss that compares each output with the label of the next token"
+            if not spec.is_encoder_decoder
+            else "a decoder that reads the labels shifted by one",
+            fix=("text_target_column=..." if spec.is_encoder_decoder else 'labels="causal_lm"')
+            + ", or a masked language model, AutoModelForMaskedLM",
         )
 
 
@@ -272,24 +252,20 @@ def fit_batch(batch: Batch, spec: ModelSpec) -> Batch:
         del batch[name]
     if "inputs_embeds" in batch:
         if spec.positions:
-            raise ValueError(
-                explain(
-                    f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows have "
-                    "inputs_embeds, which hold positions where store_embeddings made them",
-                    fix='dataset.remove_columns("inputs_embeds"), or, for vectors without positions, '
-                    "collate.replace(model=dataclasses.replace(collate.model, positions=()))",
-                )
+            raise value_error(
+                f"{spec.name} adds its own positions ({', '.join(spec.positions)}), and the rows have "
+                "inputs_embeds, which hold positions where store_embeddings made them",
+                fix='dataset.remove_columns("inputs_embeds"), or, for vectors without positions, '
+                "collate.replace(model=dataclasses.replace(collate.model, positions=()))",
             )
         rest = {name: value for name, value in batch.items() if name != "input_ids"}
         batch.clear()
         batch.update({"inputs_embeds": rest.pop("inputs_embeds"), **rest})
     elif "input_ids" not in batch:
-        raise ValueError(
-            explain(
-                f"{spec.name} reads inputs_embeds, and this collator makes none",
-                got="no table, and rows without a column 'inputs_embeds'",
-                fix="embedding=table; in a worker collate without model=, and collate.embed(batch) in the loop",
-            )
+        raise value_error(
+            f"{spec.name} reads inputs_embeds, and this collator makes none",
+            got="no table, and rows without a column 'inputs_embeds'",
+            fix="embedding=table; in a worker collate without model=, and collate.embed(batch) in the loop",
         )
     return batch
 

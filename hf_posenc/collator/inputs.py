@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, type_error, value_error
 from ..ragged import lock_free_cache
 from .arrays import Values, as_list, is_arrow
 
@@ -131,12 +131,10 @@ def _texts_and_pairs(rows: Values, seconds: Values | None, settings: Settings) -
         return _checked(rows, column, words), None
     for index, row in enumerate(rows):
         if not isinstance(row, tuple) or len(row) != 2:
-            raise TypeError(
-                explain(
-                    f"row {index} of column '{column}' is {type(row).__name__}, expected a pair like row 0",
-                    got=shorten(row),
-                    fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
-                )
+            raise type_error(
+                f"row {index} of column '{column}' is {type(row).__name__}, expected a pair like row 0",
+                got=shorten(row),
+                fix='pairs are tuples of two texts in every row, e.g. [("a", "b"), ("c", "d")]',
             )
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return _checked(firsts, column, words), _checked(seconds, f"{column} (second of the pair)", words)
@@ -147,12 +145,10 @@ def _read_row_dicts(rows: Any, settings: Settings) -> Given:
     for index, row in enumerate(rows):  # before any value is read: reading a missing key of a defaultdict would add it
         is_row = isinstance(row, (dict, Mapping))  # `dict` first, because it is checked faster
         if not is_row or row.keys() != keys:
-            raise ValueError(
-                explain(
-                    f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
-                    got=sorted(row, key=str) if is_row else type(row).__name__,
-                    fix="give every row the same columns",
-                )
+            raise value_error(
+                f"row {index} does not have the columns of row 0, {sorted(keys, key=str)}",
+                got=sorted(row, key=str) if is_row else type(row).__name__,
+                fix="give every row the same columns",
             )
     return _with_texts(len(rows), {key: [row[key] for row in rows] for key in keys}, settings)
 
@@ -164,19 +160,15 @@ def _read_columns(columns: Mapping[str, Any], settings: Settings) -> Given:
         if settings.is_split_into_words and name == settings.text_column:
             single = single or (isinstance(value, list) and _are_texts(value[:1]))
         if single:
-            raise ValueError(
-                explain(
-                    f"column '{name}' holds one row, and a mapping must hold columns: map needs batched=True",
-                    got=shorten(value),
-                    fix="dataset.map(collate, batched=True), or collate([row])",
-                )
+            raise value_error(
+                f"column '{name}' holds one row, and a mapping must hold columns: map needs batched=True",
+                got=shorten(value),
+                fix="dataset.map(collate, batched=True), or collate([row])",
             )
     lists = {name: value if is_arrow(value) else as_list(value) for name, value in columns.items()}
     lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(
-            explain("columns must have the same number of rows", got=lengths, fix="pass the columns of one table")
-        )
+        raise value_error("columns must have the same number of rows", got=lengths, fix="pass the columns of one table")
     return _with_texts(next(iter(lengths.values()), 0), lists, settings)
 
 
@@ -188,14 +180,12 @@ def _with_texts(count: int, columns: dict[str, Values], settings: Settings) -> G
         return Given(count, None, None, None if "labels" in columns else targets, columns)
     for name in (settings.text_column, settings.text_pair_column):  # the target column may be missing, as at inference
         if name is not None and name not in columns:
-            raise ValueError(
-                explain(
-                    f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
-                    fix=(
-                        "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
-                        "first, dataset.map(collate, batched=True); another column: text_column='...'"
-                    ),
-                )
+            raise value_error(
+                f"column '{name}' is missing; the columns that arrived are {sorted(columns, key=str)}",
+                fix=(
+                    "Trainer drops text columns: TrainingArguments(remove_unused_columns=False), or tokenize "
+                    "first, dataset.map(collate, batched=True); another column: text_column='...'"
+                ),
             )
     pair = settings.text_pair_column
     seconds = None if pair is None else as_list(columns[pair])
@@ -216,12 +206,10 @@ def _checked(rows: Values, column: str, words: bool) -> list[Any]:
     good = [isinstance(row, (list, tuple)) and _are_texts(row) for row in split]
     if not all(good):
         first = good.index(False)
-        raise TypeError(
-            explain(
-                f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
-                got=shorten(split[first]),
-                fix="is_split_into_words=False for texts, or text.split()",
-            )
+        raise type_error(
+            f"row {first} of column '{column}' is {type(split[first]).__name__}, expected a list of words",
+            got=shorten(split[first]),
+            fix="is_split_into_words=False for texts, or text.split()",
         )
     return [[str(word) for word in row] for row in split]
 
@@ -265,12 +253,10 @@ def _mapping(given: Any) -> Mapping[str, Any]:
     names = [str(name) for name in (given.column_names if is_table(given) else given.columns)]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(
-            explain(
-                f"two columns have the name {twice[0]!r}, and a batch is read by name",
-                got=names,
-                fix="rename or drop one of them: table.rename_columns([...]), df.loc[:, ~df.columns.duplicated()]",
-            )
+        raise value_error(
+            f"two columns have the name {twice[0]!r}, and a batch is read by name",
+            got=names,
+            fix="rename or drop one of them: table.rename_columns([...]), df.loc[:, ~df.columns.duplicated()]",
         )
     return dict(zip(names, given.columns if is_table(given) else (given[name] for name in given.columns), strict=True))
 

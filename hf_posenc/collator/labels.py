@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import value_error
 from ..ragged import PaddingSide, Ragged
 from ..rows import IGNORED, Limits, TokenRows
 
@@ -36,26 +36,22 @@ class MaskedLabels:
 
     def __init__(self, settings: Settings, tokenizer: PreTrainedTokenizerBase) -> None:
         if tokenizer.mask_token is None:
-            raise ValueError(
-                explain(
-                    'labels="masked_lm" needs a tokenizer with a mask token',
-                    got=f"{type(tokenizer).__name__} without one",
-                    fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
-                )
+            raise value_error(
+                'labels="masked_lm" needs a tokenizer with a mask token',
+                got=f"{type(tokenizer).__name__} without one",
+                fix='labels="causal_lm", or tokenizer.add_special_tokens({"mask_token": "[MASK]"}) before',
             )
         shares = {
             name: getattr(settings, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")
         }
         for name, share in shares.items():
             if not 0 <= share <= 1:
-                raise ValueError(explain(f"{name} must be between 0 and 1", got=share, fix=f"{name}=0.15"))
+                raise value_error(f"{name} must be between 0 and 1", got=share, fix=f"{name}=0.15")
         if settings.mask_replace_prob + settings.random_replace_prob > 1:
-            raise ValueError(
-                explain(
-                    "mask_replace_prob and random_replace_prob must not add up to more than 1",
-                    got=f"{settings.mask_replace_prob} + {settings.random_replace_prob}",
-                    fix="mask_replace_prob=0.8, random_replace_prob=0.1",
-                )
+            raise value_error(
+                "mask_replace_prob and random_replace_prob must not add up to more than 1",
+                got=f"{settings.mask_replace_prob} + {settings.random_replace_prob}",
+                fix="mask_replace_prob=0.8, random_replace_prob=0.1",
             )
         self._seed = settings.seed
         self._whole_words = settings.whole_word_mask
@@ -77,12 +73,10 @@ class MaskedLabels:
         tokens, is_token = rows.without_padding(), rows.is_token  # random numbers are drawn for tokens only
         ids, words, special = tokens.ids, tokens.columns.get("word_ids"), tokens.columns.get("special_tokens_mask")
         if self._whole_words and words is None:
-            raise ValueError(
-                explain(
-                    "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
-                    got="rows with input_ids, without word_ids",
-                    fix="collate texts, or tokenize with dataset.map(collate, batched=True), which makes word_ids",
-                )
+            raise value_error(
+                "whole_word_mask needs the word of each token, in a column word_ids; offset_mapping is not read",
+                got="rows with input_ids, without word_ids",
+                fix="collate texts, or tokenize with dataset.map(collate, batched=True), which makes word_ids",
             )
         never = np.isin(ids.values, self._special) if special is None else special.values.astype(np.bool_)
         if words is not None:
@@ -188,12 +182,10 @@ def truncate_targets(targets: Ragged, limits: Limits, model: str | None) -> tupl
             real = np.flatnonzero(row != IGNORED)
             row = row[real[0] : real[-1] + 1] if len(real) else row[:0]
         if len(row) > limit and not limits.truncates:
-            raise ValueError(
-                explain(
-                    f"the target of row {index} has {len(row)} tokens, limit {limit}",
-                    got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
-                    fix="truncation=True, or drop such rows first",
-                )
+            raise value_error(
+                f"the target of row {index} has {len(row)} tokens, limit {limit}",
+                got="truncation off" + (f", and {model} takes no more" if model is not None else ""),
+                fix="truncation=True, or drop such rows first",
             )
         lost += len(row) > limit
         rows.append(row[:limit])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, explain, in_bytes, shorten
+from .._explain import counted, in_bytes, shorten, value_error
 from ..masks.functions import LONGEST_ROW, check_matrix
 from ..ragged import Ragged, offsets_of, round_up
 from ..rows import IGNORED, TokenRows, ignore_document_starts, pack_rows
@@ -47,14 +47,12 @@ def pad_batch(config: Config, tokenized: Tokenized) -> tuple[Arrays, int]:
         return _pad_or_pack(config, tokenized)
     except MemoryError as error:
         ids, width = tokenized.rows.ids, _width(config, tokenized.rows.ids)
-        raise ValueError(
-            explain(
-                "this batch does not fit into memory, because all its rows are padded to one length",
-                got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
-                f"input_ids alone would take {in_bytes(8 * len(ids) * width)}",
-                fix="rows of similar length, as collate.batches(texts, token_budget=16384) and TokenBudgetBatchSampler "
-                "choose them; or a smaller max_length or pad_to_multiple_of",
-            )
+        raise value_error(
+            "this batch does not fit into memory, because all its rows are padded to one length",
+            got=f"{counted(len(ids), 'row')} of {ids.shortest:,} to {ids.longest:,} tokens, padded to {width:,}: "
+            f"input_ids alone would take {in_bytes(8 * len(ids) * width)}",
+            fix="rows of similar length, as collate.batches(texts, token_budget=16384) and TokenBudgetBatchSampler "
+            "choose them; or a smaller max_length or pad_to_multiple_of",
         ) from error
 
 
@@ -106,15 +104,12 @@ def _supervised(config: Config, labels: Ragged, rows: TokenRows) -> NDArray[np.i
         return kept
     row, name = int(has_label.argmin()), "max_target_length" if config.has_targets else "max_length"
     limit = (config.target_limits if config.has_targets else config.limits).max_length
-    raise ValueError(
-        explain(
-            f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
-            if settings.unsupervised != "drop"
-            else "no row of the batch has a label other than -100, so none would be left",
-            got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
-            fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps '
-            "them",
-        )
+    raise value_error(
+        f"row {rows.sample[row]} has nothing to learn: its {labels.lengths[row]} labels are all -100"
+        if settings.unsupervised != "drop"
+        else "no row of the batch has a label other than -100, so none would be left",
+        got=f"{len(has_label) - len(kept)} such rows of {len(has_label)}; {name}={limit}",
+        fix=f'a larger {name}, if it truncated the labels; unsupervised="drop" leaves such rows out, "keep" keeps them',
     )
 
 
@@ -185,12 +180,10 @@ def _pad_targets(config: Config, targets: Ragged) -> Arrays:
     width = round_up(max(longest or targets.longest, 1), multiple)
     model = config.limited_by("max_target_length")
     if model is not None and limit is not None and width > limit:
-        raise ValueError(
-            explain(
-                f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
-                got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
-                fix=f"max_target_length={width - (multiple or 0)}",
-            )
+        raise value_error(
+            f"targets of {targets.longest} tokens would be padded to {width}, limit {limit}",
+            got=f"pad_to_multiple_of={multiple}, and {model} takes no more",
+            fix=f"max_target_length={width - (multiple or 0)}",
         )
     labels = targets.pad(IGNORED, width, side=config.side)
     if config.decoder_start is None:
@@ -218,11 +211,9 @@ def _stored_embeddings(tokenized: Tokenized) -> Ragged:
     for index, (value, length) in enumerate(zip(stored, tokenized.rows.ids.lengths, strict=True)):
         row = numbers(value, index, "inputs_embeds")
         if row is None or row.ndim != 2 or len(row) != length:
-            raise ValueError(
-                explain(
-                    f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
-                    fix="one vector per token, or dataset.remove_columns('inputs_embeds')",
-                )
+            raise value_error(
+                f"row {index}: 'inputs_embeds' of shape {getattr(row, 'shape', None)} for {length} tokens",
+                fix="one vector per token, or dataset.remove_columns('inputs_embeds')",
             )
         rows.append(row)
     flat = np.concatenate(rows)
@@ -236,12 +227,10 @@ def _documents(config: Config, rows: TokenRows, labels: Labels) -> tuple[dict[st
     document's first token is set to -100 if labels are predicted from the token before.
     """
     if isinstance(labels, np.ndarray):
-        raise ValueError(
-            explain(
-                "packed rows hold several documents, so one label per row does not fit them",
-                got=f"labels of shape {labels.shape}",
-                fix="packing=False, or one label per token",
-            )
+        raise value_error(
+            "packed rows hold several documents, so one label per row does not fit them",
+            got=f"labels of shape {labels.shape}",
+            fix="packing=False, or one label per token",
         )
     if labels is not None:
         rows = rows.with_columns(labels=labels)
@@ -280,13 +269,11 @@ def _flat(config: Config, documents: dict[str, Ragged]) -> dict[str, Any]:
     lengths = ids.lengths[ids.lengths > 0]
     positions = ids.counters(config.first_position).values
     if "position_ids" in documents and not np.array_equal(documents["position_ids"].values, positions):
-        raise ValueError(
-            explain(
-                f"in a flat row the positions of each document must be consecutive, from {config.first_position}: "
-                "they separate the documents",
-                got=f"position_ids {shorten(documents['position_ids'].values.tolist())}",
-                fix='dataset.remove_columns("position_ids"), or packing=True',
-            )
+        raise value_error(
+            f"in a flat row the positions of each document must be consecutive, from {config.first_position}: "
+            "they separate the documents",
+            got=f"position_ids {shorten(documents['position_ids'].values.tolist())}",
+            fix='dataset.remove_columns("position_ids"), or packing=True',
         )
     offsets = offsets_of(lengths).astype(np.int32)
     names = ("input_ids", "labels", "token_type_ids")
@@ -311,30 +298,24 @@ def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Label
     labels: Labels = None
     names = [*label_names(tokenized.columns), *(name for name in LABEL_COLUMNS if name in rows.columns)]
     if len(names) > 1:
-        raise ValueError(
-            explain("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
-        )
+        raise value_error("rows have more than one label column", got=names, fix=f"dataset.remove_columns({names[1:]})")
     if names and tokenized.targets is None:
         labels = rows.columns.get(names[0])
         if labels is None:
             labels = given_labels(tokenized.columns[names[0]], rows.ids.lengths, name=names[0])
     causal = isinstance(labels, Ragged) and are_copies(labels, rows.ids, rows.is_token)
     if names and config.label_maker is not None:
-        raise ValueError(
-            explain(
-                f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
-                got=f"column '{names[0]}'" + (", the tokens themselves: labels for causal models" if causal else ""),
-                fix=f"dataset.remove_columns('{names[0]}')"
-                + (", or pack_dataset(..., labels=None)" if causal else ", or labels=None to use them"),
-            )
+        raise value_error(
+            f"labels={config.settings.labels!r} makes labels from the ids, and the rows have their own",
+            got=f"column '{names[0]}'" + (", the tokens themselves: labels for causal models" if causal else ""),
+            fix=f"dataset.remove_columns('{names[0]}')"
+            + (", or pack_dataset(..., labels=None)" if causal else ", or labels=None to use them"),
         )
     if causal and config.shifts_labels is False:
-        raise ValueError(
-            explain(
-                "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
-                got=f"column '{names[0]}' for a model that does not predict the next token",
-                fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
-            )
+        raise value_error(
+            "the labels of these rows are their own tokens, which the model sees: it would learn to copy them",
+            got=f"column '{names[0]}' for a model that does not predict the next token",
+            fix=f"dataset.remove_columns('{names[0]}') and labels=\"masked_lm\", or a causal model",
         )
     if config.label_maker is None:
         return rows, labels
@@ -345,12 +326,10 @@ def _make_labels(config: Config, tokenized: Tokenized) -> tuple[TokenRows, Label
 def _width(config: Config, ids: Ragged) -> int:
     if config.padding == "do_not_pad":
         if ids.shortest != ids.longest:
-            raise ValueError(
-                explain(
-                    f"without padding all rows must have one length, these have {ids.shortest} to {ids.longest} tokens",
-                    got="padding=False",
-                    fix="padding=True",
-                )
+            raise value_error(
+                f"without padding all rows must have one length, these have {ids.shortest} to {ids.longest} tokens",
+                got="padding=False",
+                fix="padding=True",
             )
         return ids.longest
     # A batch of empty rows has one column of padding. No array has more than 2**59 values of int64.

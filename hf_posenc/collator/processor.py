@@ -13,7 +13,7 @@ from typing import Any
 
 from wrapt import register_post_import_hook
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, value_error
 from .settings import Settings
 
 
@@ -95,7 +95,7 @@ class Processor(Settings):
         """
         for name in ("images", "videos", "audio"):
             if settings.pop(name, None) is not None:
-                raise ValueError(explain("a collator processes only texts", got=f"{name}=...", fix=f"leave out {name}"))
+                raise value_error("a collator processes only texts", got=f"{name}=...", fix=f"leave out {name}")
             settings.pop(f"{name}_kwargs", None)
         nested = [settings.pop(name, None) or {} for name in ("common_kwargs", "text_kwargs")]
         settings = {"add_special_tokens": self.add_special_tokens, **nested[0], **nested[1], **settings}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import torch
 
-from .._explain import explain, shorten, unknown_keyword
+from .._explain import shorten, type_error, unknown_keyword, value_error
 from .._files import atomic_write, path_inside, read_whole
 from ..model_spec import ModelSpec
 from ..sinusoid import Convention
@@ -104,12 +104,10 @@ def _made(cls: type[Any], tokenizer: PreTrainedTokenizerBase, embedding: Any, se
     with on_device(settings.get("device")):
         collate = cls(tokenizer, embedding=embedding, **arguments)
     if tokenizer.is_fast and tokenizer.backend_tokenizer.to_str() != collate.tokenizer.backend_tokenizer.to_str():
-        raise ValueError(
-            explain(
-                f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
-                got="an attribute set after it was made, which save_pretrained of transformers does not write",
-                fix="give it to the tokenizer as an argument, or collate with tokenizer.backend_tokenizer",
-            )
+        raise value_error(
+            f"this {type(tokenizer).__name__} would give other ids than the one that was pickled or saved",
+            got="an attribute set after it was made, which save_pretrained of transformers does not write",
+            fix="give it to the tokenizer as an argument, or collate with tokenizer.backend_tokenizer",
         )
     return collate
 
@@ -121,7 +119,7 @@ def save(folder: str | Path, tokenizer: PreTrainedTokenizerBase, state: State) -
     """
     folder = Path(folder)
     if folder.is_file():
-        raise ValueError(explain("save_pretrained writes into a folder, and this is a file", got=str(folder)))
+        raise value_error("save_pretrained writes into a folder, and this is a file", got=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     version, cls, _kind, files, settings, table = state
     digests = {name: _digest(name, content) for name, content in files if name not in _MAY_CHANGE}
@@ -202,18 +200,16 @@ def load(cls: type[Any], name: str | Path, *, embedding: Any, model: Any, hub: M
     try:
         saved = dict(json.loads(read_whole(path)))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            explain(f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again")
+        raise value_error(
+            f"{FILE_NAME} is not what save_pretrained wrote", got=f"{path}: {error}", fix="save it again"
         ) from error
     _check_version(saved.pop("format_version", None), str(path))
     unknown = sorted(set(saved) - {"device", *(field.name for field in dataclasses.fields(cls))})
     if unknown:
-        raise ValueError(
-            explain(
-                f"{FILE_NAME} contains settings that this version does not have: {unknown}",
-                got=str(name),
-                fix="pip install --upgrade hf-posenc, or remove them from the file",
-            )
+        raise value_error(
+            f"{FILE_NAME} contains settings that this version does not have: {unknown}",
+            got=str(name),
+            fix="pip install --upgrade hf-posenc, or remove them from the file",
         )
     if model is not None:
         saved["model"] = None
@@ -260,26 +256,22 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
             problem, fix = f"{file} is not the one that was saved with this collator", again
         else:
             continue
-        raise ValueError(explain(problem, got=str(name), fix=fix))
+        raise value_error(problem, got=str(name), fix=fix)
     try:
         tokenizer = load_saved(name, **hub)
     except Exception as error:  # the error depends on the damaged file
-        raise ValueError(
-            explain(
-                f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
-            )
+        raise value_error(
+            f"the tokenizer saved beside {FILE_NAME} cannot be read", got=f"{name}: {error}", fix="save it again"
         ) from error
     if number not in (None, found_ids := number_of_ids(tokenizer)):
-        raise ValueError(
-            explain(f"the tokenizer saved with this collator had {number} ids", got=f"{found_ids} in {name}", fix=again)
+        raise value_error(
+            f"the tokenizer saved with this collator had {number} ids", got=f"{found_ids} in {name}", fix=again
         )
     if kind not in (None, found_kind := type(tokenizer).__name__):
-        raise ValueError(
-            explain(
-                f"the tokenizer saved with this collator was a {kind}, whose class splits texts differently",
-                got=f"a {found_kind}, since transformers has no class of that name",
-                fix=f"DataCollatorWithPositionalEncoding({kind}.from_pretrained({str(name)!r}), ...)",
-            )
+        raise value_error(
+            f"the tokenizer saved with this collator was a {kind}, whose class splits texts differently",
+            got=f"a {found_kind}, since transformers has no class of that name",
+            fix=f"DataCollatorWithPositionalEncoding({kind}.from_pretrained({str(name)!r}), ...)",
         )
     return tokenizer
 
@@ -299,24 +291,20 @@ def _find(name: str | Path, hub: Mapping[str, Any]) -> Path:
         found, reason = None, str(error).splitlines()[0]
     if found is not None:
         return found
-    raise ValueError(
-        explain(
-            f"no saved collator at '{name}'",
-            got=reason,
-            fix="a folder that collate.save_pretrained(folder) wrote, or a repository that collate.push_to_hub(name) "
-            f"wrote; for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
-        )
+    raise value_error(
+        f"no saved collator at '{name}'",
+        got=reason,
+        fix="a folder that collate.save_pretrained(folder) wrote, or a repository that collate.push_to_hub(name) "
+        f"wrote; for a bare tokenizer, DataCollatorWithPositionalEncoding({str(name)!r})",
     )
 
 
 def _check_version(version: object, where: str) -> None:
     if version not in _READS:
-        raise ValueError(
-            explain(
-                f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
-                got=f"format_version={shorten(version)}",
-                fix="pip install --upgrade hf-posenc, or save it again",
-            )
+        raise value_error(
+            f"the format of {where} is not the one that this version of hf_posenc reads, {FORMAT_VERSION}",
+            got=f"format_version={shorten(version)}",
+            fix="pip install --upgrade hf-posenc, or save it again",
         )
 
 
@@ -342,12 +330,10 @@ def _read(key: str, value: Any, path: Path) -> Any:
     try:
         return _converted(key, value)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
-        raise ValueError(
-            explain(
-                f"'{key}' in {path} is not what save_pretrained wrote",
-                got=f"{shorten(value)}: {error}",
-                fix="save it again",
-            )
+        raise value_error(
+            f"'{key}' in {path} is not what save_pretrained wrote",
+            got=f"{shorten(value)}: {error}",
+            fix="save it again",
         ) from error
 
 
@@ -359,7 +345,7 @@ def _missing_table(table: Any) -> Any:
     if isinstance(table, int) and not isinstance(table, bool):
         return table
     if not isinstance(table, list) or table[:1] != ["left behind"]:
-        raise ValueError(explain("expected a width, or a list that begins with 'left behind'"))
+        raise value_error("expected a width, or a list that begins with 'left behind'")
     names = [field.name for field in dataclasses.fields(MissingTable)]
     return MissingTable(**_typed(MissingTable, dict(zip(names, table[1:], strict=False))))
 
@@ -367,7 +353,7 @@ def _missing_table(table: Any) -> Any:
 def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `values` unchanged; raise if a value does not have the type of its field in the dataclass `kind`."""
     if not isinstance(values, dict):
-        raise TypeError(explain(f"expected the fields of a {kind.__name__}"))
+        raise type_error(f"expected the fields of a {kind.__name__}")
     for name, hint in get_type_hints(kind).items():
         value = values.get(name)
         right = (
@@ -376,7 +362,7 @@ def _typed(kind: type, values: Mapping[str, Any]) -> Mapping[str, Any]:
             else isinstance(value, hint)
         )
         if name in values and not right:
-            raise TypeError(explain(f"{name} is {shorten(value)}"))
+            raise type_error(f"{name} is {shorten(value)}")
     return values
 
 

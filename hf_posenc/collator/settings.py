@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from .._explain import as_integer, explain, one_of, shorten, unknown_keyword
+from .._explain import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
 from ..ragged import PaddingSide
 from ..rows import Truncation
 from .labels import LABEL_KINDS
@@ -120,7 +120,7 @@ class Settings:
         for name in ("text_column", "text_pair_column", "text_target_column"):
             column = getattr(self, name)
             if not isinstance(column, str) and not (column is None and name != "text_column"):
-                raise TypeError(explain(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"'))
+                raise type_error(f"{name} must be the name of a column", got=repr(column), fix=f'{name}="text"')
         for name, (minimum, example) in _INTEGERS.items():
             if getattr(self, name) is not None or name == "stride":
                 number = as_integer(getattr(self, name), name, minimum=minimum, example=example)
@@ -129,36 +129,30 @@ class Settings:
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number and not (isinstance(value, str | None) and value in other):
-                raise TypeError(explain(f"{name} must be a number", got=shorten(value), fix=f"{name}={other[0]}"))
+                raise type_error(f"{name} must be a number", got=shorten(value), fix=f"{name}={other[0]}")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type == "bool" and not isinstance(value, bool):
-                raise TypeError(
-                    explain(f"{field.name} must be True or False", got=repr(value), fix=f"{field.name}=True")
-                )
+                raise type_error(f"{field.name} must be True or False", got=repr(value), fix=f"{field.name}=True")
 
     def _check_combinations(self) -> None:
         """Raise for the first pair of settings that cannot be used together."""
         padding, truncation = padding_of(self.padding), truncation_of(self.truncation)
         if self.return_overflowing_tokens and truncation == "do_not_truncate":
-            raise ValueError(
-                explain(
-                    "return_overflowing_tokens returns the tokens that truncation removes, and truncation is off",
-                    got=f"truncation={self.truncation!r}",
-                    fix="truncation=True",
-                )
+            raise value_error(
+                "return_overflowing_tokens returns the tokens that truncation removes, and truncation is off",
+                got=f"truncation={self.truncation!r}",
+                fix="truncation=True",
             )
         if self.stride and not self.return_overflowing_tokens:
-            raise ValueError(
-                explain(
-                    "stride is the overlap of the rows of a long text, and a text gives one row",
-                    got=f"stride={self.stride}",
-                    fix="return_overflowing_tokens=True",
-                )
+            raise value_error(
+                "stride is the overlap of the rows of a long text, and a text gives one row",
+                got=f"stride={self.stride}",
+                fix="return_overflowing_tokens=True",
             )
         if self.whole_word_mask and self.labels != "masked_lm":
-            raise ValueError(
-                explain("whole_word_mask needs masked labels", got=f"labels={self.labels!r}", fix='labels="masked_lm"')
+            raise value_error(
+                "whole_word_mask needs masked labels", got=f"labels={self.labels!r}", fix='labels="masked_lm"'
             )
         if self.packing == "flat":
             for name in ("padding_side", "pad_to_multiple_of"):
@@ -167,28 +161,22 @@ class Settings:
             if padding == "max_length":
                 raise ValueError(_flat_is_not_padded(f"padding={self.padding!r}", "padding=True"))
         elif self.packing and padding == "do_not_pad":
-            raise ValueError(explain("packed rows are padded to one length", got="padding=False", fix="padding=True"))
+            raise value_error("packed rows are padded to one length", got="padding=False", fix="padding=True")
         if self.text_target_column is not None and self.labels is not None:
-            raise ValueError(
-                explain(
-                    "labels come either from text_target_column or from the ids themselves",
-                    got=f"text_target_column={self.text_target_column!r}, labels={self.labels!r}",
-                    fix="labels=None",
-                )
+            raise value_error(
+                "labels come either from text_target_column or from the ids themselves",
+                got=f"text_target_column={self.text_target_column!r}, labels={self.labels!r}",
+                fix="labels=None",
             )
         if self.embedding is None and self.store_embeddings:
-            raise ValueError(
-                explain(
-                    "store_embeddings needs an embedding to store",
-                    got="embedding=None",
-                    fix="embedding=model.get_input_embeddings()",
-                )
+            raise value_error(
+                "store_embeddings needs an embedding to store",
+                got="embedding=None",
+                fix="embedding=model.get_input_embeddings()",
             )
         if self.return_tensors == "np" and self.embedding is not None:
-            raise ValueError(
-                explain(
-                    "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
-                )
+            raise value_error(
+                "embeddings are tensors", got='return_tensors="np" with an embedding', fix='return_tensors="pt"'
             )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, value_error
 from ..ragged import Ragged
 from ..rows import IGNORED, TokenRows, is_no_mask
 from .arrays import Values, as_list, given_labels, is_arrow, label_names
@@ -189,16 +189,14 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
     column = Ragged.from_rows(values, name=name, bools=name in ("attention_mask", "special_tokens_mask"))
     if not np.array_equal(column.lengths, ids.lengths):
         row = int(np.flatnonzero(column.lengths != ids.lengths)[0])
-        raise ValueError(
-            explain(
-                f"row {row}: {column.lengths[row]} values in '{name}' for {ids.lengths[row]} tokens",
-                fix=f"one value per token, or dataset.remove_columns('{name}')",
-            )
+        raise value_error(
+            f"row {row}: {column.lengths[row]} values in '{name}' for {ids.lengths[row]} tokens",
+            fix=f"one value per token, or dataset.remove_columns('{name}')",
         )
     # Viewed as unsigned, a negative number is larger than 1 too.
     if name == "attention_mask" and column.values.view(np.uint64).max(initial=0) > 1:
         found = np.unique(column.values)[:8].tolist()
-        raise ValueError(explain("attention_mask must be 1 at tokens and 0 at padding", got=shorten(found)))
+        raise value_error("attention_mask must be 1 at tokens and 0 at padding", got=shorten(found))
     return column
 
 
@@ -213,12 +211,10 @@ def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
     if len(wrong):
         row = int(wrong[0])
         mask = real[ids.offsets[row] : ids.offsets[row + 1]].astype(int).tolist()
-        raise ValueError(
-            explain(
-                f"attention_mask is 0 at all {hidden[row]} tokens of row {row}, and 0 means padding",
-                got=f"attention_mask {shorten(mask)}",
-                fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
-            )
+        raise value_error(
+            f"attention_mask is 0 at all {hidden[row]} tokens of row {row}, and 0 means padding",
+            got=f"attention_mask {shorten(mask)}",
+            fix="1 - attention_mask, if 1 means padding in it; else drop such rows first",
         )
 
 
@@ -234,12 +230,10 @@ def _check_ids(config: Config, ids: Ragged, name: str = "input_ids") -> None:
     at = int(np.flatnonzero(bad)[0])
     row = int(np.searchsorted(ids.offsets, at, side="right")) - 1
     column = at - int(ids.offsets[row])
-    raise ValueError(
-        explain(
-            f"row {row}, column {column} of '{name}' is {int(ids.values[at])}, which is no token id",
-            got="a negative id" if smallest < 0 else f"an embedding of {rows} rows",
-            fix="check that the ids come from this tokenizer; -100 is for labels only",
-        )
+    raise value_error(
+        f"row {row}, column {column} of '{name}' is {int(ids.values[at])}, which is no token id",
+        got="a negative id" if smallest < 0 else f"an embedding of {rows} rows",
+        fix="check that the ids come from this tokenizer; -100 is for labels only",
     )
 
 
@@ -247,19 +241,15 @@ def _check_lengths(config: Config, rows: TokenRows) -> None:
     lengths, limit, longest = rows.ids.lengths, config.limits.max_length, rows.ids.longest
     if limit is not None and longest > limit:
         model = config.limited_by("max_length")
-        raise ValueError(
-            explain(
-                f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
-                got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
-                fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
-            )
+        raise value_error(
+            f"row {int(rows.sample[lengths.argmax()])} has {longest} tokens, limit {limit}",
+            got=f"truncation={config.limits.truncation!r}" + (f", and {model} takes no more" if model else ""),
+            fix="truncation=True, or return_overflowing_tokens=True, which continues the text in further rows",
         )
     counts = lengths if rows.is_token is None else rows.without_padding().ids.lengths
     if config.settings.empty != "keep" and counts.min(initial=1) == 0:
-        raise ValueError(
-            explain(
-                f"row {int(rows.sample[counts.argmin()])} has no tokens",
-                got="an empty text, or one in which the tokenizer finds no token",
-                fix='drop such rows first, or empty="keep" for a row of padding',
-            )
+        raise value_error(
+            f"row {int(rows.sample[counts.argmin()])} has no tokens",
+            got="an empty text, or one in which the tokenizer finds no token",
+            fix='drop such rows first, or empty="keep" for a row of padding',
         )

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import explain
+from .._explain import explain, value_error
 from ..batch import real_tokens
 from ..collator import DataCollatorWithPositionalEncoding
 from ..corpus import standard_library_docstrings
@@ -125,7 +125,7 @@ def _tokenizer(settings: Settings) -> Any:
         is_there = False
     if not is_there:
         fix = "the path of a folder that tokenizer.save_pretrained(folder) wrote"
-        raise ValueError(explain("there is no such folder on this machine", got=repr(settings.folder), fix=fix))
+        raise value_error("there is no such folder on this machine", got=repr(settings.folder), fix=fix)
     return private_copy(folder)
 
 

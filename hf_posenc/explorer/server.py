@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
-from .._explain import explain
+from .._explain import value_error
 from ..sinusoid import CONVENTIONS
 from .content import answer, has_bert, warm_up
 from .settings import Settings
@@ -145,4 +145,4 @@ def _bound(port: int | None) -> _Server:
         except (OSError, OverflowError):
             continue
     wanted = f"ports {_PORTS.start} to {_PORTS.stop - 1}" if port is None else f"port {port}"
-    raise ValueError(explain(f"{wanted} cannot be listened on", got="in use, or not allowed", fix="--port 8123"))
+    raise value_error(f"{wanted} cannot be listened on", got="in use, or not allowed", fix="--port 8123")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from .._explain import explain, one_of, shorten
+from .._explain import one_of, shorten, type_error, value_error
 
 # Limits on the work for one request, so that any input is answered within a second.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
@@ -62,7 +62,7 @@ class Settings:
         for name, kind in (("convention", str), ("look_ahead", bool), ("packing", bool)):
             object.__setattr__(self, name, kind(getattr(self, name)))
         if isinstance(self.base, bool) or not isinstance(self.base, int | float) or not abs(self.base) <= _LARGEST:
-            raise ValueError(explain("base must be a number", got=shorten(self.base), fix="base=10000"))
+            raise value_error("base must be a number", got=shorten(self.base), fix="base=10000")
         if self.base == int(self.base) and abs(self.base) < 1e15:  # the script contains 10000 and not 10000.0
             object.__setattr__(self, "base", int(self.base))
         # A browser can send half a surrogate pair, which cannot be tokenized or encoded as UTF-8.
@@ -78,9 +78,7 @@ class Settings:
             8
         """
         if not isinstance(values, Mapping):
-            raise TypeError(
-                explain("settings must be a JSON object", got=shorten(values), fix='{"text": "I ride bike"}')
-            )
+            raise type_error("settings must be a JSON object", got=shorten(values), fix='{"text": "I ride bike"}')
         names = [field.name for field in fields(cls)]
         for name in values:
             if name not in names:
@@ -113,11 +111,9 @@ class Settings:
 def _integer(name: str, value: Any, least: int, most: int) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not least <= value <= most or value != int(value):
-        raise ValueError(
-            explain(
-                f"{name} must be an integer from {least} to {most} on this page",
-                got=shorten(value),
-                fix=f"{name}={max(least, min(most, 64))}; in Python there is no such limit",
-            )
+        raise value_error(
+            f"{name} must be an integer from {least} to {most} on this page",
+            got=shorten(value),
+            fix=f"{name}={max(least, min(most, 64))}; in Python there is no such limit",
         )
     return int(value)

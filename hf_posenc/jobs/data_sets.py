@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from .._arrow import row_sizes
-from .._explain import explain
+from .._explain import type_error, value_error
 from .._files import path_inside, read_whole
 from .schema import Columns, SourceColumns
 from .tables import BATCH_BYTES, BATCH_ROWS, ArrowFile, refuse_damage
@@ -113,7 +113,7 @@ class DataSet:
             if not isinstance(value, str | None):
                 got = f"row {row} is {type(value).__name__}"
                 fix = f"data.map(lambda row: {{{name!r}: str(row[{name!r}])}})"
-                raise TypeError(explain(f"column {name!r} of {self.name} must be text", got=got, fix=fix))
+                raise type_error(f"column {name!r} of {self.name} must be text", got=got, fix=fix)
         return pa.array(values, pa.string())
 
 
@@ -139,22 +139,18 @@ def from_object(given: Any, split: str | None, name: str | None = None) -> list[
         return [one for key in chosen for one in from_object(by_split[key], None, f"{name} ({key})")]
     if isinstance(given, datasets.Dataset):
         if given.format["type"] == "custom":
-            raise ValueError(
-                explain(
-                    "a data set with a transform cannot be encoded: its columns are not known",
-                    got="a Dataset with with_transform or set_transform",
-                    fix="data.with_format(None).map(transform, batched=True), which stores what the transform returns",
-                )
+            raise value_error(
+                "a data set with a transform cannot be encoded: its columns are not known",
+                got="a Dataset with with_transform or set_transform",
+                fix="data.with_format(None).map(transform, batched=True), which stores what the transform returns",
             )
         return [DataSet(name, given, {"fingerprint": given._fingerprint})]
     if isinstance(given, datasets.IterableDataset):
         return [DataSet(name, given, {"fingerprint": _hash_of(given)})]
-    raise TypeError(
-        explain(
-            "an input must be a path, a pattern, a name, a Dataset, an IterableDataset or a dictionary of splits",
-            got=type(given).__name__,
-            fix="Dataset.from_dict({'text': texts}) for texts in memory",
-        )
+    raise type_error(
+        "an input must be a path, a pattern, a name, a Dataset, an IterableDataset or a dictionary of splits",
+        got=type(given).__name__,
+        fix="Dataset.from_dict({'text': texts}) for texts in memory",
     )
 
 
@@ -182,7 +178,7 @@ def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
         )
         if folders == [folder] and split not in (None, "all", own):
             rule = f"{name} was saved without splits"
-            raise ValueError(explain(rule, got=f"split={split!r}", fix="leave split out"))
+            raise value_error(rule, got=f"split={split!r}", fix="leave split out")
         found += [ArrowFile(str(path_inside(one, file)), "arrow") for file in files]
     return found
 
@@ -192,10 +188,8 @@ def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
     try:
         return read(json.loads(read_whole(path)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            explain(
-                f"{path} is not what save_to_disk wrote", got=f"{type(error).__name__}: {error}", fix="save it again"
-            )
+        raise value_error(
+            f"{path} is not what save_to_disk wrote", got=f"{type(error).__name__}: {error}", fix="save it again"
         ) from error
 
 
@@ -229,12 +223,10 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
     or if a chosen split does not exist.
     """
     if chosen is None and len(splits) > 1:
-        raise ValueError(
-            explain(
-                f"{name} has several splits, and one must be chosen",
-                got=", ".join(splits),
-                fix=f'split="{splits[0]}" (--split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
-            )
+        raise value_error(
+            f"{name} has several splits, and one must be chosen",
+            got=", ".join(splits),
+            fix=f'split="{splits[0]}" (--split {splits[0]}), "{splits[0]}+{splits[1]}", or "all"',
         )
     if chosen in (None, "all"):
         return list(splits)
@@ -243,7 +235,7 @@ def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
         if split not in splits:
             got = f"its splits are {', '.join(splits) or 'not named'}"
             fix = f'split="{splits[0] if splits else "all"}"'
-            raise ValueError(explain(f"{name} has no split {split!r}", got=got, fix=fix))
+            raise value_error(f"{name} has no split {split!r}", got=got, fix=fix)
     return wanted
 
 
@@ -272,4 +264,4 @@ def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
         if not Path(name).expanduser().exists():
             rule = f"{name!r} is not a local file, and was not found on the Hub"
             fix = f"check the name; unset HF_HUB_OFFLINE to download it; {fix}"
-        raise ValueError(explain(rule, got=lines[0], fix=fix)) from error
+        raise value_error(rule, got=lines[0], fix=fix) from error

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from .._arrow import row_sizes, runs
-from .._explain import explain, shorten
+from .._explain import shorten, value_error
 from .long_document import BLANK_LINE, EXCERPT, LongDocument, not_unicode
 from .schema import Columns
 from .task import DELIMITERS, Part, Rejected, Task
@@ -316,7 +316,7 @@ def _object(line: str, texts: Sequence[str]) -> tuple[dict[str, Any], str | None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(explain(f"{name} is not a JSON value"))
+    raise value_error(f"{name} is not a JSON value")
 
 
 _DECODER, _ENCODER = json.JSONDecoder(parse_constant=_refuse_constant), json.JSONEncoder(ensure_ascii=False)

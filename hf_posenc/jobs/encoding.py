@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from .._explain import explain
+from .._explain import value_error
 from ..rows import Encoder
 from ..tokenization.serialized import SerializedTokenizer
 from .card import write_card
@@ -76,12 +76,10 @@ def encode(
         2 4
     """
     if re.match(r"[A-Za-z][\w+.-]+:/", str(output)):  # one slash, as in Path("s3://bucket")
-        raise ValueError(
-            explain(
-                "the output must be a local folder: object stores cannot rename a file in one step",
-                got=output,
-                fix=f'output="encoded", and then a copy of it to {output}',
-            )
+        raise value_error(
+            "the output must be a local folder: object stores cannot rename a file in one step",
+            got=output,
+            fix=f'output="encoded", and then a copy of it to {output}',
         )
     progress = progress or Progress()
     resolved, own_tokenizer, first_position, notes = resolve(options, tokenizer)
@@ -217,24 +215,20 @@ def _check_names(job: Job) -> None:
     if twice := [name for name in carried if names.count(name) > 1]:
         others = [name for name in carried if name not in twice]
         fix = f"columns={others!r} carries the others; or rename it"
-        raise ValueError(
-            explain(
-                f"column '{twice[0]}' comes with the documents, and the shards have a column of that name",
-                got=f"columns to carry: {', '.join(carried)}",
-                fix=fix + "; or source_columns=False" * (twice[0] in ("source", "row")),
-            )
+        raise value_error(
+            f"column '{twice[0]}' comes with the documents, and the shards have a column of that name",
+            got=f"columns to carry: {', '.join(carried)}",
+            fix=fix + "; or source_columns=False" * (twice[0] in ("source", "row")),
         )
 
 
 def _check_other_files(manifest: Manifest) -> None:
     """Raise if `data/` holds files that are not shards of this job, as other libraries would read them as shards."""
     if others := sorted(data_files(manifest.folder).difference(map(shard_name, manifest.shards))):
-        raise ValueError(
-            explain(
-                f"{manifest.folder} holds files that are not of this job, and would be read with its shards",
-                got=", ".join(others[:3]) + f", and {len(others) - 3} more" * (len(others) > 3),
-                fix="move them to another folder, and run the same command again",
-            )
+        raise value_error(
+            f"{manifest.folder} holds files that are not of this job, and would be read with its shards",
+            got=", ".join(others[:3]) + f", and {len(others) - 3} more" * (len(others) > 3),
+            fix="move them to another folder, and run the same command again",
         )
 
 

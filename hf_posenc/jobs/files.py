@@ -25,7 +25,7 @@ import fsspec
 import pyarrow as pa
 import xxhash
 
-from .._explain import explain
+from .._explain import explain, value_error
 
 Format = Literal["text", "json", "csv", "parquet", "arrow"]
 
@@ -155,7 +155,7 @@ class InputFile:
         system, path = filesystem(self.name)
         size = system.size(path)
         if size is None:
-            raise ValueError(explain(f"{self.name} has no known size", fix="download it, and encode the local copy"))
+            raise value_error(f"{self.name} has no known size", fix="download it, and encode the local copy")
         try:
             return [int(size), None, str(system.modified(path)), None]
         except NotImplementedError:
@@ -265,7 +265,7 @@ def find_files(name: str, *, every: bool) -> tuple[list[str], list[str]] | None:
     if path.exists():
         if not path.is_file():
             fix = "write it to a file first: a job that was interrupted reads its input again"
-            raise ValueError(explain(f"{name} must be a file", got="a pipe or a device", fix=fix))
+            raise value_error(f"{name} must be a file", got="a pipe or a device", fix=fix)
         return [name], []
     if glob.has_magic(name):
         matches = [Path(one) for one in sorted(glob.glob(str(path), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
@@ -321,12 +321,10 @@ def _data_files(folder: str, names: Iterable[str], *, every: bool) -> tuple[list
     for name in names:
         (data if every or format_of(name)[0] is not None else others).append(name)
     if not data:
-        raise ValueError(
-            explain(
-                f"{folder} has no data files",
-                got=f"{len(others)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
-                fix="format='text' (--format text) reads all files in the folder",
-            )
+        raise value_error(
+            f"{folder} has no data files",
+            got=f"{len(others)} files, none with the ending of text, JSON, CSV, Parquet or Arrow",
+            fix="format='text' (--format text) reads all files in the folder",
         )
     return data, others
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .._explain import explain
+from .._explain import explain, value_error
 from .._files import TEMPORARY, atomic_write
 from .shard_file import is_shard
 
@@ -175,7 +175,7 @@ def output_folder(path: Path) -> Iterator[None]:
             path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         got = f"a file: {error.filename}"
-        raise ValueError(explain(f"the output {path} must be a folder", got=got, fix="another --output")) from error
+        raise value_error(f"the output {path} must be a folder", got=got, fix="another --output") from error
     _refuse_other_files(path)
     lock = _acquired_lock(path / _LOCK)
     try:
@@ -206,12 +206,10 @@ def _refuse_other_files(folder: Path) -> None:
         return
     if names and not (names == [DATA] and not data_files(folder)):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise ValueError(
-            explain(
-                f"the output folder {folder} holds other files, and no {MANIFEST} of an earlier run",
-                got=", ".join(names[:3]) + more,
-                fix="another --output folder, new or empty",
-            )
+        raise value_error(
+            f"the output folder {folder} holds other files, and no {MANIFEST} of an earlier run",
+            got=", ".join(names[:3]) + more,
+            fix="another --output folder, new or empty",
         )
 
 

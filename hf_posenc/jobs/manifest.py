@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, value_error
 from .._files import read_whole
 from ..tokenization.serialized import RustOnlyTokenizer
 from .folder import MANIFEST, STATE, data_files, shard_name, shard_number, write_file
@@ -122,7 +122,7 @@ class Manifest:
         if content is None:
             if not footers:
                 if text is not None:
-                    raise ValueError(explain(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER))
+                    raise value_error(f"{folder / MANIFEST} is damaged", got=problem, fix=_OTHER)
                 return None
             content = {**footers[min(footers)][1], "inputs": []}
         values = {name: content[name] for name in ("config", "tokenizer", "inputs", "libraries")}
@@ -179,21 +179,17 @@ class Manifest:
             wrong.append(f"tokenizer: other files (digest {old} before, {new} now)")
             wrong += _differences("tokenizer.class", self.tokenizer["class"], now.tokenizer["class"])
         if wrong := wrong or other_inputs():
-            raise ValueError(
-                explain(f"{self.folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER)
-            )
+            raise value_error(f"{self.folder} holds the output of another job", got="; ".join(wrong), fix=_OTHER)
         if not self.finished:
             self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
         """Raise if the versions `now` differ from those that wrote the finished shards: new shards might differ too."""
         if wrong := _differences("", self.libraries, now):
-            raise ValueError(
-                explain(
-                    f"the shards that are missing in {self.folder} must be made by the versions that made the others",
-                    got="; ".join(wrong),
-                    fix=f"install those, or {_OTHER}",
-                )
+            raise value_error(
+                f"the shards that are missing in {self.folder} must be made by the versions that made the others",
+                got="; ".join(wrong),
+                fix=f"install those, or {_OTHER}",
             )
 
     def stamps(self) -> Sequence[Any] | None:
@@ -282,16 +278,12 @@ def _read(path: Path) -> tuple[bytes | None, dict[str, Any] | None, str | None]:
     except (ValueError, RecursionError) as error:
         return text, None, f"{MANIFEST} is not JSON ({error})"
     if not isinstance(content, dict) or content.get("written_by") != _WRITER:
-        raise ValueError(
-            explain(f"{path} was not written by {_WRITER}", got=shorten(content), fix="another --output folder")
-        )
+        raise value_error(f"{path} was not written by {_WRITER}", got=shorten(content), fix="another --output folder")
     if (version := content.get("format_version")) != FORMAT_VERSION:
-        raise ValueError(
-            explain(
-                f"{path} must have format version {FORMAT_VERSION}",
-                got=shorten(version),
-                fix=f"the version of {_WRITER} that wrote it, or {_OTHER}",
-            )
+        raise value_error(
+            f"{path} must have format version {FORMAT_VERSION}",
+            got=shorten(version),
+            fix=f"the version of {_WRITER} that wrote it, or {_OTHER}",
         )
     if content.get("checksum") != _checksum(content):
         return text, None, f"{MANIFEST} was changed after it was written"

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, value_error
 from .manifest import library_versions
 from .processes import ATTEMPTS, Records, Writer, death_error, until_error, write
 
@@ -156,12 +156,10 @@ def _connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, 
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
         if address not in {None, "auto", here}:
-            raise ValueError(
-                explain(
-                    "Ray is connected to one cluster at a time",
-                    got=f"{here}, and now {address}",
-                    fix="ray.shutdown(), or no address",
-                )
+            raise value_error(
+                "Ray is connected to one cluster at a time",
+                got=f"{here}, and now {address}",
+                fix="ray.shutdown(), or no address",
             )
         yield ray, True
         return

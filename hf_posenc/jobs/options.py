@@ -14,7 +14,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from .._explain import as_integer, explain, one_of, unknown_keyword
+from .._explain import as_integer, explain, one_of, type_error, unknown_keyword, value_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,13 +144,13 @@ class Options:
             if choices and value is not None and value not in choices:
                 raise ValueError(one_of(name, value, choices))
             if hints[name] is bool and not isinstance(value, bool):
-                raise TypeError(explain(f"{name} must be True or False", got=repr(value), fix=f"{name}=True"))
+                raise type_error(f"{name} must be True or False", got=repr(value), fix=f"{name}=True")
             if option.metadata["example"] is not None and value is not None:
                 number = as_integer(value, name, minimum=option.metadata["minimum"], example=option.metadata["example"])
                 object.__setattr__(self, name, number)  # a NumPy integer becomes an int
         if isinstance(self.columns, str):
             fix = f"columns=[{self.columns!r}]"
-            raise TypeError(explain("columns must be a list of names", got=repr(self.columns), fix=fix))
+            raise type_error("columns must be a list of names", got=repr(self.columns), fix=fix)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -188,7 +188,7 @@ class Options:
             ),
         ):
             if is_wrong:
-                raise ValueError(explain(rule, got=got, fix=fix))
+                raise value_error(rule, got=got, fix=fix)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -306,9 +306,7 @@ def _settings_of(collate: Any) -> dict[str, Any]:
         ),
     ):
         if getattr(collate, name):
-            raise ValueError(
-                explain(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
-            )
+            raise value_error(f"shards cannot be made with {name}=", got=f"{name}={getattr(collate, name)!r}", fix=fix)
     if collate.labels == "masked_lm":
         raise ValueError(_masked_labels())
     truncates = collate.truncation not in (False, "do_not_truncate")

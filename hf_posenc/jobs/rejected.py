@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._explain import explain
+from .._explain import value_error
 from .folder import REJECTED, output_file, rejected_name, rejected_parts, shard_name
 from .task import Rejected
 
@@ -91,12 +91,10 @@ def join_rejected(folder: Path, shards: Mapping[int, Mapping[str, Any]]) -> None
     """
     found = find_rejected(folder, shards)
     for shard, reason in found.bad.items():
-        raise ValueError(
-            explain(
-                f"the rejected documents of {shard_name(shard)} must be in {folder}, as they were written",
-                got=f"a file that {reason}",
-                fix="run the same command again: that shard is made again",
-            )
+        raise value_error(
+            f"the rejected documents of {shard_name(shard)} must be in {folder}, as they were written",
+            got=f"a file that {reason}",
+            fix="run the same command again: that shard is made again",
         )
     if not found.joined:
         with output_file(folder / REJECTED) as temporary, temporary.open("wb") as joined:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .._explain import explain
+from .._explain import explain, type_error, value_error
 
 HUGGING_FACE = b"huggingface"  # metadata key under which datasets stores the features of a schema
 
@@ -95,29 +95,25 @@ def carried_columns(
         names = source.schema.names
         for name in [*texts, *named]:
             if names.count(name) > 1:
-                raise ValueError(explain(f"{source.name} has several columns {name!r}", fix="rename them"))
+                raise value_error(f"{source.name} has several columns {name!r}", fix="rename them")
             if name not in names and (source.complete or named.get(name) is None):
                 raise ValueError(_missing_column(source, name, texts))
         for name in texts:
             if not _is_text(source.schema.field(name).type):
                 raise TypeError(_not_text(source, name, texts))
         if named and not source.typed:
-            raise ValueError(
-                explain(
-                    f"{source.name} does not state the types of its columns, so it can carry none",
-                    got=f"columns={list(named)!r}",
-                    fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
-                )
+            raise value_error(
+                f"{source.name} does not state the types of its columns, so it can carry none",
+                got=f"columns={list(named)!r}",
+                fix="data.cast(Features({...})), or IterableDataset.from_generator(rows, features=Features({...}))",
             )
     fields = [pa.field(name, kind or _common_type(name, sources)) for name, kind in named.items()]
     for one in fields:
         if not _can_store(one.type):
-            raise TypeError(
-                explain(
-                    f"column {one.name!r} has a type that Parquet or datasets cannot store",
-                    got=str(one.type),
-                    fix=f"cast it first, e.g. columns=['{one.name}:string'], or leave it out",
-                )
+            raise type_error(
+                f"column {one.name!r} has a type that Parquet or datasets cannot store",
+                got=str(one.type),
+                fix=f"cast it first, e.g. columns=['{one.name}:string'], or leave it out",
             )
     features = _features([name for name, kind in named.items() if kind is None], sources)
     return pa.schema(fields, metadata=features or None)
@@ -161,11 +157,9 @@ def _common_type(column: str, sources: Sequence[SourceColumns]) -> pa.DataType:
             pair = [pa.schema([(column, common)]), pa.schema([(column, kind)])]
             common = pa.unify_schemas(pair, promote_options="permissive").field(0).type
         except pa.ArrowException as error:
-            raise ValueError(
-                explain(
-                    f"column {column!r} is {kind} in {source.name}, but {common} in the inputs before it",
-                    fix=f"name its type, columns=['{column}:string'], or leave it out",
-                )
+            raise value_error(
+                f"column {column!r} is {kind} in {source.name}, but {common} in the inputs before it",
+                fix=f"name its type, columns=['{column}:string'], or leave it out",
             ) from error
     return common if common is not None else pa.string()
 

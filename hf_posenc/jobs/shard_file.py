@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._explain import explain
+from .._explain import value_error
 
 FORMAT_VERSION = 2  # of shards and manifest
 _RECORD, _DIGEST = b"hf_posenc", b"hf_posenc_sha256"  # keys in the footer
@@ -111,13 +111,13 @@ def _footer(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None and path.is_file():
             raise  # a file without read permission is not a damaged file
-        raise ValueError(explain(f"{path} must be a shard that hf-posenc wrote", got=error)) from error
+        raise value_error(f"{path} must be a shard that hf-posenc wrote", got=error) from error
     got = content.get("format_version") if isinstance(content, dict) else None
     if got != FORMAT_VERSION:
-        raise ValueError(explain(f"{path} must have format version {FORMAT_VERSION}", got=got))
+        raise value_error(f"{path} must have format version {FORMAT_VERSION}", got=got)
     types = {"size": int, "record": dict, "settings": dict}
     if not all(isinstance(content.get(name), kind) for name, kind in types.items()):
-        raise ValueError(explain(f"{path} must be a shard that hf-posenc wrote", got="a footer without a record"))
+        raise value_error(f"{path} must be a shard that hf-posenc wrote", got="a footer without a record")
     return content, checksum
 
 

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain
+from .._explain import explain, value_error
 from ..ragged import lock_free_cache
 from .data_sets import DataSet, from_hub, from_object, from_saved_folder
 from .files import changed, find_files, format_of, no_such_file, recorded_names
@@ -178,12 +178,10 @@ class Sources:
             some = some or not all(part.payload.isspace() for part in task.parts)
             yield task
         if not some:
-            raise ValueError(
-                explain(
-                    "there are no documents in the inputs",
-                    got=f"{len(self.files)} files without one: {', '.join(self.names[:3])}",
-                    fix="check the paths, and the format: format='text', 'json', ...",
-                )
+            raise value_error(
+                "there are no documents in the inputs",
+                got=f"{len(self.files)} files without one: {', '.join(self.names[:3])}",
+                fix="check the paths, and the format: format='text', 'json', ...",
             )
 
     def _cut(self, shard_bytes: int, done: Mapping[int, Cursor], longest: int) -> Iterator[Task]:
@@ -273,7 +271,7 @@ def open_sources(
     """
     given_inputs: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
     if not given_inputs:
-        raise ValueError(explain("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]'))
+        raise value_error("inputs must be a list of at least one", got=repr(inputs), fix='["corpus.txt"]')
     sources: list[Source] = []
     notes: list[str] = []
     has_splits = has_config = False
@@ -300,15 +298,13 @@ def open_sources(
         raise ValueError(_no_splits(str(options.split), sources))
     if options.dataset_config is not None and not has_config:
         got = f"dataset_config={options.dataset_config!r}, and no input from the Hub"
-        raise ValueError(explain("only a data set on the Hub has configurations", got=got, fix="leave it out"))
+        raise value_error("only a data set on the Hub has configurations", got=got, fix="leave it out")
     document, other = options.document, next((one for one in sources if one.kind not in _DOCUMENTS.values()), None)
     if document != "line" and other is not None:
-        raise ValueError(
-            explain(
-                f"only text files are read by {document}; each row of other files and data sets is a document",
-                got=f"document={document!r}, and {other.name} is read as {other.kind}",
-                fix=f'document="line"; or encode the text files alone; or format="text" if {other.name} is text',
-            )
+        raise value_error(
+            f"only text files are read by {document}; each row of other files and data sets is a document",
+            got=f"document={document!r}, and {other.name} is read as {other.kind}",
+            fix=f'document="line"; or encode the text files alone; or format="text" if {other.name} is text',
         )
     json_lines = [source for source in sources if source.kind == "jsonl"]
     opened = [source for source in sources if source.kind != "jsonl" or source in json_lines[:_OPENED]]
@@ -345,7 +341,7 @@ def _source(name: str, options: Options) -> Source:
         return TextFile(name, "tsv" if "tsv" in name.lower().split(".") else "csv", compression)
     if compression is not None:
         rule = f"{name}: {kind} files are compressed inside, and cannot be read from a file that is compressed again"
-        raise ValueError(explain(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz"))
+        raise value_error(rule, fix="unpack it first: gunzip, zstd -d, bunzip2, unxz")
     return ParquetFile(name, kind) if kind == "parquet" else ArrowFile(name, kind)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .._arrow import row_sizes, runs
-from .._explain import explain
+from .._explain import value_error
 from .files import InputFile
 from .schema import Columns, SourceColumns
 from .task import Part
@@ -107,24 +107,20 @@ class TableReader:
                 try:
                     column = column.cast(field.type)
                 except pa.ArrowException as error:
-                    raise ValueError(
-                        explain(
-                            f"{self._table.name}: column {field.name!r} is {column.type}, expected {field.type}",
-                            got=str(error).splitlines()[0],
-                            fix=f"name another type, columns=['{field.name}:string'], or leave it out",
-                        )
+                    raise value_error(
+                        f"{self._table.name}: column {field.name!r} is {column.type}, expected {field.type}",
+                        got=str(error).splitlines()[0],
+                        fix=f"name another type, columns=['{field.name}:string'], or leave it out",
                     ) from error
             made[field.name] = column
         return pa.record_batch(made)
 
     def _check_size(self, size: int) -> None:
         if size > self._longest:
-            raise ValueError(
-                explain(
-                    f"{self._table.name}, row {self.row}: one row is larger than {self._longest >> 20} MiB",
-                    got=f"{size} bytes",
-                    fix="cut the document in two first, or carry fewer columns: columns=[...]",
-                )
+            raise value_error(
+                f"{self._table.name}, row {self.row}: one row is larger than {self._longest >> 20} MiB",
+                got=f"{size} bytes",
+                fix="cut the document in two first, or carry fewer columns: columns=[...]",
             )
 
 
@@ -211,12 +207,10 @@ def refuse_damage(name: str, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise ValueError(
-            explain(
-                f"{name} cannot be read as {kind}: it is cut off, damaged, or something else",
-                got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-                fix='write or fetch the file again, or name its format: format="text" (--format)',
-            )
+        raise value_error(
+            f"{name} cannot be read as {kind}: it is cut off, damaged, or something else",
+            got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+            fix='write or fetch the file again, or name its format: format="text" (--format)',
         ) from error
 
 

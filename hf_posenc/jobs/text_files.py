@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, value_error
 from .files import ByteRange, DamagedError, InputFile
 from .schema import Columns, SourceColumns
 from .task import DELIMITERS, Part
@@ -76,12 +76,10 @@ class TextFile(InputFile):
         other = next((one for one in _OTHER_DELIMITERS if one in only), None)
         if other is not None:
             fix = f'pandas.read_csv(path, sep="{other}").to_csv("commas.csv", index=False)'
-            raise ValueError(
-                explain(
-                    f"{self.name} has no commas between its columns",
-                    got=f"one column {only!r}, with {_OTHER_DELIMITERS[other]} in its name",
-                    fix="rename it to .tsv" if other == "\t" else fix,
-                )
+            raise value_error(
+                f"{self.name} has no commas between its columns",
+                got=f"one column {only!r}, with {_OTHER_DELIMITERS[other]} in its name",
+                fix="rename it to .tsv" if other == "\t" else fix,
             )
 
 
@@ -179,7 +177,7 @@ class TextReader:
             self.close()
             name = self._file.name
             fix = f"iconv -f UTF-16 -t UTF-8 {name} > utf8.txt"
-            raise ValueError(explain(f"{name} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix))
+            raise value_error(f"{name} must be UTF-8", got="UTF-16, by its first two bytes", fix=fix)
 
     def _fill(self, size: int) -> None:
         """Read until `_pending` holds `size` bytes or the file ends.
@@ -365,12 +363,10 @@ def _first_keys(name: str, head: bytes, texts: Sequence[str]) -> list[str]:
             if isinstance(value, list) and value and isinstance(value[0], dict) and texts[0] in value[0]:
                 got, path = f"an object with the documents in its list {key!r}", f".{key}[]"
     if got:
-        raise ValueError(
-            explain(
-                f"{name} must be JSON lines, one object a line",
-                got=f"{got}: {shorten(head[:200].decode(errors='replace').strip())}",
-                fix=f"jq -c '{path}' {name} > lines.jsonl",
-            )
+        raise value_error(
+            f"{name} must be JSON lines, one object a line",
+            got=f"{got}: {shorten(head[:200].decode(errors='replace').strip())}",
+            fix=f"jq -c '{path}' {name} > lines.jsonl",
         )
     return names
 

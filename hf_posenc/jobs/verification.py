@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._explain import counted, explain
+from .._explain import counted, value_error
 from .files import Format
 from .folder import MANIFEST, REJECTED, shard_name
 from .manifest import MOVE_AWAY, Manifest, OnRead
@@ -117,12 +117,12 @@ def verify(
     options = {"format": format, "dataset_config": dataset_config, "split": split}
     if inputs is None and any(options.values()):
         got = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
-        raise ValueError(explain("these options describe inputs", got=got, fix="inputs=... (--inputs), as for encode"))
+        raise value_error("these options describe inputs", got=got, fix="inputs=... (--inputs), as for encode")
     folder = Path(folder).expanduser()
     manifest = Manifest.read(folder)
     if manifest is None:
         fix = "a folder that hf-posenc encode wrote with --output"
-        raise ValueError(explain(f"{folder} holds no {MANIFEST}", fix=fix))
+        raise value_error(f"{folder} holds no {MANIFEST}", fix=fix)
     bad = [BadFile(file, reason) for file, reason in _bad_files(manifest, on_read)]
     if inputs is not None:
         found = _other_inputs(manifest, inputs, **options)

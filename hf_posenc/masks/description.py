@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, shorten, type_error, value_error
 from ..ragged import PaddingSide, lock_free_cache
 from .document_numbers import check_cross, documents_of_batch, documents_of_lengths, prefix_tokens
 from .functions import additive_mask, additive_value, as_integer_tensor, check_matrix, padding_mask
@@ -39,33 +39,27 @@ class Description:
             as_integer(self.window, "window", minimum=1, example="None for no limit")
         if self.prefix is not None:
             if not self.look_ahead:
-                raise ValueError(
-                    explain(
-                        "a prefix makes tokens visible that look-ahead hides, so it needs look_ahead=True",
-                        got="prefix without look_ahead=True",
-                        fix="look_ahead=True, or prefix=None, because nothing is hidden",
-                    )
+                raise value_error(
+                    "a prefix makes tokens visible that look-ahead hides, so it needs look_ahead=True",
+                    got="prefix without look_ahead=True",
+                    fix="look_ahead=True, or prefix=None, because nothing is hidden",
                 )
             is_tensor = isinstance(self.prefix, torch.Tensor)
             if not is_tensor or self.prefix.dtype != torch.bool or self.prefix.shape != shape:
-                raise ValueError(
-                    explain(
-                        "prefix must be a bool mask in the shape of documents",
-                        got=f"{tuple(self.prefix.shape)} and {tuple(shape)}, {self.prefix.dtype}"
-                        if is_tensor
-                        else shorten(self.prefix),
-                        fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
-                    )
+                raise value_error(
+                    "prefix must be a bool mask in the shape of documents",
+                    got=f"{tuple(self.prefix.shape)} and {tuple(shape)}, {self.prefix.dtype}"
+                    if is_tensor
+                    else shorten(self.prefix),
+                    fix="AttentionMask.from_batch(batch, prefix=3, look_ahead=True), which takes numbers",
                 )
         if self.queries is not None:
             as_integer_tensor(self.queries, "queries", dims=2, example=example)
             if self.look_ahead or self.window is not None or self.prefix is not None:
-                raise ValueError(
-                    explain(
-                        "look-ahead, window and prefix belong to self-attention",
-                        got=f"look_ahead={self.look_ahead}, window={self.window}, and queries of another batch",
-                        fix="AttentionMask.cross(target, source)",
-                    )
+                raise value_error(
+                    "look-ahead, window and prefix belong to self-attention",
+                    got=f"look_ahead={self.look_ahead}, window={self.window}, and queries of another batch",
+                    fix="AttentionMask.cross(target, source)",
                 )
             check_cross(self.queries, self.documents)
 
@@ -219,12 +213,10 @@ class Description:
         """
         for name, side in (("queries", queries), ("keys", keys)):
             if not isinstance(side, cls) or side.queries is not None:
-                raise TypeError(
-                    explain(
-                        f"{name} must be the AttentionMask of one batch",
-                        got="a mask of cross-attention" if isinstance(side, cls) else shorten(side),
-                        fix="AttentionMask.cross(AttentionMask.from_batch(target), AttentionMask.from_batch(source))",
-                    )
+                raise type_error(
+                    f"{name} must be the AttentionMask of one batch",
+                    got="a mask of cross-attention" if isinstance(side, cls) else shorten(side),
+                    fix="AttentionMask.cross(AttentionMask.from_batch(target), AttentionMask.from_batch(source))",
                 )
         return cls(keys.documents, queries=queries.documents.to(keys.documents.device))
 
@@ -410,16 +402,14 @@ def _memory(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
         check_matrix("this form of the mask", shape, NO_MATRIX, dtype.itemsize)
         return torch.empty(shape, dtype=dtype, device=device)
     if not isinstance(out, torch.Tensor):
-        raise TypeError(explain("out must be a tensor", got=shorten(out), fix=f"torch.empty({shape}, dtype={dtype})"))
+        raise type_error("out must be a tensor", got=shorten(out), fix=f"torch.empty({shape}, dtype={dtype})")
     size = torch.Size(shape).numel()
     fits = out.shape == shape or (out.ndim == 1 and out.numel() >= size)
     if not fits or out.dtype != dtype or out.device != device or not out.is_contiguous():
-        raise ValueError(
-            explain(
-                f"out must be a contiguous tensor {shape}, or a flat one of at least {size} elements, of {dtype} "
-                f"on {device}",
-                got=f"{tuple(out.shape)} of {out.dtype} on {out.device}",
-                fix=f"torch.empty({shape}, dtype={dtype})",
-            )
+        raise value_error(
+            f"out must be a contiguous tensor {shape}, or a flat one of at least {size} elements, of {dtype} "
+            f"on {device}",
+            got=f"{tuple(out.shape)} of {out.dtype} on {out.device}",
+            fix=f"torch.empty({shape}, dtype={dtype})",
         )
     return out[:size].view(shape) if out.ndim == 1 else out

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._explain import explain, shorten
+from .._explain import shorten, type_error, value_error
 from ..packing import documents_by_positions
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, Ragged, check_padding_side
@@ -32,12 +32,10 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
     each row is one document.
     """
     if not isinstance(batch, Mapping):
-        raise TypeError(
-            explain(
-                "a batch is a mapping with attention_mask, document_ids or position_ids",
-                got=type(batch).__name__,
-                fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
-            )
+        raise type_error(
+            "a batch is a mapping with attention_mask, document_ids or position_ids",
+            got=type(batch).__name__,
+            fix='AttentionMask.from_batch({"attention_mask": mask}), or AttentionMask.from_lengths(lengths)',
         )
     mask, documents, positions = (batch.get(name) for name in ("attention_mask", "document_ids", "position_ids"))
     real = None if mask is None or is_no_mask(mask) else _real_tokens(mask)
@@ -51,12 +49,10 @@ def documents_of_batch(batch: Mapping[str, Any]) -> torch.Tensor:
         real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
         return documents_from_positions(real, _expanded(ids, "position_ids", real))
     if real is None:
-        raise ValueError(
-            explain(
-                "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
-                got=f"keys {shorten(list(batch))}",
-                fix="AttentionMask.from_lengths(lengths)",
-            )
+        raise value_error(
+            "the batch needs attention_mask, document_ids, or the position_ids of packed rows",
+            got=f"keys {shorten(list(batch))}",
+            fix="AttentionMask.from_lengths(lengths)",
         )
     return real.long() - 1
 
@@ -65,12 +61,10 @@ def _real_tokens(mask: object) -> torch.Tensor:
     """Convert an `attention_mask` of any type and dtype to bool `(B, T)`, True where it is not 0."""
     tensor = mask if isinstance(mask, torch.Tensor) else torch.from_numpy(np.array(mask))
     if tensor.ndim != 2:
-        raise ValueError(
-            explain(
-                "attention_mask must have 2 dimensions, (batch, length)",
-                got=f"shape {tuple(tensor.shape)}",
-                fix="pass the tokenizer's attention_mask, 1 at real tokens and 0 at padding",
-            )
+        raise value_error(
+            "attention_mask must have 2 dimensions, (batch, length)",
+            got=f"shape {tuple(tensor.shape)}",
+            fix="pass the tokenizer's attention_mask, 1 at real tokens and 0 at padding",
         )
     return tensor != 0
 
@@ -81,12 +75,10 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
     Raise an error that names the key `name` if `ids` has another shape.
     """
     if ids.shape not in (real.shape, (1, real.shape[1])):
-        raise ValueError(
-            explain(
-                f"{name} and attention_mask must have the same shape",
-                got=f"{tuple(ids.shape)} and {tuple(real.shape)}",
-                fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
-            )
+        raise value_error(
+            f"{name} and attention_mask must have the same shape",
+            got=f"{tuple(ids.shape)} and {tuple(real.shape)}",
+            fix='AttentionMask.from_batch({"attention_mask": mask}) if the rows are not packed',
         )
     return ids.expand(real.shape)
 
@@ -125,13 +117,10 @@ def documents_of_lengths(
     ]
     for index, row in enumerate(rows):
         if not row.all():
-            raise ValueError(
-                explain(
-                    "every document needs at least one token; "
-                    f"document {int(row.argmin())} of row {index} has length 0",
-                    got=shorten(row.tolist()),
-                    fix="leave it out of the row; a row of padding alone is []",
-                )
+            raise value_error(
+                f"every document needs at least one token; document {int(row.argmin())} of row {index} has length 0",
+                got=shorten(row.tolist()),
+                fix="leave it out of the row; a row of padding alone is []",
             )
     totals = np.array([row.sum() for row in rows], dtype=np.int64)
     numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(np.repeat(np.arange(len(row)), row) for row in rows)])
@@ -175,23 +164,21 @@ def prefix_tokens(
             values = prefix if isinstance(prefix, torch.Tensor) else np.asarray(prefix)
         except ValueError:  # rows of unequal lengths
             fix = f"{_PREFIX_OF_DOCUMENTS}, which takes one for each document"
-            raise ValueError(
-                explain("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix)
-            ) from None
+            raise value_error("prefix must be a number, or one for each row", got=shorten(prefix), fix=fix) from None
         if values.dtype in (torch.bool, np.bool_):
             mask = torch.as_tensor(values).to(documents.device)
             if mask.shape != documents.shape:
                 got = f"{tuple(mask.shape)} and {tuple(documents.shape)}"
-                raise ValueError(explain("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX))
+                raise value_error("a bool mask of prefixes must be (batch, length)", got=got, fix=_PREFIX)
             return mask & real
         single = values.ndim == 0
         counts = as_integer_tensor(values[None] if single else values, "prefix", dims=1, example=_PREFIX)
         if not single and len(counts) != len(documents):
             got = f"{len(counts)} for {len(documents)}"
-            raise ValueError(explain("prefix needs one number for each row", got=got, fix=_PREFIX))
+            raise value_error("prefix needs one number for each row", got=got, fix=_PREFIX)
         limits = counts.to(documents.device)[:, None]
     if counts.numel() and int(counts.min()) < 0:
-        raise ValueError(explain("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX))
+        raise value_error("a prefix must not be negative", got=int(counts.min()), fix=_PREFIX)
     return (rank_in_document(documents) < limits) & real
 
 
@@ -202,12 +189,10 @@ def _prefixes_of_documents(prefix: Sequence[Any], lengths: Sequence[Sequence[int
     """
     shapes = [[len(row) if hasattr(row, "__len__") else None for row in rows] for rows in (lengths, prefix)]
     if shapes[0] != shapes[1]:
-        raise ValueError(
-            explain(
-                "prefix needs one number for each document, row by row",
-                got=f"{shorten(prefix)} for documents {shorten(lengths)}",
-                fix=_PREFIX_OF_DOCUMENTS,
-            )
+        raise value_error(
+            "prefix needs one number for each document, row by row",
+            got=f"{shorten(prefix)} for documents {shorten(lengths)}",
+            fix=_PREFIX_OF_DOCUMENTS,
         )
     flat = [number for row in prefix for number in row]
     return as_integer_tensor(flat, "prefix", dims=1, example=_PREFIX_OF_DOCUMENTS).long()
@@ -228,12 +213,10 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
         >>> check_cross(torch.tensor([[0, 0, -1]]), torch.tensor([[0, -1]]))
     """
     if len(queries) != len(keys):
-        raise ValueError(
-            explain(
-                "queries and keys must have the same number of rows",
-                got=f"{len(queries)} and {len(keys)}",
-                fix="describe the two sides of the same batch",
-            )
+        raise value_error(
+            "queries and keys must have the same number of rows",
+            got=f"{len(queries)} and {len(keys)}",
+            fix="describe the two sides of the same batch",
         )
     if not queries.numel():
         return
@@ -242,11 +225,9 @@ def check_cross(queries: torch.Tensor, keys: torch.Tensor) -> None:
     lost = (queries >= 0) & (known.gather(1, index) != queries) & (keys >= 0).any(dim=1, keepdim=True)
     if bool(lost.any()):
         row, column = (int(number) for number in lost.nonzero()[0])
-        raise ValueError(
-            explain(
-                f"document {int(queries[row, column])} in row {row} has queries and no keys to look at",
-                got=f"{int(lost.sum())} such queries; documents of row {row} among the keys: "
-                f"{sorted({number for number in keys[row].tolist() if number >= 0})}",
-                fix="give both sides the same document numbers, e.g. from_documents with as many documents per row",
-            )
+        raise value_error(
+            f"document {int(queries[row, column])} in row {row} has queries and no keys to look at",
+            got=f"{int(lost.sum())} such queries; documents of row {row} among the keys: "
+            f"{sorted({number for number in keys[row].tolist() if number >= 0})}",
+            fix="give both sides the same document numbers, e.g. from_documents with as many documents per row",
         )

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, in_bytes, shorten
+from .._explain import as_integer, in_bytes, shorten, type_error, value_error
 from ..positions import lengths_as_array, row_length
 from ..ragged import PaddingSide, check_padding_side
 
@@ -24,12 +24,10 @@ LONGEST_ROW = 65_536
 def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
     """Raise if the mask `name` of `shape` `(..., Q, K)` has more values for each row than fit into memory."""
     if shape[-2] * shape[-1] > LONGEST_ROW**2:
-        raise ValueError(
-            explain(
-                f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
-                got=f"rows of {max(shape[-2:]):,} tokens, a mask of {in_bytes(math.prod(shape) * itemsize)}",
-                fix=fix,
-            )
+        raise value_error(
+            f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",
+            got=f"rows of {max(shape[-2:]):,} tokens, a mask of {in_bytes(math.prod(shape) * itemsize)}",
+            fix=fix,
         )
 
 
@@ -177,7 +175,7 @@ def additive_mask(
     """
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
         got = f"a tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
-        raise TypeError(explain("mask must be a bool tensor, True = may be attended to", got=got, fix="mask.bool()"))
+        raise type_error("mask must be a bool tensor, True = may be attended to", got=got, fix="mask.bool()")
     low = additive_value(dtype, value)
     numbers = mask.to(dtype) if out is None else out.copy_(mask)
     return numbers.sub_(1).mul_(-low)  # ten times faster than masked_fill_
@@ -189,24 +187,20 @@ def additive_value(dtype: torch.dtype, value: float | None) -> float:
     The result is rounded to `dtype`. Raise if it is not negative and finite.
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(
-            explain(
-                "dtype must be a floating-point type",
-                got=shorten(dtype),
-                fix="dtype=torch.float32, or the dtype of the scores",
-            )
+        raise type_error(
+            "dtype must be a floating-point type",
+            got=shorten(dtype),
+            fix="dtype=torch.float32, or the dtype of the scores",
         )
     least = torch.finfo(dtype).min
     low = least if value is None else float(value)
     # -65510.0 still rounds to a finite float16, -65520.0 does not.
     rounded = float(torch.tensor(low, dtype=dtype))
     if not low < 0 or not math.isfinite(rounded) or rounded == 0:
-        raise ValueError(
-            explain(
-                f"value must be negative and fit {dtype}, whose smallest number is {least:.6g}",
-                got=repr(value),
-                fix=f"value=None for {least:.6g}, or a dtype with a larger range",
-            )
+        raise value_error(
+            f"value must be negative and fit {dtype}, whose smallest number is {least:.6g}",
+            got=repr(value),
+            fix=f"value=None for {least:.6g}, or a dtype with a larger range",
         )
     return rounded
 
@@ -218,22 +212,18 @@ def as_integer_tensor(values: object, name: str, *, dims: int, example: str) -> 
     """
     if isinstance(values, torch.Tensor):
         if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise TypeError(explain(f"{name} must be integers", got=f"a tensor of {values.dtype}", fix=example))
+            raise type_error(f"{name} must be integers", got=f"a tensor of {values.dtype}", fix=example)
         tensor = values
     else:
         try:
             array = np.asarray(values)
         except ValueError:  # rows of unequal lengths
-            raise ValueError(
-                explain(f"{name} must have rows of the same length", got=shorten(values), fix=example)
-            ) from None
+            raise value_error(f"{name} must have rows of the same length", got=shorten(values), fix=example) from None
         if array.dtype.kind not in "iu" and array.size:
-            raise TypeError(explain(f"{name} must be integers", got=shorten(values), fix=example))
+            raise type_error(f"{name} must be integers", got=shorten(values), fix=example)
         tensor = torch.from_numpy(array.astype(np.int64))
     if tensor.ndim != dims:
-        raise ValueError(
-            explain(
-                f"{name} must have {dims} dimension{'s' * (dims > 1)}", got=f"shape {tuple(tensor.shape)}", fix=example
-            )
+        raise value_error(
+            f"{name} must have {dims} dimension{'s' * (dims > 1)}", got=f"shape {tuple(tensor.shape)}", fix=example
         )
     return tensor

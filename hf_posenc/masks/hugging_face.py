@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._explain import explain, one_of
+from .._explain import one_of, value_error
 from .._huggingface import opened
 from ..model_spec import LayerMasks, ModelSpec
 from .description import Description
@@ -65,12 +65,10 @@ class HuggingFaceForms(Description):
             raise ValueError(one_of("dims", dims, (None, 2, 4)))
         spec = ModelSpec.of(model_or_spec)
         if "attention_mask" not in spec.accepts:
-            raise ValueError(
-                explain(
-                    f"{spec.name} takes no attention_mask, so it would see padding and other documents",
-                    got=f"forward({', '.join(spec.accepts)})",
-                    fix="rows of equal length without padding, one document each",
-                )
+            raise value_error(
+                f"{spec.name} takes no attention_mask, so it would see padding and other documents",
+                got=f"forward({', '.join(spec.accepts)})",
+                fix="rows of equal length without padding, one document each",
             )
         if position_ids is not None:
             _check_restarts(self.documents, position_ids)
@@ -79,22 +77,20 @@ class HuggingFaceForms(Description):
             return (self.documents >= 0).long()  # (B, K)
         if dims == 2:
             fix = "dims=None, or one document a row"
-            raise ValueError(explain("a mask of two dimensions can only express padding", got=reason, fix=fix))
+            raise value_error("a mask of two dimensions can only express padding", got=reason, fix=fix)
         if dims is None and position_ids is not None and self._is_only_packed(spec) and spec.isolates_by_position_ids:
             cached = _uses_cache(model_or_spec) if use_cache is None else use_cache
             uninterrupted = bool(self._spans().whole[:, 1:].all())
             if not cached and uninterrupted and _isolated_by(self.documents, position_ids):
                 return None
         if self.is_cross or not spec.takes_4d_mask:
-            raise ValueError(
-                explain(
-                    f"{spec.name} does not take an attention_mask of four dimensions"
-                    + (" for cross-attention" if self.is_cross else ""),
-                    got=reason or "dims=4",
-                    fix="position_ids=ids that restart with each document, use_cache=False"
-                    if spec.isolates_by_position_ids and not self.is_cross
-                    else "one document a row, and dims=None",
-                )
+            raise value_error(
+                f"{spec.name} does not take an attention_mask of four dimensions"
+                + (" for cross-attention" if self.is_cross else ""),
+                got=reason or "dims=4",
+                fix="position_ids=ids that restart with each document, use_cache=False"
+                if spec.isolates_by_position_ids and not self.is_cross
+                else "one document a row, and dims=None",
             )
         return self._four_dimensions(spec)
 
@@ -145,24 +141,20 @@ class HuggingFaceForms(Description):
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
     """Raise if `position_ids` restart in the middle of a document; `documents_by_positions` defines a restart."""
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
-        raise ValueError(
-            explain(
-                "position_ids must have the shape of the mask, (batch, length)",
-                got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
-                fix="position_ids_from_documents([[5, 9], [11]])",
-            )
+        raise value_error(
+            "position_ids must have the shape of the mask, (batch, length)",
+            got=f"{tuple(position_ids.shape)} and {tuple(documents.shape)}",
+            fix="position_ids_from_documents([[5, 9], [11]])",
         )
     restarted = documents_from_positions(documents >= 0, position_ids.to(documents.device))
     same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     wrong = (same & (restarted[:, 1:] != restarted[:, :-1])).nonzero()
     if len(wrong):
-        raise ValueError(
-            explain(
-                "position_ids restart in the middle of a document: these are packed rows, and this mask does not keep "
-                "their documents apart",
-                got=f"row {int(wrong[0, 0])}, column {int(wrong[0, 1]) + 1}",
-                fix='AttentionMask.from_batch({"attention_mask": mask, "position_ids": position_ids})',
-            )
+        raise value_error(
+            "position_ids restart in the middle of a document: these are packed rows, and this mask does not keep "
+            "their documents apart",
+            got=f"row {int(wrong[0, 0])}, column {int(wrong[0, 1]) + 1}",
+            fix='AttentionMask.from_batch({"attention_mask": mask, "position_ids": position_ids})',
         )
 
 

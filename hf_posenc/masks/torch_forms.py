@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, value_error
 from .description import NO_MATRIX, Description
 from .functions import check_matrix
 from .structure import KeyRanges, band, key_ranges, visible_keys
@@ -82,12 +82,10 @@ class TorchForms(Description):
         if rows == 1:
             return {"attn_mask": self.dense()[0, 0].logical_not_()}
         if num_heads is None:
-            raise ValueError(
-                explain(
-                    f"{self._reason_by_row}: torch's modules take one mask a row and head, so num_heads is required",
-                    got=f"num_heads=None for {rows} rows",
-                    fix="num_heads=module.num_heads (for a TransformerEncoderLayer, module.self_attn.num_heads)",
-                )
+            raise value_error(
+                f"{self._reason_by_row}: torch's modules take one mask a row and head, so num_heads is required",
+                got=f"num_heads=None for {rows} rows",
+                fix="num_heads=module.num_heads (for a TransformerEncoderLayer, module.self_attn.num_heads)",
             )
         heads = as_integer(num_heads, "num_heads", minimum=1, example="module.num_heads")
         # The first dimension is (batch, head), with the heads of a row next to each other.
@@ -157,12 +155,10 @@ class TorchForms(Description):
         across = memory if isinstance(memory, type(self)) and memory.is_cross else self.cross(self, memory)
         looking = (len(self.documents), self.documents.shape[1])
         if across._shape[0::2] != looking:
-            raise ValueError(
-                explain(
-                    "the mask of the cross-attention must have the target's rows and tokens as its queries",
-                    got=f"{across!r} for a target (rows, length) {looking}",
-                    fix="target.for_transformer_decoder(source), with the mask of the encoder's batch",
-                )
+            raise value_error(
+                "the mask of the cross-attention must have the target's rows and tokens as its queries",
+                got=f"{across!r} for a target (rows, length) {looking}",
+                fix="target.for_transformer_decoder(source), with the mask of the encoder's batch",
             )
         return arguments | across._named(num_heads, padding="memory_key_padding_mask", matrix="memory_mask")
 
@@ -281,12 +277,10 @@ class TorchForms(Description):
         """Return this mask; raise if it is a mask of cross-attention."""
         if self.queries is None:
             return self
-        raise ValueError(
-            explain(
-                "this form needs a mask of self-attention, and this one is of cross-attention",
-                got=repr(self),
-                fix="target.for_transformer_decoder(memory=cross), or cross.for_multihead_attention()",
-            )
+        raise value_error(
+            "this form needs a mask of self-attention, and this one is of cross-attention",
+            got=repr(self),
+            fix="target.for_transformer_decoder(memory=cross), or cross.for_multihead_attention()",
         )
 
     def _named(self, num_heads: int | None, *, padding: str, matrix: str) -> dict[str, torch.Tensor]:
@@ -299,7 +293,7 @@ class TorchForms(Description):
 
 
 def _refuse_varlen(rule: str, fix: str) -> None:
-    raise ValueError(explain(rule, got="varlen()", fix=fix))
+    raise value_error(rule, got="varlen()", fix=fix)
 
 
 def _blocks_of_ranges(ranges: KeyRanges, keys: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from .._explain import explain, shorten
+from .._explain import shorten, value_error
 from .._huggingface import configurations, configured_length, fixed_length, forward_names, opened, special_ids
 
 IdsName = Literal["input_ids", "decoder_input_ids"]
@@ -93,12 +93,10 @@ class Probe:
         self.names = frozenset({*forward_names(self.model), *forward_names(self.base)})
         self._takes_any = not {"input_ids", "inputs_embeds"} & set(forward_names(self.base))
         if self.names and "input_ids" not in self.names:
-            raise ValueError(
-                explain(
-                    f"{type(self.model).__name__} reads no token ids, so it has no positions of text",
-                    got=f"its forward takes {', '.join(forward_names(self.model)[:2])}",
-                    fix=_GIVE_THE_PART,
-                )
+            raise value_error(
+                f"{type(self.model).__name__} reads no token ids, so it has no positions of text",
+                got=f"its forward takes {', '.join(forward_names(self.model)[:2])}",
+                fix=_GIVE_THE_PART,
             )
         check_weights(self.model)
         self.tables: dict[int, tuple[str, torch.Tensor]] = {}
@@ -188,13 +186,10 @@ class Probe:
                 return _hidden_states(self.base(**arguments))
         except Exception as error:
             length = inputs["input_ids"].shape[1]
-            raise ValueError(
-                explain(
-                    f"{type(self.base).__name__} did not run on {length} token ids alone, so its positions cannot be "
-                    "found",
-                    got=f"{type(error).__name__}: {shorten(str(error), 200)}",
-                    fix=_GIVE_THE_PART,
-                )
+            raise value_error(
+                f"{type(self.base).__name__} did not run on {length} token ids alone, so its positions cannot be found",
+                got=f"{type(error).__name__}: {shorten(str(error), 200)}",
+                fix=_GIVE_THE_PART,
             ) from error
 
     def gradients(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -384,12 +379,10 @@ def check_weights(model: nn.Module) -> None:
         is_flat = tensor.dim() < 2 and id(tensor) in matrices
         if tensor.is_meta or is_flat or type(tensor).__name__ == "DTensor" or "_flat_param" in name:
             where = "on the meta device" if tensor.is_meta else "sharded over processes"
-            raise ValueError(
-                explain(
-                    "the model must be run on a few tokens, and its weights are not available",
-                    got=f"{name} is {where}",
-                    fix="do this before the model is sharded, and after its weights are loaded",
-                )
+            raise value_error(
+                "the model must be run on a few tokens, and its weights are not available",
+                got=f"{name} is {where}",
+                fix="do this before the model is sharded, and after its weights are loaded",
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._explain import explain
+from .._explain import explain, value_error
 from .._huggingface import LENGTH_KEYS, configurations
 from ..model_spec import ModelPositions, PositionTable
 
@@ -114,12 +114,10 @@ def lengthen(
     """
     shortest = min(tables, key=lambda table: table.max_length)
     if max_positions < shortest.max_length:
-        raise ValueError(
-            explain(
-                "max_positions lengthens a table, and this one is longer",
-                got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
-                fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
-            )
+        raise value_error(
+            "max_positions lengthens a table, and this one is longer",
+            got=f"max_positions={max_positions}, {shortest.max_length} positions in {shortest.name}",
+            fix=f"max_positions={shortest.max_length} or more; max_length= of the collator makes rows shorter",
         )
     if max_positions == shortest.max_length:
         return
@@ -171,12 +169,10 @@ def _check_twin(
         wanted[table.name] = torch.Size([max(rows, *there.get(table.name, (0,))[:1]), width])
     for name, shape in wanted.items():
         if there.get(name) != shape:
-            raise ValueError(
-                explain(
-                    f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
-                    got=f"{name} would be {tuple(there.get(name, ()))}, and {tuple(shape)} is needed",
-                    fix=f"build the model with {max_positions} positions from the start",
-                )
+            raise value_error(
+                f"the configuration of {type(model).__name__} cannot express {max_positions} positions",
+                got=f"{name} would be {tuple(there.get(name, ()))}, and {tuple(shape)} is needed",
+                fix=f"build the model with {max_positions} positions from the start",
             )
 
 

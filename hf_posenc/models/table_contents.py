@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._explain import explain
+from .._explain import value_error
 from ..model_spec import PositionTable
 from ..sinusoid import Convention, identify, sinusoidal_encoding
 
@@ -140,20 +140,16 @@ def table_content(
     identified = identify(rows)
     if identified.is_sinusoidal and not replace_trained:
         convention = ", ".join(identified.presets) or "an unknown convention"
-        raise ValueError(
-            explain(
-                f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula",
-                got=f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}",
-                fix="the convention of the table, or replace_trained=True to train from scratch",
-            )
+        raise value_error(
+            f"{table.name} of {type(model).__name__} already contains sinusoids, of another formula",
+            got=f"convention={chosen.convention.name!r}, base={chosen.base}; the table has {convention}",
+            fix="the convention of the table, or replace_trained=True to train from scratch",
         )
     if not replace_trained:
-        raise ValueError(
-            explain(
-                f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
-                got=sign,
-                fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
-            )
+        raise value_error(
+            f"this replaces {len(rows)} trained positions of {table.name}, and the model would know none of them",
+            got=sign,
+            fix="keep the positions of a trained model; to train it from scratch, replace_trained=True",
         )
     return "other sinusoids" if identified.is_sinusoidal else "trained"
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from .._explain import explain, one_of, shorten
+from .._explain import explain, one_of, shorten, type_error, value_error
 from .._huggingface import is_hugging_face, not_a_model, opened
 from ..embedding import MAX_SPREAD
 from ..model_spec import (
@@ -192,16 +192,14 @@ def _opened(model: Any) -> Any:
         raise TypeError(not_a_model(rule, model, trained=False))
     if not is_hugging_face(inner):
         inside = next((name for name, part in inner.named_modules() if is_hugging_face(part)), None)
-        raise TypeError(
-            explain(
-                "use_sinusoidal_positions writes into the position table of a Hugging Face model",
-                got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
-                fix="in a module of your own, two lines:\n"
-                "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
-                "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)"
-                if inside is None
-                else f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside",
-            )
+        raise type_error(
+            "use_sinusoidal_positions writes into the position table of a Hugging Face model",
+            got=shorten(f"{type(inner).__module__}.{type(inner).__qualname__}"),
+            fix="in a module of your own, two lines:\n"
+            "    self.positions = SinusoidalPositionalEncoding(d_model)  # in __init__\n"
+            "    x = self.positions(x, position_ids)  # in forward, x (B, T, d_model)"
+            if inside is None
+            else f"use_sinusoidal_positions(model.get_submodule({inside!r})), the Hugging Face model inside",
         )
     return inner
 
@@ -318,12 +316,10 @@ def _check_lookups(model: Any, tables: tuple[PositionTable, ...], formula: Formu
         differences[name] = max(differences.get(name, 0.0), float((values.cpu() - exact).abs().max()))
     for name in first_rows:
         if differences.get(name) != 0.0:
-            raise ValueError(
-                explain(
-                    f"{name} of {type(model).__name__} does not return what was written into it",
-                    got=f"a difference of {differences[name]:.3g}" if name in differences else "no lookup into it",
-                    fix="report it with the model's class; the model is as it was before the call",
-                )
+            raise value_error(
+                f"{name} of {type(model).__name__} does not return what was written into it",
+                got=f"a difference of {differences[name]:.3g}" if name in differences else "no lookup into it",
+                fix="report it with the model's class; the model is as it was before the call",
             )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, explain, shorten, type_error, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths
 from .shapes import Cost, padded, row_costs
@@ -105,7 +105,7 @@ class BatchPlan:
         """
         done = as_integer(step, "step", minimum=0, example=0)
         if done > self.steps:
-            raise ValueError(explain(f"the plan has {self.steps} steps", got=f"step {done}", fix=f"step={self.steps}"))
+            raise value_error(f"the plan has {self.steps} steps", got=f"step {done}", fix=f"step={self.steps}")
         return replace(self, batch_offsets=self.batch_offsets[done * self._batches_a_step :])
 
     def for_rank(self, rank: int) -> BatchPlan:
@@ -127,8 +127,8 @@ class BatchPlan:
             [2, 2]
         """
         if self.rank is not None:
-            raise ValueError(
-                explain("only the global plan can be divided", got=f"the plan of rank {self.rank}", fix="rank=None")
+            raise value_error(
+                "only the global plan can be divided", got=f"the plan of rank {self.rank}", fix="rank=None"
             )
         rank = checked_rank(rank, self.world_size)
         sizes = np.diff(self.batch_offsets)[rank :: self.world_size]
@@ -189,12 +189,10 @@ class BatchPlan:
             1.0909090909090908
         """
         if self.rank is not None:
-            raise ValueError(
-                explain(
-                    "a plan of one rank has no batches of the others",
-                    got=f"the plan of rank {self.rank}",
-                    fix="plan_batches(..., rank=None).straggler",
-                )
+            raise value_error(
+                "a plan of one rank has no batches of the others",
+                got=f"the plan of rank {self.rank}",
+                fix="plan_batches(..., rank=None).straggler",
             )
         widths = self.widths
         different, which = np.unique(widths, return_inverse=True)
@@ -240,7 +238,7 @@ class BatchPlan:
             # `np.load` would not close a file that is not an archive.
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 if any(member.compress_type for member in saved.zip.infolist()):  # arrays could be larger than memory
-                    raise ValueError(explain("the arrays of a plan are not compressed"))
+                    raise value_error("the arrays of a plan are not compressed")
                 order, batch_offsets, settings = saved["order"], saved["batch_offsets"], str(saved["settings"])
             plan = cls(order=order, batch_offsets=batch_offsets, **_checked_settings(json.loads(settings)))
             _check_arrays(plan)
@@ -256,23 +254,19 @@ class BatchPlan:
             zipfile.BadZipFile,
             zlib.error,
         ) as problem:
-            raise ValueError(
-                explain(
-                    "the file is not a plan of batches",
-                    got=f"{os.fspath(path)}: {' '.join(str(problem).split())}",
-                    fix="plan_batches(lengths, token_budget).save(path)",
-                )
+            raise value_error(
+                "the file is not a plan of batches",
+                got=f"{os.fspath(path)}: {' '.join(str(problem).split())}",
+                fix="plan_batches(lengths, token_budget).save(path)",
             ) from None
         if lengths is None:
             return plan
         sizes, last = checked_lengths(lengths), int(order.max(initial=-1))
         if last >= len(sizes):
-            raise ValueError(
-                explain(
-                    f"the plan has document {last}, and every document needs a length",
-                    got=f"{len(sizes)} lengths",
-                    fix="the lengths that the plan was made from",
-                )
+            raise value_error(
+                f"the plan has document {last}, and every document needs a length",
+                got=f"{len(sizes)} lengths",
+                fix="the lengths that the plan was made from",
             )
         return replace(plan, lengths=sizes)
 
@@ -298,12 +292,10 @@ class BatchPlan:
     @property
     def _known_lengths(self) -> NDArray[np.int64]:
         if self.lengths is None:
-            raise ValueError(
-                explain(
-                    "the statistics of a plan need the lengths of the documents",
-                    got="a plan that was loaded without them",
-                    fix="BatchPlan.load(path, lengths=lengths)",
-                )
+            raise value_error(
+                "the statistics of a plan need the lengths of the documents",
+                got="a plan that was loaded without them",
+                fix="BatchPlan.load(path, lengths=lengths)",
             )
         return self.lengths
 
@@ -312,7 +304,7 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
     """Return the settings read from a plan's file as keyword arguments of `BatchPlan`; raise if one is invalid."""
     if not isinstance(settings, dict) or set(settings) != set(_SAVED):
         names = shorten(sorted(settings) if isinstance(settings, dict) else settings)
-        raise ValueError(explain(f"the settings of a plan are {', '.join(_SAVED)}", got=names))
+        raise value_error(f"the settings of a plan are {', '.join(_SAVED)}", got=names)
     checked = dict(settings)
     for name in ("token_budget", "world_size", "multiple_of"):
         if name != "multiple_of" or settings[name] is not None:
@@ -321,7 +313,7 @@ def _checked_settings(settings: Any) -> dict[str, Any]:
         checked["rank"] = checked_rank(settings["rank"], checked["world_size"])
     if settings["shapes"] is not None:
         if not isinstance(settings["shapes"], list):
-            raise TypeError(explain("shapes must be a list of lengths", got=shorten(settings["shapes"])))
+            raise type_error("shapes must be a list of lengths", got=shorten(settings["shapes"]))
         checked["shapes"] = tuple(as_integer(shape, "shapes", minimum=1, example=16) for shape in settings["shapes"])
     return checked
 
@@ -331,19 +323,15 @@ def _check_arrays(plan: BatchPlan) -> None:
     for name in ("order", "batch_offsets"):
         array = getattr(plan, name)
         if array.ndim != 1 or array.dtype.kind != "i":
-            raise ValueError(explain(f"{name} must be flat integers", got=f"{array.ndim}-D {array.dtype}"))
+            raise value_error(f"{name} must be flat integers", got=f"{array.ndim}-D {array.dtype}")
     order, batch_offsets = plan.order, plan.batch_offsets
     if order.min(initial=0) < 0 or len(np.unique(order)) < len(order):
-        raise ValueError(explain("order must contain the index of each document once", got=shorten(order.tolist())))
+        raise value_error("order must contain the index of each document once", got=shorten(order.tolist()))
     ends = batch_offsets[[0, -1]].tolist() if len(batch_offsets) else []
     if ends != [0, len(order)] or (np.diff(batch_offsets) <= 0).any():
-        raise ValueError(
-            explain(f"batch_offsets must rise from 0 to {len(order)}", got=shorten(batch_offsets.tolist()))
-        )
+        raise value_error(f"batch_offsets must rise from 0 to {len(order)}", got=shorten(batch_offsets.tolist()))
     if plan.rank is None and len(plan) % plan.world_size:
-        raise ValueError(
-            explain(f"every step has a batch for each of {plan.world_size} ranks", got=f"{len(plan)} batches")
-        )
+        raise value_error(f"every step has a batch for each of {plan.world_size} ranks", got=f"{len(plan)} batches")
 
 
 def checked_rank(rank: Any, world_size: int) -> int:
@@ -355,11 +343,9 @@ def checked_rank(rank: Any, world_size: int) -> int:
     """
     number = as_integer(rank, "rank", minimum=0, example=0)
     if number >= world_size:
-        raise ValueError(
-            explain(
-                f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
-                got=f"rank={number}",
-                fix=f"world_size={number + 1}, or rank={world_size - 1}",
-            )
+        raise value_error(
+            f"rank must be below world_size; {world_size} ranks count from 0 to {world_size - 1}",
+            got=f"rank={number}",
+            fix=f"world_size={number + 1}, or rank={world_size - 1}",
         )
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import explain
+from .._explain import type_error, value_error
 from ..ragged import offsets_of
 
 
@@ -31,22 +31,18 @@ def checked_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
     except ValueError:  # rows of unequal lengths
         sizes = np.empty((0, 0), dtype=object)
     if sizes.ndim != 1 or (sizes.dtype.kind not in "iu" and sizes.size):
-        raise TypeError(
-            explain(
-                "lengths must be a flat list of integers, one per document",
-                got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
-                fix="lengths=[len(ids) for ids in documents]",
-            )
+        raise type_error(
+            "lengths must be a flat list of integers, one per document",
+            got=f"{sizes.ndim}-dimensional values of {sizes.dtype}",
+            fix="lengths=[len(ids) for ids in documents]",
         )
     sizes = sizes.astype(np.int64)
     if len(sizes) and sizes.min() <= 0:
         bad = np.flatnonzero(sizes <= 0)
-        raise ValueError(
-            explain(
-                f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
-                got=f"{len(bad)} bad of {len(sizes)} lengths",
-                fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
-            )
+        raise value_error(
+            f"every document needs at least one token; document {bad[0]} has length {sizes[bad[0]]}",
+            got=f"{len(bad)} bad of {len(sizes)} lengths",
+            fix="drop them first: kept = np.flatnonzero(np.asarray(lengths) > 0)",
         )
     return sizes
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, explain, one_of
+from .._explain import as_integer, one_of, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram, sorted_order
 
@@ -183,13 +183,11 @@ def pack(lengths: ArrayLike, capacity: int, *, too_long: TooLong = "error", seed
         truncated = int(beyond.sum())
         if too_long == "error":
             longest = int(sizes.argmax())
-            raise ValueError(
-                explain(
-                    f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
-                    got=f"{truncated} of {len(sizes)} documents longer than the capacity",
-                    fix="split them with split_long(lengths, capacity) and pack the pieces, "
-                    'too_long="truncate", or a larger capacity',
-                )
+            raise value_error(
+                f"document {longest} has {sizes[longest]} tokens, a row holds {capacity}",
+                got=f"{truncated} of {len(sizes)} documents longer than the capacity",
+                fix="split them with split_long(lengths, capacity) and pack the pieces, "
+                'too_long="truncate", or a larger capacity',
             )
         tokens_cut = int(sizes[beyond].sum()) - truncated * capacity
         sizes = np.minimum(sizes, capacity)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, shorten, type_error, value_error
 from ..ragged import offsets_of, run_indices
 from .document_lengths import checked_lengths, histogram
 
@@ -111,31 +111,25 @@ def row_costs(widths: NDArray[np.int64], cost: Cost | None) -> NDArray[Any]:
     try:
         costs = np.asarray(cost(widths))
     except (TypeError, ValueError) as problem:
-        raise TypeError(
-            explain(
-                "cost must be a function of an array of padded lengths",
-                got=f"{shorten(cost)}: {problem}",
-                fix="cost=lambda width: width + width**2 / 4096",
-            )
+        raise type_error(
+            "cost must be a function of an array of padded lengths",
+            got=f"{shorten(cost)}: {problem}",
+            fix="cost=lambda width: width + width**2 / 4096",
         ) from None
     if costs.shape != widths.shape or costs.dtype.kind not in "iuf":
-        raise TypeError(
-            explain(
-                "cost must give one number for each padded length",
-                got=f"values of shape {costs.shape} and {costs.dtype} for {len(widths)} lengths",
-                fix="cost=lambda width: width + width**2 / 4096",
-            )
+        raise type_error(
+            "cost must give one number for each padded length",
+            got=f"values of shape {costs.shape} and {costs.dtype} for {len(widths)} lengths",
+            fix="cost=lambda width: width + width**2 / 4096",
         )
     bad = ~(np.isfinite(costs) & (costs > 0))
     bad[1:] |= costs[1:] < costs[:-1]
     if bad.any():
         at = int(bad.argmax())
-        raise ValueError(
-            explain(
-                "cost must be positive and never fall as rows get longer",
-                got=f"{costs[at]} for {widths[at]} tokens" + (f", {costs[at - 1]} for {widths[at - 1]}" if at else ""),
-                fix="cost=lambda width: width + width**2 / 4096",
-            )
+        raise value_error(
+            "cost must be positive and never fall as rows get longer",
+            got=f"{costs[at]} for {widths[at]} tokens" + (f", {costs[at - 1]} for {widths[at - 1]}" if at else ""),
+            fix="cost=lambda width: width + width**2 / 4096",
         )
     return costs
 

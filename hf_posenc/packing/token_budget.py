@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, shorten, value_error
 from ..ragged import offsets_of, run_indices
 from .batch_plan import BatchPlan, checked_rank
 from .document_lengths import checked_lengths, histogram, sorted_order
@@ -173,17 +173,13 @@ def _shapes(
     given = sorted({as_integer(shape, "shapes", minimum=1, example=16) for shape in np.asarray(shapes, dtype=object)})
     wrong = [shape for shape in given if shape % (multiple_of or 1)]
     if wrong:
-        raise ValueError(
-            explain(f"shapes must be multiples of {multiple_of}", got=shorten(wrong), fix="multiple_of=None")
-        )
+        raise value_error(f"shapes must be multiples of {multiple_of}", got=shorten(wrong), fix="multiple_of=None")
     longest = int(sizes.max(initial=0))
     if longest > max(given, default=0):
-        raise ValueError(
-            explain(
-                f"the largest of the shapes must hold the longest document, which has {longest} tokens",
-                got=shorten(given),
-                fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} for the best {len(given) or 16}",
-            )
+        raise value_error(
+            f"the largest of the shapes must hold the longest document, which has {longest} tokens",
+            got=shorten(given),
+            fix=f"shapes=[..., {longest}], or shapes={len(given) or 16} for the best {len(given) or 16}",
         )
     return tuple(given)
 
@@ -192,12 +188,10 @@ def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, b
     document = int(sizes.argmax())
     is_padded = f", {width} with padding" if width != sizes[document] else ""
     costs = f" and costs {dear}" if dear != width else ""
-    raise ValueError(
-        explain(
-            f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
-            got=f"{beyond} of {len(sizes)} documents beyond the budget",
-            fix=f"token_budget={int(np.ceil(dear))}, or split them first with split_long(lengths, {budget})",
-        )
+    raise value_error(
+        f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
+        got=f"{beyond} of {len(sizes)} documents beyond the budget",
+        fix=f"token_budget={int(np.ceil(dear))}, or split them first with split_long(lengths, {budget})",
     )
 
 
@@ -225,14 +219,12 @@ def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, 
         if documents >= wanted:
             break
         if tail == len(rows):
-            raise ValueError(
-                explain(
-                    f"{len(rows)} batches cannot be split into {wanted}, the same number for each of {ranks} ranks",
-                    got=f"{documents} documents, a budget of {budget}",
-                    fix=f"leave {documents % ranks} documents out, or use fewer ranks"
-                    if documents > ranks
-                    else f"world_size={documents} or less",
-                )
+            raise value_error(
+                f"{len(rows)} batches cannot be split into {wanted}, the same number for each of {ranks} ranks",
+                got=f"{documents} documents, a budget of {budget}",
+                fix=f"leave {documents % ranks} documents out, or use fewer ranks"
+                if documents > ranks
+                else f"world_size={documents} or less",
             )
         tail = min(tail + ranks, len(rows))
     del rows[-tail:], group[-tail:]

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, shorten, type_error, value_error
 
 _LARGEST = 2**24  # number of positions; more would fill the memory
 
@@ -45,16 +45,14 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
     try:
         values = np.asarray(as_numpy(value), dtype=np.float64)
     except (TypeError, ValueError):
-        raise TypeError(explain(f"{name} must be numbers", got=shorten(value), fix=example)) from None
+        raise type_error(f"{name} must be numbers", got=shorten(value), fix=example) from None
     wrong = ~np.isfinite(values)
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ValueError(
-            explain(
-                f"{name} must be finite to be drawn",
-                got=f"{values[first]} at {list(first)}; {int(wrong.sum()):,} of {values.size:,} are NaN or infinite",
-                fix=f"np.isfinite({name if name.isidentifier() else 'values'}) finds them all",
-            )
+        raise value_error(
+            f"{name} must be finite to be drawn",
+            got=f"{values[first]} at {list(first)}; {int(wrong.sum()):,} of {values.size:,} are NaN or infinite",
+            fix=f"np.isfinite({name if name.isidentifier() else 'values'}) finds them all",
         )
     return values
 
@@ -68,7 +66,7 @@ def check_count(name: str, count: int, most: int, fix: str) -> None:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")
     """
     if count > most:
-        raise ValueError(explain(f"a picture can label at most {most} {name}", got=count, fix=fix))
+        raise value_error(f"a picture can label at most {most} {name}", got=count, fix=fix)
 
 
 def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
@@ -82,7 +80,7 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
     """
     number = as_integer(value, name, minimum=1, example=example)
     if number > most:
-        raise ValueError(explain(f"a picture shows {name} up to {most:,}", got=number, fix=f"{name}={example}"))
+        raise value_error(f"a picture shows {name} up to {most:,}", got=number, fix=f"{name}={example}")
     return number
 
 
@@ -100,9 +98,9 @@ def as_integers(values: object, name: str, example: str, *, least: int = 0) -> N
     except ValueError:  # nested lists of different lengths
         array = np.array([None])
     if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
-        raise TypeError(explain(f"{name} must be integers", got=shorten(values), fix=f"{name}={example}"))
+        raise type_error(f"{name} must be integers", got=shorten(values), fix=f"{name}={example}")
     if array.min() < least:
-        raise ValueError(explain(f"{name} must be at least {least}", got=int(array.min()), fix=f"{name}={example}"))
+        raise value_error(f"{name} must be at least {least}", got=int(array.min()), fix=f"{name}={example}")
     return array.astype(np.int64)
 
 
@@ -126,9 +124,9 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:
             rule = f"{name} must be an integer from 0 to {count - 1}{others}"
-            raise ValueError(explain(rule, got=shorten(number), fix=f"{name}={count - 1}"))
+            raise value_error(rule, got=shorten(number), fix=f"{name}={count - 1}")
     if not numbers:
-        raise ValueError(explain(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0"))
+        raise value_error(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0")
     return [int(number) % count for number in numbers]
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .._explain import explain, one_of, shorten
+from .._explain import one_of, shorten, type_error, value_error
 from .._huggingface import forward_names, is_hugging_face, opened
 from ..batch import real_tokens
 from ..masks import AttentionMask
@@ -118,7 +118,7 @@ def attention(
         if ax is not None:
             got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
             fix = 'kind="encoder", layer=0, head="mean" or another choice of one; or leave ax out'
-            raise ValueError(explain("ax has room for one panel", got=got, fix=fix))
+            raise value_error("ax has room for one panel", got=got, fix=fix)
         return _grid(panels)
     only = panels[0]
     width, height = (
@@ -247,7 +247,7 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
     """
     model = opened(model)
     if not isinstance(model, nn.Module):
-        raise TypeError(explain("model must be a module", got=shorten(model), fix="plots.attention(model, batch)"))
+        raise type_error("model must be a module", got=shorten(model), fix="plots.attention(model, batch)")
     with evaluating(model):
         weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
     found = {}
@@ -256,23 +256,19 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
         first, shape = next((name, values.shape) for name, values in layers.items())
         for name, values in layers.items():
             if values.shape != shape:
-                raise ValueError(
-                    explain(
-                        f"all {kind!r} layers must have equally many heads, queries and keys",
-                        got=f"{first} has weights {shape}, {name} {values.shape}",
-                        fix="plots.attention(model.part, batch) for one part of the model",
-                    )
+                raise value_error(
+                    f"all {kind!r} layers must have equally many heads, queries and keys",
+                    got=f"{first} has weights {shape}, {name} {values.shape}",
+                    fix="plots.attention(model.part, batch) for one part of the model",
                 )
         found[kind] = as_finite(np.stack(list(layers.values())), f"{kind} attention")
         least, most = float(found[kind].min()), float(found[kind].sum(axis=-1).max())
         if least < 0 or most > 1 + _ROUNDING:  # models with attention sinks have smaller sums
-            raise ValueError(
-                explain(
-                    f"attention weights must be at least 0 and sum to at most 1; this {type(model).__name__} returns "
-                    "something else",
-                    got=f"a lowest number of {least:.3g}, and a row that sums to {most:.3g}, as {kind} attention",
-                    fix="another model: this one returns scores before softmax",
-                )
+            raise value_error(
+                f"attention weights must be at least 0 and sum to at most 1; this {type(model).__name__} returns "
+                "something else",
+                got=f"a lowest number of {least:.3g}, and a row that sums to {most:.3g}, as {kind} attention",
+                fix="another model: this one returns scores before softmax",
             )
     return found
 
@@ -280,7 +276,7 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
 def _of_hugging_face(model: Any, batch: Any) -> _Weights:
     if not isinstance(batch, Mapping):
         rule = "a Hugging Face model needs a batch, a mapping from names to tensors"
-        raise TypeError(explain(rule, got=shorten(type(batch).__name__), fix="plots.attention(model, collate(texts))"))
+        raise type_error(rule, got=shorten(type(batch).__name__), fix="plots.attention(model, collate(texts))")
     names = set(forward_names(model))
     inputs = {name: value for name, value in _moved(batch, model).items() if name in names}
     settings = {name: value for name, value in (("use_cache", False), ("return_dict", True)) if name in names}
@@ -294,18 +290,16 @@ def _of_hugging_face(model: Any, batch: Any) -> _Weights:
     if not found:
         used = getattr(model.config, "_attn_implementation", None)
         eager = 'model.set_attn_implementation("eager"), or from_pretrained(..., attn_implementation="eager")'
-        raise ValueError(
-            explain(
-                f"this {type(model).__name__} returns no attention weights",
-                got=f"attn_implementation={used!r}" if used else "no attention in its output",
-                fix="another model: this one has no weights to return" if used == "eager" else eager,
-            )
+        raise value_error(
+            f"this {type(model).__name__} returns no attention weights",
+            got=f"attn_implementation={used!r}" if used else "no attention in its output",
+            fix="another model: this one has no weights to return" if used == "eager" else eager,
         )
     for kind, _, weights in found:
         if weights.ndim != 4 or (kind != "cross" and weights.shape[2] != weights.shape[3]):
             rule = f"the attention of this {type(model).__name__} is not between all pairs of tokens"
             fix = "a model with weights (batch, heads, tokens, tokens)"
-            raise ValueError(explain(rule, got=f"weights {weights.shape}", fix=fix))
+            raise value_error(rule, got=f"weights {weights.shape}", fix=fix)
     return found
 
 
@@ -314,12 +308,10 @@ def _of_torch(model: nn.Module, batch: Any) -> _Weights:
     found = _captured(model, lambda: model(*args, **kwargs))
     if not found:
         inside = any(isinstance(part, nn.MultiheadAttention) for part in model.modules())
-        raise ValueError(
-            explain(
-                f"this {type(model).__name__} returns no attention weights",
-                got="its forward never calls its nn.MultiheadAttention" if inside else "no nn.MultiheadAttention in it",
-                fix="a module with nn.MultiheadAttention, such as torch's layers",
-            )
+        raise value_error(
+            f"this {type(model).__name__} returns no attention weights",
+            got="its forward never calls its nn.MultiheadAttention" if inside else "no nn.MultiheadAttention in it",
+            fix="a module with nn.MultiheadAttention, such as torch's layers",
         )
     return found
 
@@ -332,7 +324,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
         return batch, {}
     if not isinstance(batch, Mapping):
         rule = "batch must be a mapping of the model's inputs, a tensor, or a tuple of arguments"
-        raise TypeError(explain(rule, got=shorten(batch), fix="plots.attention(model, {'inputs_embeds': x})"))
+        raise type_error(rule, got=shorten(batch), fix="plots.attention(model, {'inputs_embeds': x})")
     names, batch = forward_names(model), _moved(batch, model)
     encoder = isinstance(model, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerEncoder)
     if encoder and "inputs_embeds" in batch:
@@ -340,12 +332,10 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[Sequence[Any], dict[str, A
     inputs = {name: value for name, value in batch.items() if name in names}
     if not inputs:
         mapping = f"plots.attention(model, {{{names[0] if names else 'x'!r}: ...}})"
-        raise ValueError(
-            explain(
-                f"no key of the batch is an argument of this {type(model).__name__}'s forward",
-                got=f"{list(batch)}, and forward has {', '.join(names)}",
-                fix="collate with embedding=, for inputs_embeds" if encoder else mapping,
-            )
+        raise value_error(
+            f"no key of the batch is an argument of this {type(model).__name__}'s forward",
+            got=f"{list(batch)}, and forward has {', '.join(names)}",
+            fix="collate with embedding=, for inputs_embeds" if encoder else mapping,
         )
     return (), inputs
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import counted, explain, shorten
+from .._explain import counted, shorten, type_error, value_error
 from ..batch import real_tokens
 from ..masks import AttentionMask
 from .arguments import as_finite, as_indices, as_numpy
@@ -337,20 +337,20 @@ def _shape_of(batch: Any) -> tuple[int, int]:
     fix = 'plots.batch(collate(texts)), or tokenizer(texts, padding=True, return_tensors="pt")'
     if not isinstance(batch, Mapping):
         rule = "a batch is a mapping from names to tensors or arrays"
-        raise TypeError(explain(rule, got=shorten(type(batch).__name__), fix=fix))
+        raise type_error(rule, got=shorten(type(batch).__name__), fix=fix)
     for name in _ENTRIES:
         if isinstance(batch.get(name), list | tuple):  # as a tokenizer returns without return_tensors
             rule = f"'{name}' must be a tensor or an array"
-            raise TypeError(explain(rule, got=f"a {type(batch[name]).__name__}", fix=fix))
+            raise type_error(rule, got=f"a {type(batch[name]).__name__}", fix=fix)
     for name, rank in (("input_ids", 2), ("inputs_embeds", 3)):
         if batch.get(name) is not None:
             shape = tuple(batch[name].shape)
             if len(shape) == rank and 0 not in shape:
                 return int(shape[0]), int(shape[1])
             rule = f"'{name}' must have {rank} dimensions, none of them 0"
-            raise ValueError(explain(rule, got=f"shape {shape}", fix="plots.batch(collate(texts))"))
+            raise value_error(rule, got=f"shape {shape}", fix="plots.batch(collate(texts))")
     rule = "a batch to draw needs 'input_ids' or 'inputs_embeds'"
-    raise ValueError(explain(rule, got=f"{list(batch)}", fix="plots.batch(collate(texts))"))
+    raise value_error(rule, got=f"{list(batch)}", fix="plots.batch(collate(texts))")
 
 
 def _part_of(batch: Any, *, decoder: bool) -> Any:
@@ -362,12 +362,10 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
         return {name: batch[name] for name in batch if name != "look_ahead_mask"} if both else batch
     if "decoder_input_ids" not in batch:
         alone = ", without model=, which leaves them to the model" if "labels" in batch else ""
-        raise ValueError(
-            explain(
-                "this batch has no decoder inputs",
-                got=f"{list(batch)}, without 'decoder_input_ids'",
-                fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
-            )
+        raise value_error(
+            "this batch has no decoder inputs",
+            got=f"{list(batch)}, without 'decoder_input_ids'",
+            fix=f'DataCollatorWithPositionalEncoding(tokenizer, text_target_column="..."){alone}',
         )
     inputs = {name.removeprefix("decoder_"): value for name, value in batch.items() if name.startswith("decoder_")}
     return inputs | {name: batch[name] for name in ("look_ahead_mask",) if name in batch}
@@ -376,7 +374,7 @@ def _part_of(batch: Any, *, decoder: bool) -> Any:
 def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if shape != expected:
         rule = f"'{name}' does not fit the tokens of the batch"
-        raise ValueError(explain(rule, got=f"shape {shape}, expected {expected}", fix="plots.masks(collate(texts))"))
+        raise value_error(rule, got=f"shape {shape}, expected {expected}", fix="plots.masks(collate(texts))")
 
 
 def _allowed(mask: Any) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import explain, type_error, value_error
 from .._files import atomic_write
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
     if ax is None:
         return _shown_in_notebooks(new_figure(width, height).add_subplot())
     if not hasattr(ax, "imshow"):
-        raise TypeError(
-            explain("ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out")
+        raise type_error(
+            "ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out"
         )
     return ax
 
@@ -318,12 +318,10 @@ def save(picture: Figure | Axes, path: str | os.PathLike[str]) -> Path:
         with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "hf_posenc"}):
             figure.savefig(temporary, format=suffix, metadata=metadata, facecolor=figure.get_facecolor())
     except OSError as error:
-        raise ValueError(
-            explain(
-                "the picture cannot be written",
-                got=f"{target}: {error.strerror or error}",
-                fix="an existing folder with write permission",
-            )
+        raise value_error(
+            "the picture cannot be written",
+            got=f"{target}: {error.strerror or error}",
+            fix="an existing folder with write permission",
         ) from None
     return target
 
@@ -341,12 +339,10 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     target = Path(path)
     suffix = target.suffix.lower().lstrip(".")
     if suffix not in ("png", "svg"):
-        raise ValueError(
-            explain(
-                "a picture's file name must end in .png or .svg",
-                got=repr(target.name),
-                fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
-            )
+        raise value_error(
+            "a picture's file name must end in .png or .svg",
+            got=repr(target.name),
+            fix=repr(str(target.with_suffix(".png") if target.name else "picture.png")),
         )
     return suffix
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, explain, shorten
+from .._explain import counted, shorten, type_error, value_error
 from .arguments import as_count, as_finite, as_numpy, check_count
 from .canvas import (
     BLUE,
@@ -75,7 +75,7 @@ def losses(
     check_count("curves", len(curves), _MOST_CURVES, fix='plots.losses({"a": ..., "b": ...}) with fewer of them')
     lowest = min(float(values.min()) for _, values in curves.values())
     if log and lowest <= 0:
-        raise ValueError(explain("losses must be positive for a logarithmic scale", got=lowest, fix="log=False"))
+        raise value_error("losses must be positive for a logarithmic scale", got=lowest, fix="log=False")
     ax = new_axes(ax)
     for number, (name, (steps, values)) in enumerate(curves.items()):
         ax.plot(
@@ -178,13 +178,13 @@ def _curves(history: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.flo
             numbers = as_finite(values, f"losses of {name!r}", _HISTORY)
             if numbers.ndim != 1 or not len(numbers):
                 rule = f"{name!r} must be a list of losses"
-                raise ValueError(explain(rule, got=f"shape {numbers.shape}", fix=_HISTORY))
+                raise value_error(rule, got=f"shape {numbers.shape}", fix=_HISTORY)
             curves[name] = np.arange(1.0, len(numbers) + 1), numbers
     else:
         rule = "history must be a log history, or losses by name"
-        raise TypeError(explain(rule, got=shorten(history), fix=_HISTORY))
+        raise type_error(rule, got=shorten(history), fix=_HISTORY)
     if not curves:
-        raise ValueError(explain("there is no loss to draw", got=shorten(history), fix=_HISTORY))
+        raise value_error("there is no loss to draw", got=shorten(history), fix=_HISTORY)
     return curves
 
 
@@ -218,15 +218,13 @@ def _checked_sequences(given: Mapping[str, Any]) -> list[NDArray[np.float64]]:
         if found[name].ndim != 3 or found[name].shape[2] != 2 or 0 in found[name].shape:
             rule = f"{name} must be points in the plane, (sequences, points, 2)"
             got = f"shape {tuple(np.shape(as_numpy(points)))}"
-            raise ValueError(explain(rule, got=got, fix=f"{name}[..., :2] draws the first two coordinates"))
+            raise value_error(rule, got=got, fix=f"{name}[..., :2] draws the first two coordinates")
     inputs, truth, prediction = found.values()
     if truth.shape != prediction.shape or len(inputs) != len(truth):
-        raise ValueError(
-            explain(
-                "inputs, truth and prediction must have equally many sequences, truth and prediction equal lengths",
-                got=", ".join(f"{name} {values.shape}" for name, values in found.items()),
-                fix="plots.sequences(inputs, truth, model(inputs))",
-            )
+        raise value_error(
+            "inputs, truth and prediction must have equally many sequences, truth and prediction equal lengths",
+            got=", ".join(f"{name} {values.shape}" for name, values in found.items()),
+            fix="plots.sequences(inputs, truth, model(inputs))",
         )
     return [inputs, truth, prediction]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import counted, explain
+from .._explain import counted, value_error
 from ..sinusoid import Convention, fixed_bases
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
@@ -117,7 +117,7 @@ def offsets(
     check_count("positions", len(where), len(LINES) - 1, "position=[1, 10, 100]")
     if not where.all():
         rule = "position must be at least 1: at position 0 every angle is 0, which a logarithmic axis cannot show"
-        raise ValueError(explain(rule, got=0, fix="position=[1, 10, 100]"))
+        raise value_error(rule, got=0, fix="position=[1, 10, 100]")
     table = Sinusoids(d_model, convention, base)
     table.check_waves()
     columns = np.flatnonzero(table.frequency)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import value_error
 from ..sinusoid import Convention, frequencies, resolve_convention, sinusoidal_encoding
 
 MOST_POINTS = 2000  # rows of an image or points of a line: a plot has fewer pixels
@@ -29,7 +29,7 @@ class Sinusoids:
     def __init__(self, d_model: int, convention: str | Convention, base: float | None) -> None:
         if isinstance(d_model, int) and d_model > _MOST_COLUMNS:  # the encoding raises for other wrong widths
             rule = f"a picture shows d_model up to {_MOST_COLUMNS:,}"
-            raise ValueError(explain(rule, got=d_model, fix="d_model=512"))
+            raise value_error(rule, got=d_model, fix="d_model=512")
         self.d_model, self.convention, self.base = d_model, convention, base
         self.rates: NDArray[np.float64] = frequencies(d_model, convention=convention, base=base).numpy()
         parts = resolve_convention(convention).columns(d_model)
@@ -47,7 +47,7 @@ class Sinusoids:
     def check_waves(self) -> None:
         """Raise `ValueError` if all columns are zeros, as in some conventions with `d_model=1`."""
         if not len(self.rates):
-            raise ValueError(explain("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2"))
+            raise value_error("there is no sine or cosine to draw", got=f"zeros: {self}", fix="d_model=2")
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the encoding of `positions`, `(P, D)` float64."""

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from .._explain import explain, shorten
+from .._explain import shorten, type_error, value_error
 from ..embedding import PositionalEmbedding
 from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
@@ -223,23 +223,21 @@ def _vectors(
 ) -> tuple[list[str], torch.Tensor]:
     """Return the tokens of a text, and their rows `(1, T, D)` of the embedding table, without scale and positions."""
     if not isinstance(text, str):
-        raise TypeError(explain("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"'))
+        raise type_error("text must be one sentence, a str", got=shorten(text), fix='"a king is a man"')
     mine = private_copy(tokenizer)
     mine.model_max_length = _NO_LIMIT
     ids = list(mine(text, add_special_tokens=add_special_tokens)["input_ids"])
     if not ids:
-        raise ValueError(explain("the text has no tokens", got=shorten(text), fix='"a king is a man"'))
+        raise value_error("the text has no tokens", got=shorten(text), fix='"a king is a man"')
     check_count("tokens", len(ids), MOST_TOKENS, fix="a shorter text")
     tokens = mine.convert_ids_to_tokens(ids)
     too_large = [number for number, token in enumerate(ids) if token >= module.num_embeddings]
     if too_large:
         first = too_large[0]
-        raise ValueError(
-            explain(
-                f"token {tokens[first]!r} has id {ids[first]}, but the embedding has {module.num_embeddings} rows",
-                got=f"the embedding of another tokenizer, in {shorten(text)}",
-                fix="model.get_input_embeddings() of the tokenizer's model",
-            )
+        raise value_error(
+            f"token {tokens[first]!r} has id {ids[first]}, but the embedding has {module.num_embeddings} rows",
+            got=f"the embedding of another tokenizer, in {shorten(text)}",
+            fix="model.get_input_embeddings() of the tokenizer's model",
         )
     with evaluating(module):
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import shorten, value_error
 from ..batch import written_tokens
 from .arguments import check_count
 from .canvas import FADED, SMALL, figure_of, fonts
@@ -79,12 +79,10 @@ def token_labels(
     if tokens is not None:
         lengths = [len(row) for row in tokens]
         if isinstance(tokens, str) or len(lengths) != shape[0] or set(lengths) != {shape[1]}:
-            raise ValueError(
-                explain(
-                    f"tokens must be {shape[0]} lists of {shape[1]} tokens, padding included",
-                    got=f"{len(lengths)} of lengths {shorten(lengths)}",
-                    fix="tokens=collate.tokens(batch)",
-                )
+            raise value_error(
+                f"tokens must be {shape[0]} lists of {shape[1]} tokens, padding included",
+                got=f"{len(lengths)} of lengths {shorten(lengths)}",
+                fix="tokens=collate.tokens(batch)",
             )
         return [[readable(token) for token in list(row)[span]] for row in list(tokens)[rows]]
     ids = batch.get(name) if isinstance(batch, Mapping) else None
@@ -109,13 +107,9 @@ def span_of(span: tuple[int, int] | None, length: int) -> slice:
     try:
         start, stop, _ = slice(*(span if span is not None else (0, length))).indices(length)
     except TypeError:
-        raise ValueError(
-            explain("span must be two integers", got=shorten(span), fix=f"span=(0, {MOST_TOKENS})")
-        ) from None
+        raise value_error("span must be two integers", got=shorten(span), fix=f"span=(0, {MOST_TOKENS})") from None
     if stop <= start:
-        raise ValueError(
-            explain(f"span contains none of the {length} tokens", got=shorten(span), fix=f"span=(0, {length})")
-        )
+        raise value_error(f"span contains none of the {length} tokens", got=shorten(span), fix=f"span=(0, {length})")
     check_count("tokens", stop - start, MOST_TOKENS, fix=f"span=({start}, {start + MOST_TOKENS}) draws the first ones")
     return slice(start, stop)
 

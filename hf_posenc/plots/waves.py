@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import counted, explain, one_of
+from .._explain import counted, one_of, value_error
 from ..sinusoid import Convention
 from .arguments import as_count, as_integers, check_count
 from .canvas import (
@@ -248,5 +248,5 @@ def _checked_columns(columns: object, d_model: int) -> NDArray[np.int64]:
         if not 0 <= column <= last:
             nearest = min(max(column, 0), last)
             rule = f"columns must be integers from 0 to {last} with d_model={d_model}"
-            raise ValueError(explain(rule, got=f"column {column}", fix=f"columns=[{nearest}]"))
+            raise value_error(rule, got=f"column {column}", fix=f"columns=[{nearest}]")
     return chosen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import explain, shorten
+from .._explain import shorten, value_error
 from ..tokenization.rust import ragged_ids
 from .limits import Limits, window_offsets
 from .token_rows import TokenRows
@@ -119,12 +119,10 @@ class CallEncoder:
         `index`.
         """
         if pair is not None:
-            raise ValueError(
-                explain(
-                    f"return_overflowing_tokens with text pairs needs a fast tokenizer; row {index} is too long",
-                    got=type(self.tokenizer).__name__,
-                    fix="return_overflowing_tokens=False, or load the fast version of the tokenizer",
-                )
+            raise value_error(
+                f"return_overflowing_tokens with text pairs needs a fast tokenizer; row {index} is too long",
+                got=type(self.tokenizer).__name__,
+                fix="return_overflowing_tokens=False, or load the fast version of the tokenizer",
             )
         bare = self.tokenizer(
             list(text) if self.is_split_into_words else text,  # too long for one row, so not empty
@@ -156,10 +154,8 @@ def check_surrogates(index: int, given: object) -> None:
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError as error:
-                raise ValueError(
-                    explain(
-                        f"row {index} contains a lone surrogate, which is not valid Unicode",
-                        got=f"{shorten(text)}, character {error.start}",
-                        fix="text.encode('utf-8', 'replace').decode('utf-8')",
-                    )
+                raise value_error(
+                    f"row {index} contains a lone surrogate, which is not valid Unicode",
+                    got=f"{shorten(text)}, character {error.start}",
+                    fix="text.encode('utf-8', 'replace').decode('utf-8')",
                 ) from error

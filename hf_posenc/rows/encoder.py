@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._explain import explain
+from .._explain import value_error
 from ..ragged import Ragged, lock_free_cache
 from ..tokenization.backends import Backend, BackendName, DifferentIds, choose_backend
 from ..tokenization.pieces import Pieces
@@ -77,12 +77,10 @@ class Encoder:
         if targets and hasattr(tokenizer, "_switch_to_target_mode"):
             tokenizer._switch_to_target_mode()
         if word_ids and not tokenizer.is_fast:
-            raise ValueError(
-                explain(
-                    "whole_word_mask needs a fast tokenizer, because a slow one does not return the words of tokens",
-                    got=type(tokenizer).__name__,
-                    fix="whole_word_mask=False, or load the fast version of the tokenizer",
-                )
+            raise value_error(
+                "whole_word_mask needs a fast tokenizer, because a slow one does not return the words of tokens",
+                got=type(tokenizer).__name__,
+                fix="whole_word_mask=False, or load the fast version of the tokenizer",
             )
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.backend: Backend | None = None
@@ -104,7 +102,7 @@ class Encoder:
             assert not isinstance(tokenizer, RustOnlyTokenizer)
             if backend == "fast":
                 reason = f"{type(tokenizer).__name__}(...) takes steps of its own, in Python"
-                raise ValueError(explain("this tokenizer has no fast backend", got=reason, fix='backend="auto"'))
+                raise value_error("this tokenizer has no fast backend", got=reason, fix='backend="auto"')
             self._special = [
                 int(tokenizer.num_special_tokens_to_add(pair=pair)) if add_special_tokens else 0
                 for pair in (False, True)
@@ -238,12 +236,10 @@ def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
             raise
         for index, text in enumerate(texts):
             check_surrogates(index, text)
-        raise ValueError(
-            explain(
-                "the tokenizer raised an error for this batch",
-                got=str(error),
-                fix="pass texts as str, or lists of words with is_split_into_words=True",
-            )
+        raise value_error(
+            "the tokenizer raised an error for this batch",
+            got=str(error),
+            fix="pass texts as str, or lists of words with is_split_into_words=True",
         ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .._explain import counted, explain
+from .._explain import counted, value_error
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 
@@ -56,14 +56,12 @@ class Limits:
             ways.append(f"stride={self.max_length - special - 1}")
         if special:
             ways.append("add_special_tokens=False")
-        raise ValueError(
-            explain(
-                f"max_length must leave room for {counted(special, 'special token')}"
-                + (f", a stride of {stride}" if stride else "")
-                + " and one more token",
-                got=f"max_length={self.max_length}" + (f", stride={stride}" if stride else ""),
-                fix=", or ".join(ways),
-            )
+        raise value_error(
+            f"max_length must leave room for {counted(special, 'special token')}"
+            + (f", a stride of {stride}" if stride else "")
+            + " and one more token",
+            got=f"max_length={self.max_length}" + (f", stride={stride}" if stride else ""),
+            fix=", or ".join(ways),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import value_error
 from ..ragged import Ragged, run_indices
 from ..tokenization.rust import Template
 from .limits import Limits
@@ -179,14 +179,12 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
         row = int(np.flatnonzero(np.any(refused, axis=0))[0])
         counts = " and ".join(str(int(each[row])) for each in lengths)
         stride = f" and stride={limits.stride}" if limits.overflow and limits.stride else ""
-        raise ValueError(
-            explain(
-                f"row {row} cannot be truncated to {limits.max_length} tokens with "
-                f"truncation={limits.truncation!r}{stride}",
-                got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
-                fix="a larger max_length"
-                if limits.truncation == "longest_first"
-                else 'truncation="longest_first", or a larger max_length',
-            )
+        raise value_error(
+            f"row {row} cannot be truncated to {limits.max_length} tokens with "
+            f"truncation={limits.truncation!r}{stride}",
+            got=f"{counts} tokens" + ("" if len(lengths) == 2 else " and no second text"),
+            fix="a larger max_length"
+            if limits.truncation == "longest_first"
+            else 'truncation="longest_first", or a larger max_length',
         )
     return kept

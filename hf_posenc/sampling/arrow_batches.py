@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._explain import explain
+from .._explain import type_error, value_error
 from ..collator.inputs import DatasetRows
 from ..ragged import Ragged
 from .lengths import is_dataset
@@ -46,20 +46,16 @@ def with_arrow_batches(dataset: Any) -> Any:
         ({'input_ids': [8, 9], 'label': 0}, True)
     """
     if not is_dataset(dataset):
-        raise TypeError(
-            explain(
-                "with_arrow_batches takes a datasets.Dataset",
-                got=type(dataset).__name__,
-                fix='with_arrow_batches(splits["train"]) for a DatasetDict; use a streamed data set without it',
-            )
+        raise type_error(
+            "with_arrow_batches takes a datasets.Dataset",
+            got=type(dataset).__name__,
+            fix='with_arrow_batches(splits["train"]) for a DatasetDict; use a streamed data set without it',
         )
     if dataset.format["type"] is not None:
-        raise ValueError(
-            explain(
-                "faster batches would ignore the format or transform of the data set",
-                got=f"format {dataset.format['type']!r}",
-                fix="with_arrow_batches(dataset.with_format(None)), or the data set itself, if a transform is needed",
-            )
+        raise value_error(
+            "faster batches would ignore the format or transform of the data set",
+            got=f"format {dataset.format['type']!r}",
+            fix="with_arrow_batches(dataset.with_format(None)), or the data set itself, if a transform is needed",
         )
     return _from_state(vars(dataset))
 

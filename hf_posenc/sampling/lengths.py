@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import shorten, type_error, value_error
 
 
 def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
@@ -38,20 +38,16 @@ def lengths_of(dataset: Any, column: str = "input_ids") -> NDArray[np.int64]:
         array([1, 3])
     """
     if isinstance(dataset, Mapping):
-        raise TypeError(
-            explain(
-                "lengths_of takes one data set at a time",
-                got=f"{type(dataset).__name__} of {shorten(list(dataset))}",
-                fix=f"dataset[{next(iter(dataset), 'train')!r}]",
-            )
+        raise type_error(
+            "lengths_of takes one data set at a time",
+            got=f"{type(dataset).__name__} of {shorten(list(dataset))}",
+            fix=f"dataset[{next(iter(dataset), 'train')!r}]",
         )
     if not hasattr(dataset, "__len__"):
-        raise TypeError(
-            explain(
-                "batches cannot be planned for a data set without a length",
-                got=type(dataset).__name__,
-                fix="budget_batches(stream, token_budget), or pack_dataset(stream, capacity)",
-            )
+        raise type_error(
+            "batches cannot be planned for a data set without a length",
+            got=type(dataset).__name__,
+            fix="budget_batches(stream, token_budget), or pack_dataset(stream, capacity)",
         )
     if is_dataset(dataset):
         return _of_arrow(dataset, column)
@@ -81,21 +77,17 @@ def is_list(dtype: Any) -> bool:
 
 def _of_arrow(dataset: Any, column: str) -> NDArray[np.int64]:
     if column not in dataset.column_names:
-        raise ValueError(
-            explain(
-                f"column '{column}' is missing, and it must hold the tokens",
-                got=f"columns {dataset.column_names}",
-                fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
-            )
+        raise value_error(
+            f"column '{column}' is missing, and it must hold the tokens",
+            got=f"columns {dataset.column_names}",
+            fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
         )
     values = dataset.data.column(column)
     if not is_list(values.type):
-        raise ValueError(
-            explain(
-                f"column '{column}' must hold lists of tokens",
-                got=f"values of type {values.type}",
-                fix="tokenize first: dataset.map(collate, batched=True)",
-            )
+        raise value_error(
+            f"column '{column}' must hold lists of tokens",
+            got=f"values of type {values.type}",
+            fix="tokenize first: dataset.map(collate, batched=True)",
         )
     counted = list_lengths(values, column)
     indices = dataset._indices  # of a selected, shuffled or sorted data set
@@ -122,13 +114,11 @@ def list_lengths(values: Any, column: str, numbers: Sequence[int] | None = None)
     if lengths.null_count:
         missing = np.flatnonzero(lengths.is_null().to_numpy())
         first = int(missing[0])
-        raise ValueError(
-            explain(
-                f"row {first if numbers is None else numbers[first]} of column '{column}' is None, "
-                "expected a list of tokens",
-                got=f"{len(missing)} missing of {len(lengths)} rows",
-                fix=f'dataset.filter(lambda row: row["{column}"] is not None)',
-            )
+        raise value_error(
+            f"row {first if numbers is None else numbers[first]} of column '{column}' is None, "
+            "expected a list of tokens",
+            got=f"{len(missing)} missing of {len(lengths)} rows",
+            fix=f'dataset.filter(lambda row: row["{column}"] is not None)',
         )
     counted: NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
     return counted
@@ -138,20 +128,16 @@ def _one_by_one(dataset: Any, column: str) -> Iterator[int]:
     for index in range(len(dataset)):
         row = dataset[index]
         if not isinstance(row, Mapping) or column not in row:
-            raise ValueError(
-                explain(
-                    f"row {index} has no column '{column}', which must hold the tokens",
-                    got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) else shorten(row),
-                    fix="tokenize first, or give the lengths themselves",
-                )
+            raise value_error(
+                f"row {index} has no column '{column}', which must hold the tokens",
+                got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) else shorten(row),
+                fix="tokenize first, or give the lengths themselves",
             )
         tokens = row[column]
         if not hasattr(tokens, "__len__") or isinstance(tokens, (str, bytes)):
-            raise ValueError(
-                explain(
-                    f"row {index} of column '{column}' must be a list of tokens",
-                    got=shorten(tokens),
-                    fix="tokenize first, or give the lengths themselves",
-                )
+            raise value_error(
+                f"row {index} of column '{column}' must be a list of tokens",
+                got=shorten(tokens),
+                fix="tokenize first, or give the lengths themselves",
             )
         yield len(tokens)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain, one_of
+from .._explain import as_integer, one_of, type_error, value_error
 from ..ragged import Ragged
 from ..rows import IGNORED, NO_MASK, Limits, TokenRows, ignore_document_starts, is_no_mask, pack_rows
 from .lengths import is_dataset, is_list, lengths_of, list_lengths
@@ -183,22 +183,18 @@ def _read_documents(table: Any, column: str, indices: Sequence[int], *, with_lab
         if name not in table.column_names or (name == "attention_mask" and is_no_mask(table.column(name))):
             continue
         if name == "labels" and not is_list(table.column(name).type):
-            raise ValueError(
-                explain(
-                    "packed rows hold several documents, so one label per row does not fit them",
-                    got=f"column 'labels' of type {table.column(name).type}, {len(table)} documents",
-                    fix="one label per token, or dataset.remove_columns('labels')",
-                )
+            raise value_error(
+                "packed rows hold several documents, so one label per row does not fit them",
+                got=f"column 'labels' of type {table.column(name).type}, {len(table)} documents",
+                fix="one label per token, or dataset.remove_columns('labels')",
             )
         theirs = list_lengths(table.column(name), name, indices)
         if not np.array_equal(theirs, lengths):
             wrong = int(np.flatnonzero(theirs != lengths)[0])
-            raise ValueError(
-                explain(
-                    f"row {indices[wrong]}: {theirs[wrong]} values in '{name}' for {lengths[wrong]} tokens",
-                    got=f"{int((theirs != lengths).sum())} such rows of {len(lengths)}",
-                    fix=f"one value per token, or dataset.remove_columns('{name}')",
-                )
+            raise value_error(
+                f"row {indices[wrong]}: {theirs[wrong]} values in '{name}' for {lengths[wrong]} tokens",
+                got=f"{int((theirs != lengths).sum())} such rows of {len(lengths)}",
+                fix=f"one value per token, or dataset.remove_columns('{name}')",
             )
         columns[name] = Ragged(_flat(table, name), lengths)
     if with_labels:
@@ -219,12 +215,10 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 
     count = len(rows["input_ids"])
     if count * capacity > np.iinfo(np.int32).max:  # of Arrow's offsets
-        raise ValueError(
-            explain(
-                f"a window of {count} rows of {capacity} tokens is more than Arrow's lists hold",
-                got=f"{count * capacity} values",
-                fix="a smaller window=10_000",
-            )
+        raise value_error(
+            f"a window of {count} rows of {capacity} tokens is more than Arrow's lists hold",
+            got=f"{count * capacity} values",
+            fix="a smaller window=10_000",
         )
     offsets = np.arange(count + 1, dtype=np.int32) * capacity
     arrays = {}
@@ -239,31 +233,25 @@ def _to_arrow(rows: dict[str, Ragged], fills: dict[str, int], capacity: int) -> 
 def _column_names(dataset: Any, column: str) -> list[str]:
     """Return the column names of a data set or of a stream's first row; raise if `column` is not one of them."""
     if not callable(getattr(dataset, "map", None)) or not hasattr(dataset, "with_format"):
-        raise TypeError(
-            explain(
-                "pack_dataset packs a data set of datasets",
-                got=type(dataset).__name__,
-                fix='datasets.Dataset.from_dict({"input_ids": ids})',
-            )
+        raise type_error(
+            "pack_dataset packs a data set of datasets",
+            got=type(dataset).__name__,
+            fix='datasets.Dataset.from_dict({"input_ids": ids})',
         )
     names = dataset.column_names
     if isinstance(names, dict):
-        raise TypeError(
-            explain(
-                "pack_dataset packs one data set at a time",
-                got=f"{type(dataset).__name__} of {list(names)}",
-                fix=f"pack_dataset(dataset[{next(iter(names), 'train')!r}], capacity)",
-            )
+        raise type_error(
+            "pack_dataset packs one data set at a time",
+            got=f"{type(dataset).__name__} of {list(names)}",
+            fix=f"pack_dataset(dataset[{next(iter(names), 'train')!r}], capacity)",
         )
     if names is None:
         names = list(next(iter(dataset), {}))
     if column not in names:
-        raise ValueError(
-            explain(
-                f"column '{column}' is missing, and it must hold the tokens of the documents",
-                got=f"columns {names}",
-                fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
-            )
+        raise value_error(
+            f"column '{column}' is missing, and it must hold the tokens of the documents",
+            got=f"columns {names}",
+            fix="tokenize first: dataset.map(collate, batched=True), or name the column of tokens",
         )
     return list(names)
 
@@ -298,12 +286,10 @@ def _report_long(
     beyond = int((lengths > capacity).sum())
     if too_long == "error":
         longest = int(lengths.argmax())
-        raise ValueError(
-            explain(
-                f"document {numbers[longest]} has {lengths[longest]} tokens, a row holds {capacity}",
-                got=f"{beyond} of {len(lengths)} documents longer than the capacity",
-                fix='too_long="split" or too_long="truncate"',
-            )
+        raise value_error(
+            f"document {numbers[longest]} has {lengths[longest]} tokens, a row holds {capacity}",
+            got=f"{beyond} of {len(lengths)} documents longer than the capacity",
+            fix='too_long="split" or too_long="truncate"',
         )
     if too_long == "truncate":
         some = f"{beyond} of {len(lengths)} documents were" if counted else "documents of the stream are"
@@ -317,12 +303,10 @@ def _flat(table: Any, name: str) -> NDArray[Any]:
 
     flat = pc.list_flatten(table.column(name))
     if len(flat) and (flat.null_count or not (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))):
-        raise TypeError(
-            explain(
-                f"column '{name}' must hold lists of integers",
-                got=f"{flat.null_count} of {len(flat)} values are None" if flat.null_count else f"lists of {flat.type}",
-                fix="tokenize first: dataset.map(collate, batched=True)",
-            )
+        raise type_error(
+            f"column '{name}' must hold lists of integers",
+            got=f"{flat.null_count} of {len(flat)} values are None" if flat.null_count else f"lists of {flat.type}",
+            fix="tokenize first: dataset.map(collate, batched=True)",
         )
     values: NDArray[Any] = flat.to_numpy() if len(flat) else np.zeros(0, dtype=np.int64)
     return values

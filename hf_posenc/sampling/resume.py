@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, explain, value_error
 from .sampler import TokenBudgetBatchSampler, require_same_plan
 from .stream import StreamBatchSampler
 
@@ -110,10 +110,8 @@ def require_same_digests(digests: torch.Tensor) -> None:
     """
     differ = (digests != digests[0]).nonzero()
     if len(differ):
-        raise ValueError(
-            explain(
-                "every process must read the same rows in the same order",
-                got=f"other rows in process {int(differ[0])} than in process 0",
-                fix="the whole stream in every process, shuffled with the same seed",
-            )
+        raise value_error(
+            "every process must read the same rows in the same order",
+            got=f"other rows in process {int(differ[0])} than in process 0",
+            fix="the whole stream in every process, shuffled with the same seed",
         )

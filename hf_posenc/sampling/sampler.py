@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, shorten, type_error, value_error
 from ..packing import BatchPlan, Cost, checked_lengths, padded, plan_batches, row_costs
 from ..ragged import lock_free_cache
 from .lengths import is_dataset, lengths_of
@@ -81,17 +81,13 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             self.rank = source.rank
             return
         if token_budget is None:
-            raise ValueError(
-                explain(
-                    "a sampler of lengths needs a token_budget",
-                    got="lengths without a budget",
-                    fix="TokenBudgetBatchSampler(lengths, 8192)",
-                )
+            raise value_error(
+                "a sampler of lengths needs a token_budget",
+                got="lengths without a budget",
+                fix="TokenBudgetBatchSampler(lengths, 8192)",
             )
         if rank is not None and world_size is None:
-            raise ValueError(
-                explain("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
-            )
+            raise value_error("a rank needs a world_size", got=f"rank={rank} without world_size", fix="world_size=8")
         self._plan_given = None
         self._settings: dict[str, Any] = {"window": window, "seed": seed, "cost": cost}
         self._settings |= {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes}
@@ -219,20 +215,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """
         processes = processes_of_accelerate()
         if processes > 1 and self.rank is not None:
-            raise ValueError(
-                explain(
-                    "accelerate distributes batches to its processes itself and needs the global plan",
-                    got=f"the plan of rank {self.rank} alone, on {processes} processes: most documents would be lost",
-                    fix=f"plan_batches(..., world_size={processes}, rank=None), or leave world_size and rank out",
-                )
+            raise value_error(
+                "accelerate distributes batches to its processes itself and needs the global plan",
+                got=f"the plan of rank {self.rank} alone, on {processes} processes: most documents would be lost",
+                fix=f"plan_batches(..., world_size={processes}, rank=None), or leave world_size and rank out",
             )
         if len(self) % processes:
-            raise ValueError(
-                explain(
-                    f"{len(self)} batches do not divide evenly among the {processes} processes of accelerate",
-                    got=f"a global plan for world_size={self.plan.world_size}",
-                    fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
-                )
+            raise value_error(
+                f"{len(self)} batches do not divide evenly among the {processes} processes of accelerate",
+                got=f"a global plan for world_size={self.plan.world_size}",
+                fix=f"plan_batches(..., world_size={processes}), or leave world_size out",
             )
 
 
@@ -248,7 +240,7 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
         >>> require_same_plan({"seed": 1}, {"seed": 1}, "3 steps here")
     """
     if not isinstance(saved, Mapping):
-        raise TypeError(explain("a state is a dict", got=shorten(saved), fix="sampler.state_dict()"))
+        raise type_error("a state is a dict", got=shorten(saved), fix="sampler.state_dict()")
     differ = [
         f"{name}: saved {shorten(saved[name])}, here {shorten(here[name])}"
         for name in here
@@ -257,12 +249,10 @@ def require_same_plan(saved: Any, here: Mapping[str, Any], found: str) -> None:
     differ += [f"{name} is missing" for name in here if name not in saved]
     differ += [f"{name} is unknown here" for name in saved if name not in here]
     if differ:
-        raise ValueError(
-            explain(
-                "the state belongs to another plan, or is incomplete",
-                got=f"{'; '.join(differ)} ({found})",
-                fix="the same lengths, in the same order, and the same settings as when it was saved",
-            )
+        raise value_error(
+            "the state belongs to another plan, or is incomplete",
+            got=f"{'; '.join(differ)} ({found})",
+            fix="the same lengths, in the same order, and the same settings as when it was saved",
         )
 
 
@@ -289,12 +279,10 @@ def _holds_numbers(source: Any) -> bool:
 def _refuse_settings(given: dict[str, Any]) -> None:
     named = [name for name, value in given.items() if value is not None]
     if named:
-        raise ValueError(
-            explain(
-                "a finished plan takes no settings",
-                got=", ".join(f"{name}={given[name]!r}" for name in named),
-                fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
-            )
+        raise value_error(
+            "a finished plan takes no settings",
+            got=", ".join(f"{name}={given[name]!r}" for name in named),
+            fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
         )
 
 

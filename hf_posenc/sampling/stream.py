@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from .._explain import as_integer, explain, shorten
+from .._explain import as_integer, explain, shorten, type_error, value_error
 from ..collator import DataCollatorWithPositionalEncoding
 from ..packing import Cost, padded, plan_batches, row_costs
 from .sampler import digest_of, processes_of_accelerate
@@ -143,12 +143,10 @@ class RowLengths:
                 problem.add_note(f"  row 0 of these is row {first} of the stream")
                 raise
             if len(found) != len(rows):
-                raise ValueError(
-                    explain(
-                        "a text that becomes several rows has no single length",
-                        got=f"{len(rows)} texts that became {len(found)} rows: return_overflowing_tokens=True",
-                        fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
-                    )
+                raise value_error(
+                    "a text that becomes several rows has no single length",
+                    got=f"{len(rows)} texts that became {len(found)} rows: return_overflowing_tokens=True",
+                    fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
                 )
             return found.astype(np.int64)
         return np.array([self._of(row, first + index) for index, row in enumerate(rows)], dtype=np.int64)
@@ -159,13 +157,11 @@ class RowLengths:
             return len(tokens)
         if isinstance(tokens, numbers.Integral):
             return int(tokens)
-        raise TypeError(
-            explain(
-                f"row {number} of the stream has no tokens in column '{self.column}', which give its length",
-                got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
-                fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
-                "DataCollatorWithPositionalEncoding",
-            )
+        raise type_error(
+            f"row {number} of the stream has no tokens in column '{self.column}', which give its length",
+            got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
+            fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
+            "DataCollatorWithPositionalEncoding",
         )
 
 
@@ -196,21 +192,17 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         repeats: bool = False,
     ) -> None:
         if isinstance(shapes, numbers.Integral):
-            raise TypeError(
-                explain(
-                    "the best shapes of a stream are not known before it was read",
-                    got=f"shapes={shapes}",
-                    fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
-                )
+            raise type_error(
+                "the best shapes of a stream are not known before it was read",
+                got=f"shapes={shapes}",
+                fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
             )
         node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
         if node is not None and node.world_size > 1:
-            raise ValueError(
-                explain(
-                    "every process reads the whole stream, and keeps its own batches",
-                    got=f"the rows of rank {node.rank} of {node.world_size} alone, by split_dataset_by_node",
-                    fix="the stream before split_dataset_by_node",
-                )
+            raise value_error(
+                "every process reads the whole stream, and keeps its own batches",
+                got=f"the rows of rank {node.rank} of {node.world_size} alone, by split_dataset_by_node",
+                fix="the stream before split_dataset_by_node",
             )
         self.epoch, self.rank = 0, rank
         self._rows, self._lengths, self._world_size, self._repeats = rows, lengths, world_size, repeats
@@ -248,23 +240,19 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
     def batch_size(self) -> None:
         """`None`, because batches differ in size; raises `ValueError` if accelerate cannot distribute the batches."""
         if processes_of_accelerate() > 1 and self.rank is not None:
-            raise ValueError(
-                explain(
-                    "accelerate distributes batches to its processes itself and needs those of all ranks",
-                    got=f"the batches of rank {self.rank} alone: most rows would be lost",
-                    fix="leave world_size and rank out",
-                )
+            raise value_error(
+                "accelerate distributes batches to its processes itself and needs those of all ranks",
+                got=f"the batches of rank {self.rank} alone: most rows would be lost",
+                fix="leave world_size and rank out",
             )
 
     def __iter__(self) -> Iterator[list[Numbered]]:
         """Yield the rows of each batch, with their numbers in the stream."""
         if self._was_read and isinstance(self._rows, Iterator):
-            raise ValueError(
-                explain(
-                    "the rows of an iterator can be read only once",
-                    got=shorten(self._rows),
-                    fix="rows that can be read again: a list, or datasets.IterableDataset.from_generator(function)",
-                )
+            raise value_error(
+                "the rows of an iterator can be read only once",
+                got=shorten(self._rows),
+                fix="rows that can be read again: a list, or datasets.IterableDataset.from_generator(function)",
             )
         self._was_read = True
         ranks = self._world_size or processes_of_accelerate()
@@ -308,13 +296,11 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         if self._expected is None or self._expected[0] != windows:
             return
         if self._expected[1] != digest:
-            raise ValueError(
-                explain(
-                    "the stream has other rows, or another order, than in the run that saved the checkpoint",
-                    got=f"hash of the first {windows} windows: saved {self._expected[1]}, here {digest}",
-                    fix="the same stream, shuffled only with a seed; or TrainingArguments(ignore_data_skip=True), "
-                    "which begins with its first row",
-                )
+            raise value_error(
+                "the stream has other rows, or another order, than in the run that saved the checkpoint",
+                got=f"hash of the first {windows} windows: saved {self._expected[1]}, here {digest}",
+                fix="the same stream, shuffled only with a seed; or TrainingArguments(ignore_data_skip=True), "
+                "which begins with its first row",
             )
         self._expected = None
 
@@ -334,12 +320,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                     yield waiting[:size]
                     del waiting[:size]
             if number < 0 and not rows_of_first:
-                raise ValueError(
-                    explain(
-                        "the stream has no rows",
-                        got=shorten(self._rows),
-                        fix="a stream with rows; note that an iterator can be read only once",
-                    )
+                raise value_error(
+                    "the stream has no rows",
+                    got=shorten(self._rows),
+                    fix="a stream with rows; note that an iterator can be read only once",
                 )
             if number + 1 < rows_of_first:
                 self._warn_of_fewer(epoch, number + 1, rows_of_first)
@@ -387,12 +371,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         """Raise `ValueError` with the number of a row that has no tokens or costs more than the budget."""
         shortest, longest = int(lengths.argmin()), int(lengths.argmax())
         if lengths[shortest] <= 0:
-            raise ValueError(
-                explain(
-                    f"row {numbers[shortest]} of the stream has no tokens",
-                    got=f"{int((lengths <= 0).sum())} such rows of {len(lengths)} in this window",
-                    fix='stream.filter(lambda row: len(row["input_ids"]) > 0)',
-                )
+            raise value_error(
+                f"row {numbers[shortest]} of the stream has no tokens",
+                got=f"{int((lengths <= 0).sum())} such rows of {len(lengths)} in this window",
+                fix='stream.filter(lambda row: len(row["input_ids"]) > 0)',
             )
         length, settings = int(lengths[longest]), self._settings
         shapes = settings["shapes"]
@@ -404,12 +386,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 return
             costs = "" if price == length else f"costs {price}, "
             rule, most = f"{costs}a batch may cost {settings['token_budget']}", f"token_budget={int(np.ceil(price))}"
-        raise ValueError(
-            explain(
-                f"row {numbers[longest]} of the stream has {length} tokens, {rule}",
-                got=f"the longest of the {len(lengths)} rows of this window",
-                fix=f"{most}, or truncate, split or filter such rows before",
-            )
+        raise value_error(
+            f"row {numbers[longest]} of the stream has {length} tokens, {rule}",
+            got=f"the longest of the {len(lengths)} rows of this window",
+            fix=f"{most}, or truncate, split or filter such rows before",
         )
 
 

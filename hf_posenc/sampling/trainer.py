@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch.utils.data import DataLoader
 
-from .._explain import explain, shorten, unknown_keyword
+from .._explain import shorten, type_error, unknown_keyword, value_error
 from .._huggingface import opened
 from ..rows import IGNORED
 from .lengths import is_dataset
@@ -100,13 +100,11 @@ class TokenBudgetMixin:
         if makers[-1] is TokenBudgetMixin and not all(issubclass(base, TokenBudgetMixin) for base in makers):
             right = sorted(cls.__bases__, key=lambda base: not issubclass(base, TokenBudgetMixin))
             keywords = settings if "token_budget" in cls.batch_settings else {"token_budget": 8192, **settings}
-            raise TypeError(
-                explain(
-                    f"{right[0].__name__} must come before {right[1].__name__}, which would make ordinary batches",
-                    got=f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)})",
-                    fix=f"class {cls.__name__}({', '.join(base.__name__ for base in right)}"
-                    f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
-                )
+            raise type_error(
+                f"{right[0].__name__} must come before {right[1].__name__}, which would make ordinary batches",
+                got=f"class {cls.__name__}({', '.join(base.__name__ for base in cls.__bases__)})",
+                fix=f"class {cls.__name__}({', '.join(base.__name__ for base in right)}"
+                f"{''.join(f', {name}={value!r}' for name, value in keywords.items())}): ...",
             )
 
     def get_train_dataloader(self) -> Any:
@@ -116,12 +114,10 @@ class TokenBudgetMixin:
         _check_arguments(self.args, self.accelerator)
         settings = {**self.batch_settings}
         if "token_budget" not in settings:
-            raise ValueError(
-                explain(
-                    "the class has no token_budget",
-                    got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
-                    fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
-                )
+            raise value_error(
+                "the class has no token_budget",
+                got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
+                fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
         data_seed = getattr(self.args, "data_seed", None)
         settings.setdefault("seed", self.args.seed if data_seed is None else data_seed)
@@ -247,12 +243,10 @@ def _check_strategies(args: Any) -> None:
     """Raise `ValueError` for an action at the end of every epoch, which Trainer does not see in a stream."""
     for name in ("eval_strategy", "save_strategy", "logging_strategy"):
         if getattr(args, name, None) == "epoch":
-            raise ValueError(
-                explain(
-                    "a stream has no epochs: it is read again and again until max_steps",
-                    got=f"{name}='epoch'",
-                    fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
-                )
+            raise value_error(
+                "a stream has no epochs: it is read again and again until max_steps",
+                got=f"{name}='epoch'",
+                fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
             )
 
 
@@ -263,21 +257,17 @@ def _check_arguments(args: Any, accelerator: Any) -> None:
     """
     strategy = getattr(args, "train_sampling_strategy", "random")
     if strategy != "random" or getattr(args, "group_by_length", False):
-        raise ValueError(
-            explain(
-                "a token budget excludes another argument that decides which rows share a batch",
-                got=f"train_sampling_strategy={strategy!r}" if strategy != "random" else "group_by_length=True",
-                fix="TrainingArguments without it",
-            )
+        raise value_error(
+            "a token budget excludes another argument that decides which rows share a batch",
+            got=f"train_sampling_strategy={strategy!r}" if strategy != "random" else "group_by_length=True",
+            fix="TrainingArguments without it",
         )
     for name in ("split_batches", "dispatch_batches"):
         if getattr(accelerator, name, None):
-            raise ValueError(
-                explain(
-                    "batches of tokens differ in their number of rows and cannot be split",
-                    got=f"accelerator_config={{'{name}': True}}",
-                    fix=f"accelerator_config={{'{name}': False}}",
-                )
+            raise value_error(
+                "batches of tokens differ in their number of rows and cannot be split",
+                got=f"accelerator_config={{'{name}': True}}",
+                fix=f"accelerator_config={{'{name}': False}}",
             )
 
 
@@ -323,22 +313,18 @@ class PadToShapes:
     def __call__(self, rows: Sequence[Any]) -> Any:
         missing = next((index for index, row in enumerate(rows) if self.column not in row), None)
         if missing is not None:
-            raise ValueError(
-                explain(
-                    f"row {missing} has no '{self.column}', whose length selects the shape",
-                    got=f"keys {shorten(list(rows[missing]))}",
-                    fix="tokenize first: dataset.map(collate, batched=True)",
-                )
+            raise value_error(
+                f"row {missing} has no '{self.column}', whose length selects the shape",
+                got=f"keys {shorten(list(rows[missing]))}",
+                fix="tokenize first: dataset.map(collate, batched=True)",
             )
         longest = max((len(row[self.column]) for row in rows), default=0)
         shape = next((shape for shape in self.shapes if shape >= longest), None)
         if shape is None:
-            raise ValueError(
-                explain(
-                    f"a row has {longest} tokens, and the largest shape is {self.shapes[-1]}",
-                    got=f"{len(self.shapes)} shapes",
-                    fix="a plan made from the lengths of this data set",
-                )
+            raise value_error(
+                f"a row has {longest} tokens, and the largest shape is {self.shapes[-1]}",
+                got=f"{len(self.shapes)} shapes",
+                fix="a plan made from the lengths of this data set",
             )
         if shape not in self._of:
             names = {field.name for field in dataclasses.fields(cast("DataclassInstance", self.collator))}
@@ -351,12 +337,10 @@ class PadToShapes:
 
 def _check_padding(collator: Collator, setting: str) -> None:
     if not hasattr(collator, "pad_to_multiple_of") or not dataclasses.is_dataclass(collator):
-        raise TypeError(
-            explain(
-                f"a plan with {setting} needs a collator that can pad to it",
-                got=f"{getattr(collator, '__name__', type(collator).__name__)} without pad_to_multiple_of",
-                fix=f"DataCollatorWithPositionalEncoding(tokenizer), or {setting}=None",
-            )
+        raise type_error(
+            f"a plan with {setting} needs a collator that can pad to it",
+            got=f"{getattr(collator, '__name__', type(collator).__name__)} without pad_to_multiple_of",
+            fix=f"DataCollatorWithPositionalEncoding(tokenizer), or {setting}=None",
         )
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import explain, one_of, shorten, unknown_keyword
+from .._explain import one_of, shorten, type_error, unknown_keyword, value_error
 from .arguments import USUAL_BASE, Scale, check_base, check_number
 from .conventions import Convention
 from .learned import FourierPositionalEncoding, LearnedPositionalEncoding
@@ -256,12 +256,10 @@ def positional_encoding(kind: Kind, d_model: int, **settings: Any) -> Positional
         others = [other for other in KINDS if name in _settings_of(other)]
         if not others:
             raise TypeError(unknown_keyword(name, known, {}))
-        raise TypeError(
-            explain(
-                f"encoding '{kind}' has no setting '{name}'",
-                got=f"{name}=, which belongs to {', '.join(map(repr, others))}",
-                fix=f"leave {name} out; '{kind}' has {', '.join(known)}",
-            )
+        raise type_error(
+            f"encoding '{kind}' has no setting '{name}'",
+            got=f"{name}=, which belongs to {', '.join(map(repr, others))}",
+            fix=f"leave {name} out; '{kind}' has {', '.join(known)}",
         )
     return KINDS[kind](d_model, **settings)
 
@@ -285,29 +283,23 @@ def resolve_encoding(encoding: object, d_model: int, settings: Mapping[str, Any]
     if isinstance(encoding, PositionalEncoding):
         if settings:
             name, value = next(iter(settings.items()))
-            raise ValueError(
-                explain(
-                    f"{name}= is set by the encoding, and cannot be given beside it",
-                    got=f"{name}={value!r}, and {encoding!r}",
-                    fix=f"positional_encoding(kind, {d_model}, {name}={value!r})",
-                )
+            raise value_error(
+                f"{name}= is set by the encoding, and cannot be given beside it",
+                got=f"{name}={value!r}, and {encoding!r}",
+                fix=f"positional_encoding(kind, {d_model}, {name}={value!r})",
             )
         if encoding.d_model != d_model:
-            raise ValueError(
-                explain(
-                    "embedding and encoding must have the same width",
-                    got=f"an embedding of width {d_model}, an encoding of width {encoding.d_model}",
-                    fix=f"{type(encoding).__name__}({d_model})",
-                )
+            raise value_error(
+                "embedding and encoding must have the same width",
+                got=f"an embedding of width {d_model}, an encoding of width {encoding.d_model}",
+                fix=f"{type(encoding).__name__}({d_model})",
             )
         return encoding
     if not isinstance(encoding, str):
-        raise TypeError(
-            explain(
-                "encoding must be the name of a kind or a PositionalEncoding",
-                got=shorten(encoding),
-                fix="encoding='learned', or encoding=positional_encoding('learned', d_model, max_length=1024)",
-            )
+        raise type_error(
+            "encoding must be the name of a kind or a PositionalEncoding",
+            got=shorten(encoding),
+            fix="encoding='learned', or encoding=positional_encoding('learned', d_model, max_length=1024)",
         )
     if encoding not in KINDS:
         raise ValueError(one_of("encoding", encoding, KINDS))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .._explain import as_integer, explain, one_of, shorten
+from .._explain import as_integer, explain, one_of, shorten, type_error, value_error
 
 Scale = Literal["sqrt_d"] | float | None
 
@@ -69,14 +69,14 @@ def check_number(value: Any, name: str, *, above: float = -math.inf, fix: str) -
         2.0
     """
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise TypeError(explain(f"{name} must be a number", got=shorten(value), fix=fix))
+        raise type_error(f"{name} must be a number", got=shorten(value), fix=fix)
     try:
         number = float(value)
     except OverflowError:  # an int that is larger than every float
         number = math.inf
     if not above < number < math.inf:
         rule = {-math.inf: "finite", 0: "positive and finite"}.get(above, f"finite and larger than {above:g}")
-        raise ValueError(explain(f"{name} must be {rule}", got=shorten(value), fix=fix))
+        raise value_error(f"{name} must be {rule}", got=shorten(value), fix=fix)
     return number
 
 
@@ -92,10 +92,10 @@ def check_bases(bases: Any) -> tuple[float, ...]:
     """
     fix = "fixed_bases(4, 5, 7)"
     if not isinstance(bases, Iterable):
-        raise TypeError(explain("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix))
+        raise type_error("fixed bases must be a sequence of numbers", got=shorten(bases), fix=fix)
     numbers = tuple(bases)
     if not numbers:
-        raise ValueError(explain("fixed bases need at least one number", fix=fix))
+        raise value_error("fixed bases need at least one number", fix=fix)
     for base in numbers:
         check_number(base, "a number of positions per turn", above=1, fix=fix)
     # NumPy's numbers become Python's, whose repr is valid in JSON and in the key of the compiled operator.
@@ -108,9 +108,7 @@ def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
     if len(lengths) != 2 or lengths[0] >= lengths[1]:
-        raise ValueError(
-            explain("wavelengths must be the shortest and the longest of them", got=shorten(numbers), fix=fix)
-        )
+        raise value_error("wavelengths must be the shortest and the longest of them", got=shorten(numbers), fix=fix)
     return lengths[0], lengths[1]
 
 
@@ -128,7 +126,7 @@ def check_dropout(dropout: Any) -> float:
     """Return `dropout`; raise if it is not a number from 0 to 1."""
     number = check_number(dropout, "dropout", fix="dropout=0.1")
     if not 0 <= number <= 1:
-        raise ValueError(explain("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1"))
+        raise value_error("dropout must be between 0 and 1", got=dropout, fix="dropout=0.1")
     return dropout if isinstance(dropout, int) else number
 
 
@@ -175,7 +173,7 @@ def check_range(positions: NDArray[Any], name: str) -> None:
         fix = f"{name}.nan_to_num(0.0), if their tokens are masked"
     index = tuple(np.argwhere(wrong)[0].tolist())
     got = f"{int(wrong.sum())} of {wrong.size} are {problem}: {positions[index]} at index {index}"
-    raise ValueError(explain(f"{name} must be {rule}", got=got, fix=fix))
+    raise value_error(f"{name} must be {rule}", got=got, fix=fix)
 
 
 def check_tensor_range(positions: torch.Tensor, name: str) -> None:
@@ -200,30 +198,24 @@ def as_positions(positions: object, name: str = "positions") -> torch.Tensor:
     """
     if isinstance(positions, bool | int | float | np.integer | np.floating):
         count = max(int(positions), 1) if math.isfinite(positions) else 100
-        raise TypeError(
-            explain(
-                f"{name} must be a tensor of positions, not how many there are",
-                got=shorten(positions),
-                fix=f"torch.arange({count}) for the first {count}, torch.tensor({positions}) for that one alone",
-            )
+        raise type_error(
+            f"{name} must be a tensor of positions, not how many there are",
+            got=shorten(positions),
+            fix=f"torch.arange({count}) for the first {count}, torch.tensor({positions}) for that one alone",
         )
     if not isinstance(positions, torch.Tensor):
         return _from_sequence(positions, name)
     if positions.is_complex() or positions.dtype == torch.bool:
-        raise TypeError(
-            explain(
-                f"{name} must be real numbers",
-                got=f"a tensor of {positions.dtype}",
-                fix="position_ids_from_mask(attention_mask), if this is a mask",
-            )
+        raise type_error(
+            f"{name} must be real numbers",
+            got=f"a tensor of {positions.dtype}",
+            fix="position_ids_from_mask(attention_mask), if this is a mask",
         )
     if positions.requires_grad:
-        raise ValueError(
-            explain(
-                f"{name} must not require a gradient: the encoding is computed outside of the graph",
-                got=f"{name} with requires_grad=True",
-                fix=f"{name}.detach()",
-            )
+        raise value_error(
+            f"{name} must not require a gradient: the encoding is computed outside of the graph",
+            got=f"{name} with requires_grad=True",
+            fix=f"{name}.detach()",
         )
     is_on_cpu = positions.device.type == "cpu"
     if not without_values(positions) and (is_on_cpu or positions.dtype in (torch.uint64, *DTYPES)):
@@ -238,19 +230,15 @@ def _from_sequence(positions: Any, name: str) -> torch.Tensor:
     try:
         array = np.asarray(positions)
     except ValueError:  # lists of several lengths
-        raise ValueError(
-            explain(
-                f"{name} must have the same length in each row",
-                got=shorten(positions),
-                fix="position_ids_from_mask(attention_mask), which numbers the padding as well",
-            )
+        raise value_error(
+            f"{name} must have the same length in each row",
+            got=shorten(positions),
+            fix="position_ids_from_mask(attention_mask), which numbers the padding as well",
         ) from None
     kind = array.dtype.kind
     is_integer = kind in "iu" or (kind == "O" and all(isinstance(one, int) for one in array.flat))  # O: over 64 bits
     if not is_integer and kind != "f":
-        raise TypeError(
-            explain(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
-        )
+        raise type_error(f"{name} must be real numbers", got=shorten(positions), fix=f"{name}=torch.arange(100)")
     check_range(array, name)
     return torch.from_numpy(array.astype(np.int64 if is_integer else np.float64))
 
@@ -273,12 +261,10 @@ def check_position_ids(position_ids: object, x: torch.Tensor, *, keep_float64: b
     # One dimension at a time: a comparison of whole shapes would tie B to T in an exported program.
     rows = positions.shape[0] if positions.ndim == 2 else 1
     if positions.ndim not in (1, 2) or positions.shape[-1] != length or rows not in (1, batch):
-        raise ValueError(
-            explain(
-                "position_ids must be (batch, length) or (length,)",
-                got=f"shape {tuple(positions.shape)}, x {tuple(x.shape)}",
-                fix="position_ids_from_mask(attention_mask), or leave them out to count from the first token",
-            )
+        raise value_error(
+            "position_ids must be (batch, length) or (length,)",
+            got=f"shape {tuple(positions.shape)}, x {tuple(x.shape)}",
+            fix="position_ids_from_mask(attention_mask), or leave them out to count from the first token",
         )
     if positions.dtype == torch.float64 and x.device.type in _WITHOUT_FLOAT64:
         return positions if keep_float64 else positions.float().to(x.device)
@@ -308,12 +294,10 @@ def beyond_length(lowest: float, highest: float, limit: int, fix: str) -> str:
 def check_input(x: object, d_model: int, module: str) -> None:
     """Raise if `x` is not a floating-point tensor `(B, T, d_model)`; `module` is a class name for the message."""
     if not isinstance(x, torch.Tensor) or x.dtype not in DTYPES:
-        raise TypeError(
-            explain(
-                "x must be a floating-point tensor (batch, length, d_model)",
-                got=f"a tensor of {x.dtype}" if isinstance(x, torch.Tensor) else shorten(x),
-                fix="PositionalEmbedding(embedding)(input_ids) for ids, sinusoidal_encoding for positions",
-            )
+        raise type_error(
+            "x must be a floating-point tensor (batch, length, d_model)",
+            got=f"a tensor of {x.dtype}" if isinstance(x, torch.Tensor) else shorten(x),
+            fix="PositionalEmbedding(embedding)(input_ids) for ids, sinusoidal_encoding for positions",
         )
     if x.ndim == 3 and x.shape[2] == d_model:
         return
@@ -323,7 +307,7 @@ def check_input(x: object, d_model: int, module: str) -> None:
     elif x.ndim == 3:
         fix = f"{module}({x.shape[-1]})"
     rule = f"expected (batch, length, d_model) with d_model={d_model}"
-    raise ValueError(explain(rule, got=f"shape {tuple(x.shape)}", fix=fix))
+    raise value_error(rule, got=f"shape {tuple(x.shape)}", fix=fix)
 
 
 def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
@@ -334,22 +318,20 @@ def check_out(out: object, x: torch.Tensor, module: nn.Module) -> None:
     """
     rule, fix = "out must be a buffer like x", "out=torch.empty_like(x)"
     if not isinstance(out, torch.Tensor):
-        raise TypeError(explain(rule, got=shorten(out), fix=fix))
+        raise type_error(rule, got=shorten(out), fix=fix)
     if out.shape != x.shape or out.dtype != x.dtype or out.device != x.device:
         ours, theirs = (f"{tuple(each.shape)} {each.dtype} {each.device}" for each in (out, x))
-        raise ValueError(explain(rule, got=f"out {ours}, x {theirs}", fix=fix))
+        raise value_error(rule, got=f"out {ours}, x {theirs}", fix=fix)
     if not without_values(x) and out.numel():
         _check_memory(out, x)
     if not torch.is_grad_enabled():
         return
     is_trained = any(weight.requires_grad for weight in module.parameters())
     if x.requires_grad or out.requires_grad or is_trained:
-        raise ValueError(
-            explain(
-                "out cannot be used where a gradient is recorded",
-                got=f"{type(module).__name__} with weights that train" if is_trained else "x with requires_grad=True",
-                fix="leave out away",
-            )
+        raise value_error(
+            "out cannot be used where a gradient is recorded",
+            got=f"{type(module).__name__} with weights that train" if is_trained else "x with requires_grad=True",
+            fix="leave out away",
         )
 
 
@@ -358,12 +340,10 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
     reach = 0
     for step, size in sorted((step, size) for step, size in zip(out.stride(), out.shape, strict=True) if size > 1):
         if step <= reach:  # also true for strides that interlock without a collision, which only `as_strided` makes
-            raise ValueError(
-                explain(
-                    "out must have memory for each of its numbers",
-                    got=f"out with strides {out.stride()}: an expanded or overlapping tensor",
-                    fix="out=torch.empty_like(x)",
-                )
+            raise value_error(
+                "out must have memory for each of its numbers",
+                got=f"out with strides {out.stride()}: an expanded or overlapping tensor",
+                fix="out=torch.empty_like(x)",
             )
         reach += step * (size - 1)
     is_x = out.data_ptr() == x.data_ptr() and all(
@@ -376,12 +356,10 @@ def _check_memory(out: torch.Tensor, x: torch.Tensor) -> None:
     except np.exceptions.TooHardError:
         is_shared = True
     if is_shared:
-        raise ValueError(
-            explain(
-                "out must be x itself, or no part of it: rows would be overwritten before they are read",
-                got=f"out and x with strides {out.stride()} and {x.stride()} in the same memory",
-                fix="out=x, or out=torch.empty_like(x)",
-            )
+        raise value_error(
+            "out must be x itself, or no part of it: rows would be overwritten before they are read",
+            got=f"out and x with strides {out.stride()} and {x.stride()} in the same memory",
+            fix="out=x, or out=torch.empty_like(x)",
         )
 
 

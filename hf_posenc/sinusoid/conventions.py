@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from .._explain import explain, one_of, shorten
+from .._explain import one_of, shorten, type_error, value_error
 from .arguments import USUAL_BASE, check_base, check_bases, check_special_position, check_wavelengths
 
 Layout = Literal["interleaved", "halves"]
@@ -78,7 +78,7 @@ class Convention:
         }
         for name, (value, kind, fix) in texts.items():
             if not isinstance(value, kind):
-                raise TypeError(explain(f"{name} must be a {kind.__name__}", got=shorten(value), fix=fix))
+                raise type_error(f"{name} must be a {kind.__name__}", got=shorten(value), fix=fix)
         if self.layout not in get_args(Layout):
             raise ValueError(one_of("layout", self.layout, get_args(Layout)))
         if self.spacing not in get_args(Spacing):
@@ -96,12 +96,10 @@ class Convention:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if self.bases is not None and self.wavelengths is not None:
-            raise ValueError(
-                explain(
-                    "fixed bases and wavelengths cannot be combined",
-                    got=f"bases={shorten(self.bases)}, wavelengths={self.wavelengths}",
-                    fix="one of the two",
-                )
+            raise value_error(
+                "fixed bases and wavelengths cannot be combined",
+                got=f"bases={shorten(self.bases)}, wavelengths={self.wavelengths}",
+                fix="one of the two",
             )
         self._check_base(None if self.base == USUAL_BASE else self.base)
         object.__setattr__(self, "key", repr(self.values()))
@@ -155,7 +153,7 @@ class Convention:
             True
         """
         if not isinstance(values, Mapping):
-            raise TypeError(explain("a convention must be a mapping", got=shorten(values), fix='{"name": "vaswani"}'))
+            raise type_error("a convention must be a mapping", got=shorten(values), fix='{"name": "vaswani"}')
         for key in values:
             if key not in _NAMES:
                 raise ValueError(one_of("a key of a convention", key, _NAMES))
@@ -164,7 +162,7 @@ class Convention:
         if set(values) == {"name", "bases"} and values["name"] == "fixed_bases":
             return fixed_bases(*check_bases(values["bases"]))
         if "name" not in values:
-            raise ValueError(explain("a convention needs a name", got=shorten(dict(values)), fix='{"name": "vaswani"}'))
+            raise value_error("a convention needs a name", got=shorten(dict(values)), fix='{"name": "vaswani"}')
         return cls(**values)
 
     def values(self) -> tuple[Any, ...]:
@@ -228,12 +226,10 @@ class Convention:
         """
         self._check_base(base)
         if self.bases is not None and d_model != 2 * len(self.bases):
-            raise ValueError(
-                explain(
-                    f"{len(self.bases)} fixed bases make {2 * len(self.bases)} columns",
-                    got=f"d_model={d_model}, bases {self.bases}",
-                    fix=f"d_model={2 * len(self.bases)}",
-                )
+            raise value_error(
+                f"{len(self.bases)} fixed bases make {2 * len(self.bases)} columns",
+                got=f"d_model={d_model}, bases {self.bases}",
+                fix=f"d_model={2 * len(self.bases)}",
             )
         if self.bases is not None or self.wavelengths is not None:
             return None
@@ -244,7 +240,7 @@ class Convention:
         for name, numbers in (("fixed bases", self.bases), ("wavelengths", self.wavelengths)):
             if numbers is not None and base is not None:
                 got = f"base={base}, {name.split()[-1]} {numbers}"
-                raise ValueError(explain(f"{name} take no base of their own", got=got, fix="leave base out"))
+                raise value_error(f"{name} take no base of their own", got=got, fix="leave base out")
 
 
 _NAMES = tuple(each.name for each in fields(Convention) if each.init)
@@ -302,12 +298,10 @@ def resolve_convention(convention: str | Convention) -> Convention:
     if isinstance(convention, Convention):
         return convention
     if not isinstance(convention, str):
-        raise TypeError(
-            explain(
-                "convention must be a name or a Convention",
-                got=shorten(convention),
-                fix="convention='vaswani', or convention=fixed_bases(4, 5, 7)",
-            )
+        raise type_error(
+            "convention must be a name or a Convention",
+            got=shorten(convention),
+            fix="convention='vaswani', or convention=fixed_bases(4, 5, 7)",
         )
     if convention not in CONVENTIONS:
         raise ValueError(one_of("convention", convention, CONVENTIONS))

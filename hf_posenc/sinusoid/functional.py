@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain
+from .._explain import value_error
 from .arguments import as_positions, check_dtype, check_length, check_width, without_values
 from .cache import Encoding, compute, rows_at
 from .conventions import Convention, resolve_convention
@@ -174,12 +174,10 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
         if not available[column]:
             kind, (turns, *_) = column
             words = "zeros" if kind == "zero" else f"a {kind} of one turn in {1 / turns:.6g} positions"
-            raise ValueError(
-                explain(
-                    f"no order of columns turns {given.name!r} into {wanted.name!r}: its column {index} is {words}",
-                    got=f"width {width}; {given}; {wanted}",
-                    fix=f"new rows: sinusoidal_encoding(positions, {width}, convention={wanted.name!r})",
-                )
+            raise value_error(
+                f"no order of columns turns {given.name!r} into {wanted.name!r}: its column {index} is {words}",
+                got=f"width {width}; {given}; {wanted}",
+                fix=f"new rows: sinusoidal_encoding(positions, {width}, convention={wanted.name!r})",
             )
         order.append(available[column].pop(0))
     return torch.tensor(order, dtype=torch.int64, device="cpu")

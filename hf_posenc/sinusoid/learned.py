@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, type_error, value_error
 from .arguments import Scale, as_index, check_length, check_number, check_std
 from .module import PositionalEncoding
 
@@ -83,13 +83,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         For `bound` see `PositionalEncoding.rows`.
         """
         if positions.is_floating_point():
-            raise TypeError(
-                explain(
-                    "a learned table has rows for integer positions only",
-                    got=f"position_ids of {positions.dtype}",
-                    fix="position_ids.long() if they are integers, or a kind for any real position: 'sinusoidal', "
-                    "'scaled', 'fourier', 'exponential'",
-                )
+            raise type_error(
+                "a learned table has rows for integer positions only",
+                got=f"position_ids of {positions.dtype}",
+                fix="position_ids.long() if they are integers, or a kind for any real position: 'sinusoidal', "
+                "'scaled', 'fourier', 'exponential'",
             )
         self._check_positions(positions, bound, negative=False)
         return F.embedding(as_index(positions), self.weight).to(like.dtype)
@@ -161,7 +159,7 @@ class FourierPositionalEncoding(PositionalEncoding):
         self.num_features = as_integer(count, "num_features", minimum=1, example=64)
         if self.num_features % 2:
             fix = f"num_features={self.num_features + 1}"
-            raise ValueError(explain("num_features must be even", got=self.num_features, fix=fix))
+            raise value_error("num_features must be even", got=self.num_features, fix=fix)
         self.hidden_size = self.d_model if hidden_size is None else check_length(hidden_size, "hidden_size")
         self.gamma = check_number(gamma, "gamma", above=0, fix="gamma=10.0")
         self.std = check_std(std)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._explain import explain
+from .._explain import value_error
 from .arguments import (
     Scale,
     beyond_length,
@@ -155,12 +155,10 @@ class PositionalEncoding(nn.Module):
         """
         check_input(x, self.d_model, type(self).__name__)
         if position_ids is None and self.max_length is not None and x.shape[1] > self.max_length:
-            raise ValueError(
-                explain(
-                    f"{x.shape[1]} tokens are more than the declared max_length of {self.max_length}",
-                    got=f"shape {tuple(x.shape)}",
-                    fix=self._length_fix(x.shape[1]),
-                )
+            raise value_error(
+                f"{x.shape[1]} tokens are more than the declared max_length of {self.max_length}",
+                got=f"shape {tuple(x.shape)}",
+                fix=self._length_fix(x.shape[1]),
             )
         if out is not None:
             check_out(out, x, self)
@@ -202,12 +200,10 @@ class PositionalEncoding(nn.Module):
             return -1
         lowest, highest = torch.stack(positions.aminmax()).tolist()
         if lowest < 0 and not negative:
-            raise ValueError(
-                explain(
-                    f"{type(self).__name__} has no row for a negative position",
-                    got=f"positions {lowest:g} to {highest:g}",
-                    fix="positions from 0 on: position_ids - position_ids.min(), or 'sinusoidal' for any position",
-                )
+            raise value_error(
+                f"{type(self).__name__} has no row for a negative position",
+                got=f"positions {lowest:g} to {highest:g}",
+                fix="positions from 0 on: position_ids - position_ids.min(), or 'sinusoidal' for any position",
             )
         if 0 <= limit <= highest:
             fix = self._length_fix(math.floor(highest) + 1 - self.first_position)
@@ -295,12 +291,10 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         self._encoding = encoding
         if self.max_length is not None and self._limit < 0:  # -1 means no limit
             first = self.first_position
-            raise ValueError(
-                explain(
-                    "max_length must reach position 0",
-                    got=f"max_length={self.max_length} from position {first} on",
-                    fix=f"max_length={-first} or more, or leave it out",
-                )
+            raise value_error(
+                "max_length must reach position 0",
+                got=f"max_length={self.max_length} from position {first} on",
+                fix=f"max_length={-first} or more, or leave it out",
             )
 
     @property

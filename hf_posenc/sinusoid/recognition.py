@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import shorten, type_error, value_error
 from .arguments import DTYPES, USUAL_BASE
 from .conventions import CONVENTIONS, Convention, Layout, Spacing, resolve_convention
 from .exact import encode, round_once, waves
@@ -415,12 +415,10 @@ def _read(table: Any) -> torch.Tensor:
         tensors = [getattr(table, name, None) for name in _TABLE_NAMES]
         tensor = next((each for each in tensors if isinstance(each, torch.Tensor)), None)
         if tensor is None:
-            raise TypeError(
-                explain(
-                    "a module must have its table as weight or weights",
-                    got=f"{type(table).__name__}, which has neither",
-                    fix="the table itself, e.g. module.embeddings.position_embeddings",
-                )
+            raise type_error(
+                "a module must have its table as weight or weights",
+                got=f"{type(table).__name__}, which has neither",
+                fix="the table itself, e.g. module.embeddings.position_embeddings",
             )
         table = tensor
     if not isinstance(table, torch.Tensor):
@@ -430,33 +428,29 @@ def _read(table: Any) -> torch.Tensor:
             array = np.empty(0, dtype=object)
         if array.dtype.kind != "f":
             got = shorten(table)
-            raise TypeError(explain("a table must hold floating-point numbers", got=got, fix="an array (N, D)"))
+            raise type_error("a table must hold floating-point numbers", got=got, fix="an array (N, D)")
         native = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.dtype(np.float64)
         table = torch.from_numpy(np.array(array, dtype=native))
     if table.is_meta:
         got = "a tensor on the meta device"
-        raise ValueError(explain("the table has no numbers yet", got=got, fix="load the model's weights first"))
+        raise value_error("the table has no numbers yet", got=got, fix="load the model's weights first")
     if table.dtype not in DTYPES:
         got = f"a tensor of {table.dtype}"
-        raise TypeError(explain("a table must hold floating-point numbers", got=got, fix=".float()"))
+        raise type_error("a table must hold floating-point numbers", got=got, fix=".float()")
     if table.dim() != 2 or len(table) < 1 or table.shape[1] < 2:
         is_nested = table.dim() > 2 and table.numel() == table.shape[-1] * max(table.shape[:-1])
-        raise ValueError(
-            explain(
-                "a table must have a row for each position and at least two columns",
-                got=f"shape {tuple(table.shape)}",
-                fix=f"table.reshape(-1, {table.shape[-1]})" if is_nested else "a table of shape (N, D)",
-            )
+        raise value_error(
+            "a table must have a row for each position and at least two columns",
+            got=f"shape {tuple(table.shape)}",
+            fix=f"table.reshape(-1, {table.shape[-1]})" if is_nested else "a table of shape (N, D)",
         )
     given: torch.Tensor = table.detach().to("cpu")
     if not bool(given.isfinite().all()):
         row, column = (~given.isfinite()).nonzero()[0].tolist()
-        raise ValueError(
-            explain(
-                "every number of a table must be finite",
-                got=f"{float(given[row, column])} in row {row}, column {column}",
-                fix="load the weights again: a buffer outside of the checkpoint may be uninitialized",
-            )
+        raise value_error(
+            "every number of a table must be finite",
+            got=f"{float(given[row, column])} in row {row}, column {column}",
+            fix="load the weights again: a buffer outside of the checkpoint may be uninitialized",
         )
     return given
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._explain import explain, one_of, shorten
+from .._explain import explain, one_of, shorten, value_error
 from ..ragged import Ragged
 from .rust import TokenizersBackend, is_from_rust
 
@@ -178,7 +178,7 @@ def choose_backend(
             rule = "this tokenizer has no fast backend"
             if isinstance(found, ImportError):
                 raise ImportError(explain(rule, got=str(found), fix='pip install "hf-posenc[fast]"'))
-            raise ValueError(explain(rule, got=str(found), fix='backend="auto"'))
+            raise value_error(rule, got=str(found), fix='backend="auto"')
         _log.info("token ids come from tokenizers, because there is no fast backend: %s", found)
     return TokenizersBackend(text, split_special_tokens=split_special_tokens, is_split_into_words=is_split_into_words)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._explain import as_integer, explain, one_of, shorten
+from .._explain import as_integer, one_of, shorten, type_error, value_error
 from .merges import checked_texts, pre_tokenizer
 
 if TYPE_CHECKING:
@@ -112,12 +112,10 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
         usual = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
         return usual if byte_level else usual | {"unk_token": "<unk>"}
     if not isinstance(special_tokens, Mapping):
-        raise TypeError(
-            explain(
-                "special_tokens must be a mapping from role to token",
-                got=shorten(special_tokens),
-                fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
-            )
+        raise type_error(
+            "special_tokens must be a mapping from role to token",
+            got=shorten(special_tokens),
+            fix='special_tokens={"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}',
         )
     for role, value in special_tokens.items():
         if role not in (*_ROLES, "extra_special_tokens"):
@@ -126,30 +124,24 @@ def _checked_roles(special_tokens: Mapping[str, str | Sequence[str]] | None, byt
         if (isinstance(value, str) == (role == "extra_special_tokens")) or not all(
             isinstance(token, str) and token for token in tokens
         ):
-            raise TypeError(
-                explain(
-                    f"special_tokens[{role!r}] must be "
-                    + ("a list of tokens" if role == "extra_special_tokens" else "one token, a str that is not empty"),
-                    got=shorten(value),
-                    fix='special_tokens={"pad_token": "<pad>", "extra_special_tokens": ["<user>", "<bot>"]}',
-                )
+            raise type_error(
+                f"special_tokens[{role!r}] must be "
+                + ("a list of tokens" if role == "extra_special_tokens" else "one token, a str that is not empty"),
+                got=shorten(value),
+                fix='special_tokens={"pad_token": "<pad>", "extra_special_tokens": ["<user>", "<bot>"]}',
             )
     roles = {role: value for role, value in special_tokens.items() if _as_list(value)}
     if "pad_token" not in roles:
-        raise ValueError(
-            explain(
-                "a tokenizer without a padding token cannot make a batch",
-                got=f"special_tokens={shorten(dict(special_tokens))}",
-                fix='add "pad_token": "<pad>"; it may be the same as eos_token',
-            )
+        raise value_error(
+            "a tokenizer without a padding token cannot make a batch",
+            got=f"special_tokens={shorten(dict(special_tokens))}",
+            fix='add "pad_token": "<pad>"; it may be the same as eos_token',
         )
     if not byte_level and "unk_token" not in roles:
-        raise ValueError(
-            explain(
-                "without byte_level unknown characters need a token",
-                got=f"special_tokens={shorten(dict(special_tokens))}",
-                fix='add "unk_token": "<unk>", or byte_level=True',
-            )
+        raise value_error(
+            "without byte_level unknown characters need a token",
+            got=f"special_tokens={shorten(dict(special_tokens))}",
+            fix='add "unk_token": "<unk>", or byte_level=True',
         )
     return roles
 
@@ -160,13 +152,11 @@ def _as_list(value: str | Sequence[str]) -> list[str]:
 
 def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> None:
     if vocab_size < reserved + alphabet:
-        raise ValueError(
-            explain(
-                f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, "
-                f"{reserved + alphabet} in all",
-                got=vocab_size,
-                fix=f"vocab_size={max(8_000, 2 * (reserved + alphabet))}",
-            )
+        raise value_error(
+            f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, "
+            f"{reserved + alphabet} in all",
+            got=vocab_size,
+            fix=f"vocab_size={max(8_000, 2 * (reserved + alphabet))}",
         )
 
 

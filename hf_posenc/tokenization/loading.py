@@ -15,7 +15,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .._explain import explain, shorten
+from .._explain import explain, shorten, type_error, value_error
 from .._files import path_inside, read_whole
 from .rust import copy_scores, remove_state, rust_from
 
@@ -81,12 +81,10 @@ def private_copy(tokenizer: AnyTokenizer, *, pad_token: str | None = None) -> Pr
     elif isinstance(tokenizer, Tokenizer):
         mine = _wrapped(tokenizer)
     else:
-        raise TypeError(
-            explain(
-                "tokenizer must be a name or folder, a transformers tokenizer or a tokenizers.Tokenizer",
-                got=shorten(tokenizer),
-                fix='tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
-            )
+        raise type_error(
+            "tokenizer must be a name or folder, a transformers tokenizer or a tokenizers.Tokenizer",
+            got=shorten(tokenizer),
+            fix='tokenizer="google-bert/bert-base-uncased", or AutoTokenizer.from_pretrained(...)',
         )
     _check_attributes(mine)
     if mine.is_fast:
@@ -187,12 +185,10 @@ def from_files(kind: type[PreTrainedTokenizerBase], files: Mapping[str, bytes]) 
     try:
         loaded: PreTrainedTokenizerBase = kind.from_pretrained(folder.path)
     except Exception as error:  # a class may not accept attributes that were set later
-        raise ValueError(
-            explain(
-                f"this {kind.__name__} cannot be rebuilt from the files that it writes",
-                got=str(error).strip().split("\n")[0],
-                fix="DataCollatorWithPositionalEncoding(tokenizer.backend_tokenizer), its Rust part alone",
-            )
+        raise value_error(
+            f"this {kind.__name__} cannot be rebuilt from the files that it writes",
+            got=str(error).strip().split("\n")[0],
+            fix="DataCollatorWithPositionalEncoding(tokenizer.backend_tokenizer), its Rust part alone",
         ) from error
     if not loaded.is_fast:  # a copy of a slow tokenizer reads its vocabulary file again
         loaded._hf_posenc_folder = folder
@@ -221,7 +217,7 @@ def load_saved(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
     kind: Any = getattr(transformers, str(named), None)
     is_tokenizer = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedTokenizerBase)
     if kind is not None and not is_tokenizer:
-        raise ValueError(explain(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer"))
+        raise value_error(f"'tokenizer_class' in {found} is {named!r}, which is not a tokenizer")
     loaded = _load(name, **hub) if kind is None else _with_small_ids(kind.from_pretrained(str(name), **hub))
     rust = saved_file(name, TOKENIZER, **hub)
     return _with_rust_part(loaded, None if rust is None else read_whole(rust))
@@ -273,12 +269,10 @@ def _load(name: str | Path, **hub: Any) -> PreTrainedTokenizerBase:
         else:
             loaded = AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, **hub)
     except Exception as error:  # OSError, ValueError, or a bare Exception from Rust
-        raise ValueError(
-            explain(
-                f"no tokenizer could be loaded from '{name}'",
-                got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-                fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
-            )
+        raise value_error(
+            f"no tokenizer could be loaded from '{name}'",
+            got=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+            fix="a folder with tokenizer.json, or a name on the Hub such as 'google-bert/bert-base-uncased'",
         ) from error
     if rust is not None:
         return _wrapped(rust)
@@ -290,13 +284,11 @@ def _with_small_ids(tokenizer: Any) -> Any:
     vocabulary = tokenizer.get_vocab() if getattr(tokenizer, "is_fast", True) else {}
     largest = max(vocabulary.values(), default=0)
     if largest > _LARGEST_ID and largest > 2 * len(vocabulary):
-        raise ValueError(
-            explain(
-                f"the largest id of a tokenizer must be at most {_LARGEST_ID:,}, or twice the size of its vocabulary",
-                got=f"id {largest:,} of {shorten(max(vocabulary, key=vocabulary.__getitem__))}, "
-                f"in a vocabulary of {len(vocabulary):,} tokens",
-                fix=f"correct the id in {TOKENIZER}, or number the tokens from 0",
-            )
+        raise value_error(
+            f"the largest id of a tokenizer must be at most {_LARGEST_ID:,}, or twice the size of its vocabulary",
+            got=f"id {largest:,} of {shorten(max(vocabulary, key=vocabulary.__getitem__))}, "
+            f"in a vocabulary of {len(vocabulary):,} tokens",
+            fix=f"correct the id in {TOKENIZER}, or number the tokens from 0",
         )
     return tokenizer
 
@@ -309,12 +301,10 @@ def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
             copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
         return mine
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
-        raise ValueError(
-            explain(
-                f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
-                got=str(error),
-                fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
-            )
+        raise value_error(
+            f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
+            got=str(error),
+            fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
         ) from error
 
 
@@ -334,12 +324,10 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
         copy_scores(raw.to_str(), mine.backend_tokenizer)
         return mine
     except Exception as error:
-        raise ValueError(
-            explain(
-                "this tokenizers.Tokenizer cannot be copied, and a given tokenizer is never changed",
-                got=str(error),
-                fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
-            )
+        raise value_error(
+            "this tokenizers.Tokenizer cannot be copied, and a given tokenizer is never changed",
+            got=str(error),
+            fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
         ) from error
 
 
@@ -364,12 +352,10 @@ def _check_attributes(tokenizer: PreTrainedTokenizerBase) -> None:
     }
     for name, (is_right, expected) in rules.items():
         if not is_right:
-            raise ValueError(
-                explain(
-                    f"{name} of the tokenizer must be {expected}",
-                    got=shorten(getattr(tokenizer, name)),
-                    fix=f"tokenizer.{name} = ..., or correct {CONFIG}",
-                )
+            raise value_error(
+                f"{name} of the tokenizer must be {expected}",
+                got=shorten(getattr(tokenizer, name)),
+                fix=f"tokenizer.{name} = ..., or correct {CONFIG}",
             )
 
 
@@ -380,10 +366,8 @@ def _known_token(tokenizer: PreTrainedTokenizerBase, pad_token: str) -> str:
         if pad_token in tokenizer.get_vocab():
             return pad_token
     ways = [f"pad_token={token!r}" for token in (tokenizer.eos_token, tokenizer.unk_token) if token is not None]
-    raise ValueError(
-        explain(
-            "pad_token must be a token of the tokenizer's vocabulary",
-            got=shorten(pad_token),
-            fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
-        )
+    raise value_error(
+        "pad_token must be a token of the tokenizer's vocabulary",
+        got=shorten(pad_token),
+        fix=" or ".join(ways) or "tokenizer.add_special_tokens({'pad_token': '[PAD]'}) before",
     )

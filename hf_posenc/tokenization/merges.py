@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .._explain import explain, shorten
+from .._explain import shorten, type_error, value_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -107,7 +107,7 @@ def bpe_merges(
            after   low ×1   Ġ low ×2   Ġ low e r ×1
     """
     if num_merges < 0:
-        raise ValueError(explain("num_merges must be 0 or more", got=num_merges, fix="bpe_merges(texts, 10)"))
+        raise value_error("num_merges must be 0 or more", got=num_merges, fix="bpe_merges(texts, 10)")
     cut = pre_tokenizer(byte_level)
     counts = Counter(word for text in checked_texts(texts) for word, _ in cut.pre_tokenize_str(text))
     return _rounds(counts, num_merges, min_frequency)
@@ -155,12 +155,10 @@ def bpe_stages(tokenizer: PreTrainedTokenizerBase | Tokenizer, text: str) -> lis
     rust: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
     model: dict[str, Any] = json.loads(rust.to_str())["model"] if hasattr(rust, "to_str") else {}
     if model.get("type") != "BPE":
-        raise TypeError(
-            explain(
-                "only a BPE has merges",
-                got=f"{type(tokenizer).__name__} with a model {model.get('type', 'written in Python')}",
-                fix="train_bpe(texts, vocab_size), or a tokenizer such as GPT-2's",
-            )
+        raise type_error(
+            "only a BPE has merges",
+            got=f"{type(tokenizer).__name__} with a model {model.get('type', 'written in Python')}",
+            fix="train_bpe(texts, vocab_size), or a tokenizer such as GPT-2's",
         )
     # Older files write a merge as one string with a space between the halves.
     halves = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
@@ -215,14 +213,10 @@ def checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """
     # Iterating over these types would yield characters or column names, not texts.
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
-        raise TypeError(
-            explain(
-                "texts must be a list, a generator, or a column such as ds['text']",
-                got=f"{type(texts).__name__} {shorten(texts)}"
-                if isinstance(texts, str | bytes)
-                else type(texts).__name__,
-                fix='train_bpe(["one text", "another"], vocab_size), or train_bpe(ds["text"], vocab_size)',
-            )
+        raise type_error(
+            "texts must be a list, a generator, or a column such as ds['text']",
+            got=f"{type(texts).__name__} {shorten(texts)}" if isinstance(texts, str | bytes) else type(texts).__name__,
+            fix='train_bpe(["one text", "another"], vocab_size), or train_bpe(ds["text"], vocab_size)',
         )
     return _each_text(texts)
 
@@ -231,27 +225,23 @@ def _each_text(texts: Iterable[object]) -> Iterator[str]:
     empty = True
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(
-                explain(
-                    f"row {row} of texts is {type(text).__name__}, expected str",
-                    got=shorten(text),
-                    fix="(t for t in texts if isinstance(t, str)), or the column of texts: ds['text']",
-                )
+            raise type_error(
+                f"row {row} of texts is {type(text).__name__}, expected str",
+                got=shorten(text),
+                fix="(t for t in texts if isinstance(t, str)), or the column of texts: ds['text']",
             )
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(
-                explain(
-                    f"row {row} of texts contains a lone surrogate, which is not valid Unicode",
-                    got=f"{shorten(text[error.start : error.end])} at character {error.start}",
-                    fix='text.encode("utf-8", "replace").decode("utf-8")',
-                )
+            raise value_error(
+                f"row {row} of texts contains a lone surrogate, which is not valid Unicode",
+                got=f"{shorten(text[error.start : error.end])} at character {error.start}",
+                fix='text.encode("utf-8", "replace").decode("utf-8")',
             ) from None
         empty = empty and not text
         yield text
     if empty:
-        raise ValueError(explain("there is no text to train on", got="no row with a character in it"))
+        raise value_error("there is no text to train on", got="no row with a character in it")
 
 
 def _listed(items: Iterable[tuple[Symbols, int]], total: int) -> str:

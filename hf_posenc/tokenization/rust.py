@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._explain import explain, shorten
+from .._explain import shorten, value_error
 from ..ragged import Ragged, lock_free_cache
 
 if TYPE_CHECKING:
@@ -105,12 +105,10 @@ class Template:
                 for ((kind, each),) in map(dict.items, step["pair" if pair else "single"]):
                     text = [cls.FIRST if each["id"] == "A" else cls.SECOND]
                     if kind == "SpecialToken" and each["id"] not in step["special_tokens"]:
-                        raise ValueError(
-                            explain(
-                                f"the post-processor uses the special token {each['id']!r} without giving its id",
-                                got=shorten(list(step["special_tokens"])),
-                                fix="list it in special_tokens of the post-processor in tokenizer.json",
-                            )
+                        raise value_error(
+                            f"the post-processor uses the special token {each['id']!r} without giving its id",
+                            got=shorten(list(step["special_tokens"])),
+                            fix="list it in special_tokens of the post-processor in tokenizer.json",
                         )
                     tokens = step["special_tokens"][each["id"]]["ids"] if kind == "SpecialToken" else text
                     pieces += [(token, each["type_id"]) for token in tokens]

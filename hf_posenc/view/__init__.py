@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._explain import as_integer, explain
+from .._explain import as_integer, value_error
 from ..masks import AttentionMask
 from ..sinusoid import sinusoidal_encoding
 
@@ -111,7 +111,7 @@ class _Window:
         for name, first, size in zip(("first_row", "first_token"), (first_row, first_token), self.shape, strict=True):
             as_integer(first, name, minimum=0, example="0")
             if first >= max(size, 1):
-                raise ValueError(explain(f"{name} must be one of the batch", got=f"{first}, and the batch has {size}"))
+                raise value_error(f"{name} must be one of the batch", got=f"{first}, and the batch has {size}")
         self.rows = slice(first_row, min(first_row + _ROWS, self.shape[0]))
         self.tokens = slice(first_token, min(first_token + _TOKENS, self.shape[1]))
 
