@@ -239,7 +239,7 @@ def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
         raise value_error(
             "the tokenizer raised an error for this batch",
             got=str(error),
-            fix="pass texts as str, or lists of words with is_split_into_words=True",
+            fix="leave out the texts that tokenizer(text) refuses, or take a tokenizer with an unknown token",
         ) from error
 
 

@@ -171,7 +171,7 @@ class Reference:
         wanted = Wanted()
         if any(_has_surrogate(text) for text in (*texts, *(pairs or ()), *(targets or ()))):
             wanted.refusals.append("lone surrogate")
-            wanted.may_refuse.append("tokens, limit|cannot be truncated")  # of a text beside a target with a surrogate
+            wanted.may_refuse.append("tokens, limit|cannot be truncated|raised an error")  # of a text in another column
             return wanted
         special = self.tokenizer.num_special_tokens_to_add(pairs is not None) if self.o["add_special_tokens"] else 0
         truncates = self.limit is not None and self.strategy != "do_not_truncate"
