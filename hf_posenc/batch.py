@@ -88,7 +88,7 @@ class Batch(dict[str, Any]):
             >>> Batch({"look_ahead_mask": mask}).to("cpu")["look_ahead_mask"].stride()
             (0, 9, 3, 1)
         """
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._each(lambda tensor, _: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
         r"""Return a new batch in page-locked memory, which copies faster to a GPU. Called by `DataLoader`.
@@ -100,34 +100,10 @@ class Batch(dict[str, Any]):
             TypeError: if the batch contains NumPy arrays.
             RuntimeError: if a tensor is not on the CPU.
         """
-        for name, value in self.items():
-            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-                raise RuntimeError(
-                    explain(
-                        "only CPU memory can be pinned, and a batch with embeddings is on the device of their table",
-                        got=f"'{name}' on {value.device}",
-                        fix="TrainingArguments(dataloader_pin_memory=False), or DataLoader(pin_memory=False)",
-                    )
-                )
-        return self._each(lambda tensor: tensor.pin_memory())
+        return self._each(_pinned)
 
-    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        changed: dict[str, Any] = {}
-        for name, value in self.items():
-            if isinstance(value, dict):  # a mask for each kind of layer
-                changed[name] = type(value)({kind: change(tensor) for kind, tensor in value.items()})
-                continue
-            if isinstance(value, int):  # a length in a flat batch
-                changed[name] = value
-                continue
-            if not isinstance(value, torch.Tensor):
-                raise type_error(
-                    f"only tensors can be moved, and '{name}' is not a tensor",
-                    got=type(value).__name__,
-                    fix='collate with return_tensors="pt"',
-                )
-            changed[name] = _without_repeats(value, change)
-        return Batch(changed, **self._view)
+    def _each(self, change: Callable[[torch.Tensor, str], torch.Tensor]) -> Batch:
+        return Batch({name: _changed(value, name, change) for name, value in self.items()}, **self._view)
 
     def __repr__(self) -> str:
         rows = [(str(name), *facts(value)) for name, value in self.items()]
@@ -213,10 +189,35 @@ def written_tokens(
     return [tokens_of(row) for row in ids[rows].tolist()]
 
 
-def _without_repeats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Apply `change` to a tensor; if it is expanded (stride 0), only to the stored part, then expand the result."""
-    once = tensor
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.Tensor]) -> Any:
+    """Return the result of `change` for the tensor `value` called `name`, or for each tensor in a dict.
+
+    Of an expanded tensor (stride 0) only the stored part is changed, and the result is expanded.
+    """
+    if isinstance(value, dict):  # a mask for each kind of layer
+        return type(value)({kind: _changed(mask, f"{name}[{kind!r}]", change) for kind, mask in value.items()})
+    if isinstance(value, int):  # a length in a flat batch
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise type_error(
+            f"only tensors can be moved, and '{name}' is not a tensor",
+            got=type(value).__name__,
+            fix='collate with return_tensors="pt"',
+        )
+    once = value
+    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
         if stride == 0 and size > 1:
             once = once.narrow(dim, 0, 1)
-    return change(once).expand(tensor.shape)
+    return change(once, name).expand(value.shape)
+
+
+def _pinned(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    if tensor.device.type != "cpu":
+        raise RuntimeError(
+            explain(
+                "only CPU memory can be pinned, and a batch with embeddings is on the device of their table",
+                got=f"'{name}' on {tensor.device}",
+                fix="TrainingArguments(dataloader_pin_memory=False), or DataLoader(pin_memory=False)",
+            )
+        )
+    return tensor.pin_memory()

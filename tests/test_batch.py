@@ -132,9 +132,9 @@ def test_a_repeated_matrix_is_moved_once_and_repeated_there(device: torch.device
     assert mask.untyped_storage().nbytes() == 4
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_pinning_never_sees_overlapping_memory(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that overlaps cannot be pinned; machines without an accelerator cannot pin at all, so a copy stands in."""
+@pytest.fixture
+def pinned_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Shapes of the tensors that are pinned. Without an accelerator nothing can be pinned, so a copy stands in."""
     seen: list[tuple[int, ...]] = []
 
     def pin(self: torch.Tensor) -> torch.Tensor:
@@ -143,13 +143,26 @@ def test_pinning_never_sees_overlapping_memory(rows: int, monkeypatch: pytest.Mo
         return self.clone()
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    batch = Batch(
-        {"input_ids": torch.ones(rows, 3).long(), "look_ahead_mask": look_ahead_mask(3).expand(rows, 1, 3, 3)}
-    )
+    return seen
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_pinning_never_sees_overlapping_memory(rows: int, pinned_shapes: list[tuple[int, ...]]) -> None:
+    mask = look_ahead_mask(3).expand(rows, 1, 3, 3)
+    batch = Batch({"input_ids": torch.ones(rows, 3).long(), "look_ahead_mask": mask})
     pinned = batch.pin_memory()
     assert isinstance(pinned, Batch)
-    assert seen == [(rows, 3), (1, 1, 3, 3)]
-    assert torch.equal(pinned["look_ahead_mask"], batch["look_ahead_mask"])
+    assert pinned_shapes == [(rows, 3), (1, 1, 3, 3)]
+    assert torch.equal(pinned["look_ahead_mask"], mask)
+
+
+def test_masks_for_each_kind_of_layer_are_pinned_and_moved_too(pinned_shapes: list[tuple[int, ...]]) -> None:
+    masks = {"full_attention": torch.ones(2, 1, 3, 3), "sliding_attention": torch.ones(1, 1, 3, 3).expand(2, 1, 3, 3)}
+    batch = Batch({"input_ids": torch.ones(2, 3).long(), "attention_mask": masks})
+    for changed in (batch.pin_memory(), batch.to("cpu")):
+        assert list(changed["attention_mask"]) == list(masks)
+        assert all(torch.equal(changed["attention_mask"][kind], mask) for kind, mask in masks.items())
+    assert pinned_shapes == [(2, 3), (2, 1, 3, 3), (1, 1, 3, 3)]
 
 
 def test_torchs_own_pinning_calls_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +176,9 @@ def test_the_error_for_pinning_an_accelerators_tensor_names_the_setting() -> Non
     """A table on an accelerator gives batches that lie there; `meta` stands in for one."""
     batch = Batch({"input_ids": torch.ones(1, 2, device="meta").long()})
     with pytest.raises(RuntimeError, match=r"dataloader_pin_memory=False"):
+        batch.pin_memory()
+    batch = Batch({"attention_mask": {"full_attention": torch.ones(1, 1, 2, 2, device="meta")}})
+    with pytest.raises(RuntimeError, match=r"'attention_mask\['full_attention'\]' on meta"):
         batch.pin_memory()
 
 
