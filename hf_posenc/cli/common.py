@@ -5,6 +5,7 @@ The commands download nothing unless `--tokenizer` names a tokenizer on the Hub.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -29,13 +30,9 @@ def default_texts() -> list[str]:
 
 
 def default_tokenizer(texts: Sequence[str], vocab_size: int = 8_000) -> tuple[Any, str]:
-    """Return a BPE tokenizer of up to `vocab_size` tokens trained on `texts`, and a line of text that describes it.
+    """Return a BPE tokenizer of up to `vocab_size` tokens trained on `texts`, and a line of text that describes it."""
+    from ..tokenization import train_bpe
 
-    If an earlier call trained it on the same texts, it is loaded from the cache.
-    """
-    from ..tokenization import cached_bpe
-
-    bpe = cached_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
-    origin = "trained by an earlier call" if bpe.seconds is None else f"trained in {bpe.seconds:.1f} s"
-    place = "not cached: the cache is not writable" if bpe.folder is None else f"cached in {bpe.folder}"
-    return bpe.tokenizer, f"byte-level BPE of {len(bpe.tokenizer):,} tokens, {origin}, {place}"
+    begin = time.perf_counter()
+    bpe = train_bpe(texts, vocab_size, model_max_length=MAX_LENGTH)
+    return bpe, f"byte-level BPE of {len(bpe):,} tokens, trained in {time.perf_counter() - begin:.1f} s"

@@ -68,7 +68,7 @@ def demo(
 
     Without FILE the corpus is the docstrings of Python's standard library.
 
-    Without --tokenizer a BPE is trained on the corpus and cached for the next call.
+    Without --tokenizer a BPE is trained on the corpus.
 
     Nothing is downloaded unless --tokenizer names a tokenizer on the Hub.
     """

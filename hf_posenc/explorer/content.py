@@ -21,7 +21,7 @@ from ..batch import real_tokens
 from ..collator import DataCollatorWithPositionalEncoding
 from ..corpus import standard_library_docstrings
 from ..sinusoid import sinusoidal_encoding
-from ..tokenization import bpe_stages, cached_bpe
+from ..tokenization import bpe_stages, train_bpe
 from ..tokenization.loading import number_of_ids, private_copy
 from .settings import Settings
 
@@ -131,7 +131,7 @@ def _tokenizer(settings: Settings) -> Any:
 
 @functools.cache
 def _bpe() -> Any:
-    return cached_bpe(standard_library_docstrings(), _BPE_SIZE, model_max_length=_LIMIT).tokenizer
+    return train_bpe(standard_library_docstrings(), _BPE_SIZE, model_max_length=_LIMIT)
 
 
 @functools.cache
@@ -140,7 +140,7 @@ def _bert(folder: Path) -> Any:
 
 
 def warm_up() -> None:
-    """Load or train the BPE tokenizer in a background thread, before the first request for it."""
+    """Train the BPE tokenizer in a background thread, before the first request for it."""
 
     def load() -> None:
         with _LOCK:

@@ -4,7 +4,7 @@ Texts are encoded in `hf_posenc.rows`.
 """
 
 from .backends import BackendName, DifferentIds, FastBackend, choose_backend
-from .bpe import cached_bpe, train_bpe
+from .bpe import train_bpe
 from .loading import from_files, number_of_ids, private_copy, stated_limit, to_files
 from .merges import MergeStep, bpe_merges, bpe_stages
 from .pieces import Pieces
@@ -22,7 +22,6 @@ __all__ = [
     "TokenizersBackend",
     "bpe_merges",
     "bpe_stages",
-    "cached_bpe",
     "calls_only_rust",
     "choose_backend",
     "from_files",

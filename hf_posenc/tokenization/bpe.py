@@ -1,18 +1,12 @@
-"""`train_bpe`: train a byte-pair encoding with the trainer of the tokenizers library; `cached_bpe` caches the result.
+"""`train_bpe`: train a byte-pair encoding with the trainer of the tokenizers library.
 
 `merges.py` shows step by step how the merges are found.
 """
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._explain import as_integer, one_of, shorten, type_error, value_error
@@ -184,94 +178,3 @@ def _template(rust: Any, roles: Mapping[str, Any]) -> Any:
         pair=[piece for piece in pair if piece is not None],
         special_tokens=[(token, rust.token_to_id(token)) for token in dict.fromkeys(around)],
     )
-
-
-# ------------------------------------------------------------------------------------------ the cache of trained BPEs
-
-_CACHE_FORMAT = 1  # increase it when a change makes train_bpe return another tokenizer for the same texts
-
-
-@dataclass(frozen=True)
-class CachedBPE:
-    r"""A trained tokenizer with its cache folder and its training time.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerFast`): the result of `train_bpe`.
-        folder (`Path`, *optional*): its folder in the cache; `None` if the cache is not writable.
-        seconds (`float`, *optional*): duration of the training; `None` if an earlier call trained it.
-    """
-
-    tokenizer: PreTrainedTokenizerFast
-    folder: Path | None
-    seconds: float | None
-
-
-def cached_bpe(texts: Sequence[str], vocab_size: int, *, model_max_length: int | None = None) -> CachedBPE:
-    r"""Load the BPE trained on these texts from the Hugging Face cache, or train and cache it.
-
-    The cache folder may be deleted at any time. A damaged entry is trained again.
-
-    Args:
-        texts (sequence of `str`): the corpus.
-        vocab_size (`int`), model_max_length (`int`, *optional*): as in `train_bpe`.
-
-    Returns:
-        `CachedBPE`.
-
-    Raises:
-        TypeError, ValueError: as `train_bpe`.
-    """
-    folder = _cache_folder(texts, f"{_CACHE_FORMAT} {vocab_size} {model_max_length}")
-    cached = _load_cached(folder) if folder is not None else None
-    if cached is not None:
-        return CachedBPE(cached, folder, None)
-    begin = time.perf_counter()
-    tokenizer = train_bpe(texts, vocab_size, model_max_length=model_max_length)
-    seconds = time.perf_counter() - begin
-    return CachedBPE(tokenizer, folder if folder is not None and _write_cached(tokenizer, folder) else None, seconds)
-
-
-def _cache_folder(texts: Sequence[str], settings: str) -> Path | None:
-    from huggingface_hub import cached_assets_path
-
-    digest = hashlib.sha256(settings.encode())
-    for text in texts:
-        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    try:
-        return Path(cached_assets_path("hf_posenc", namespace="bpe", subfolder=digest.hexdigest()[:16])) / "tokenizer"
-    except (OSError, ValueError):  # a home directory that is not writable; a file in place of the folder
-        return None
-
-
-def _write_cached(tokenizer: PreTrainedTokenizerFast, folder: Path) -> bool:
-    """Write a tokenizer to its cache folder, and return True if the folder then contains it.
-
-    Another process may have written the same tokenizer first. Return False if the cache is not writable.
-    """
-    try:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            made = Path(temporary, "tokenizer")
-            tokenizer.save_pretrained(made)
-            (made / "sha256").write_text(_files_digest(made), encoding="ascii")
-            shutil.rmtree(folder, ignore_errors=True)
-            made.rename(folder)
-    except OSError:
-        return _load_cached(folder) is not None  # another process may have written the same tokenizer first
-    return True
-
-
-def _load_cached(folder: Path) -> PreTrainedTokenizerFast | None:
-    """Load the tokenizer in a cache folder; return `None` if there is none, or its files do not match their digest."""
-    from transformers import AutoTokenizer
-
-    try:
-        if (folder / "sha256").read_text(encoding="ascii") == _files_digest(folder):
-            return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def _files_digest(folder: Path) -> str:
-    files = ("tokenizer.json", "tokenizer_config.json")
-    return hashlib.sha256(b"\0".join((folder / name).read_bytes() for name in files)).hexdigest()
