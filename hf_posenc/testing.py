@@ -6,8 +6,7 @@ It works for any Hugging Face model that reads one sequence, on the model's devi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +18,8 @@ from torch.overrides import TorchFunctionMode
 from ._explain import explain, one_of, shorten, value_error
 from .collator import DataCollatorWithPositionalEncoding
 from .masks import AttentionMask
-from .model_spec import ModelPositions, ModelSpec, Probe, find_positions
+from .model_spec import ModelSpec, Probe, find_positions
 from .packing import pack
-from .positions import position_ids_from_documents, position_ids_from_mask
 
 
 def assert_packed_equals_alone(
@@ -65,15 +63,14 @@ def assert_packed_equals_alone(
     if restart not in ("position_ids", "tables"):
         raise ValueError(one_of("restart", restart, ("position_ids", "tables")))
     documents = _documents(texts, tokenizer)
-    runner = _Runner.of(model, restart)
-    pad = runner.probe.padding_id
-    alone = [runner.run(_padded([ids], "right", pad))[0] for ids in documents]
+    runner = _Runner(model, restart)
+    alone = [runner.outputs([ids], AttentionMask.from_lengths([len(ids)]))[0] for ids in documents]
     differences: dict[str, float] = {}
-    for name, batch, with_mask in _batches(documents, runner.spec, pad):
-        out = runner.run(batch, with_mask=with_mask)
+    for name, order, mask, with_mask in _layouts([len(ids) for ids in documents], runner.spec):
+        outputs = runner.outputs([documents[number] for number in order], mask, with_mask=with_mask)
         differences[name] = 0.0
-        for number, (row, columns) in batch.slices.items():
-            each = (out[row, columns] - alone[number]).abs().amax(-1)  # (tokens,)
+        for number, out in zip(order, outputs, strict=True):
+            each = (out - alone[number]).abs().amax(-1)  # (tokens,)
             worst = int(each.nan_to_num(torch.inf).argmax())
             differences[name] = max(differences[name], float(each[worst]))
             if not float(each[worst]) <= atol:
@@ -90,74 +87,56 @@ def assert_packed_equals_alone(
     return differences
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A padded batch of documents: ids, mask, positions, and the row and columns of each document."""
-
-    ids: torch.Tensor  # (B, T)
-    mask: AttentionMask
-    positions: torch.Tensor  # (B, T), from 0 in each document
-    slices: dict[int, tuple[int, slice]]  # row and columns of each document
-
-
-@dataclass(frozen=True)
 class _Runner:
     """Runner of the model under test.
 
-    Positions restart at each document by `position_ids`; if `by_tables` is True, by changing which rows of its position
-    tables the model reads.
+    Positions restart at each document by `position_ids`, or with `restart="tables"` by changing which rows of its
+    position tables the model reads.
     """
 
-    probe: Probe
-    spec: ModelSpec
-    positions: ModelPositions
-    by_tables: bool
-
-    @classmethod
-    def of(cls, model: nn.Module, restart: str) -> _Runner:
-        probe = Probe(model)
-        spec, positions = ModelSpec.of(model), find_positions(probe)
-        if probe.has_decoder:
+    def __init__(self, model: nn.Module, restart: str) -> None:
+        self.probe, self.spec = Probe(model), ModelSpec.of(model)
+        tables = find_positions(self.probe).tables
+        if self.probe.has_decoder:
             raise value_error(
-                f"{spec.name} reads two sequences, and packed rows of one are tried here",
-                got=f"forward({', '.join(spec.accepts)})",
+                f"{self.spec.name} reads two sequences, and packed rows of one are tried here",
+                got=f"forward({', '.join(self.spec.accepts)})",
                 fix="one part of it, e.g. model.get_encoder(), or BartForCausalLM for BART's decoder",
             )
-        if restart == "position_ids" and "position_ids" not in spec.accepts and positions.tables:
+        self.takes_position_ids = "position_ids" in self.spec.accepts
+        if restart == "position_ids" and not self.takes_position_ids and tables:
             raise value_error(
-                f"{spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
-                got=f"positions in {positions.tables[0].name}",
+                f"{self.spec.name} takes no position_ids, so only the first document of a row can begin at position 0",
+                got=f"positions in {tables[0].name}",
                 fix='do not pack for it; restart="tables" tests if the masks are right',
             )
-        return cls(probe, spec, positions, restart == "tables")
+        self.tables = tables if restart == "tables" else ()
 
-    @property
-    def takes_position_ids(self) -> bool:
-        return "position_ids" in self.spec.accepts
+    def outputs(
+        self, documents: Sequence[torch.Tensor], mask: AttentionMask, *, with_mask: bool = True
+    ) -> tuple[torch.Tensor, ...]:
+        """Run the model on a batch, with its attention mask or without, and return the output of each document.
 
-    def run(self, batch: _Batch, *, with_mask: bool = True) -> torch.Tensor:
-        """Run the model on a batch, with its attention mask or without, and return the output of each token.
-
-        The output is `(B, T, D)` float32 on the CPU.
+        The documents fill the real tokens of `mask` in order. The outputs are `(T, D)` float32 on the CPU.
         """
-        inputs: dict[str, Any] = {"input_ids": batch.ids}
+        real = mask.documents >= 0  # (B, T)
+        lengths = [len(ids) for ids in documents]
+        ids, positions = torch.full_like(mask.documents, self.probe.padding_id), torch.zeros_like(mask.documents)
+        ids[real] = torch.cat(list(documents))
+        positions[real] = torch.cat([torch.arange(length) for length in lengths])
+        inputs: dict[str, Any] = {"input_ids": ids}
         if with_mask:
-            inputs["attention_mask"] = batch.mask.for_hf(self.spec)
+            inputs["attention_mask"] = mask.for_hf(self.spec)
         if self.takes_position_ids:
-            padding = self.spec.padding_position
-            inputs["position_ids"] = torch.where(
-                (batch.mask.documents < 0) & (padding is not None),
-                padding or 0,
-                batch.positions + self.spec.first_position,
-            )
-        with ExitStack() as stack:
-            if self.by_tables:
-                rows = {id(table.tensor): batch.positions + table.first_row for table in self.positions.tables}
-                stack.enter_context(_ReplacedRows(rows))
+            inputs["position_ids"] = positions + self.spec.first_position
+            if self.spec.padding_position is not None:
+                inputs["position_ids"][~real] = self.spec.padding_position
+        rows = {id(table.tensor): positions + table.first_row for table in self.tables}
+        with _ReplacedRows(rows) if rows else nullcontext():
             _, out = self.probe.run(inputs)
         if not out.numel():
             raise value_error(f"{self.spec.name} gives no output for each token", fix="model.base_model")
-        return out
+        return torch.split(out[real], lengths)
 
 
 class _ReplacedRows(TorchFunctionMode):
@@ -190,57 +169,19 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
     return documents
 
 
-def _batches(documents: list[torch.Tensor], spec: ModelSpec, pad: int) -> Iterator[tuple[str, _Batch, bool]]:
-    """Yield a name, a batch and `with_mask` for the documents padded right, padded left, and packed.
+def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[int], AttentionMask, bool]]:
+    """Yield layouts of documents with the given lengths: padded right, padded left, and packed.
 
-    `with_mask` is False if the model should be run without an attention mask.
+    A layout is its name, the numbers of the documents in its order, its mask, and False if the model should be run
+    without an attention mask.
     """
     for side in ("right", "left"):
-        yield f"padded {side}", _padded(documents, side, pad), True
-    packed = _packed(documents, spec.max_length, pad)
+        mask = AttentionMask.from_lengths(lengths, padding_side=side)
+        yield f"padded {side}", list(range(len(lengths))), mask, True
+    plan = list(pack(lengths, min(spec.max_length or sum(lengths), sum(lengths))))
+    packed = AttentionMask.from_documents([[lengths[number] for number in row] for row in plan])
+    order = np.concatenate(plan).tolist()
     if spec.takes_4d_mask or not spec.isolates_by_position_ids:
-        yield "packed", packed, True
+        yield "packed", order, packed, True
     if spec.isolates_by_position_ids:
-        yield "packed, no mask", packed, False
-
-
-def _padded(documents: list[torch.Tensor], side: Any, pad: int) -> _Batch:
-    """Return a batch with one document per row, padded on the given side with the id `pad`."""
-    lengths = [len(ids) for ids in documents]
-    mask = AttentionMask.from_lengths(lengths, padding_side=side)
-    begins = {number: (number, max(lengths) - length if side == "left" else 0) for number, length in enumerate(lengths)}
-    return _batch(documents, mask, position_ids_from_mask(mask.documents >= 0), begins, pad)
-
-
-def _packed(documents: list[torch.Tensor], limit: int | None, pad: int) -> _Batch:
-    """Return a batch with the documents packed into few rows of at most `limit` tokens; `None` is no limit.
-
-    `pad` is the id of padding.
-    """
-    lengths = [len(ids) for ids in documents]
-    plan = pack(lengths, sum(lengths) if limit is None else min(limit, sum(lengths)))
-    rows = [[lengths[number] for number in row] for row in plan]
-    begins = {
-        int(number): (row, int(begin))
-        for row, numbers in enumerate(plan)
-        for number, begin in zip(numbers, np.cumsum([0, *rows[row]])[:-1], strict=True)
-    }
-    return _batch(documents, AttentionMask.from_documents(rows), position_ids_from_documents(rows), begins, pad)
-
-
-def _batch(
-    documents: list[torch.Tensor],
-    mask: AttentionMask,
-    positions: torch.Tensor,
-    begins: dict[int, tuple[int, int]],
-    pad: int,
-) -> _Batch:
-    """Return a batch in which document i begins at (row, column) `begins[i]`, and all other ids are `pad`.
-
-    `positions` `(B, T)` are the positions of its tokens.
-    """
-    ids = torch.full_like(mask.documents, pad)
-    slices = {number: (row, slice(begin, begin + len(documents[number]))) for number, (row, begin) in begins.items()}
-    for number, where in slices.items():
-        ids[where] = documents[number]
-    return _Batch(ids, mask, positions, slices)
+        yield "packed, no mask", order, packed, False
