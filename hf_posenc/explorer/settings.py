@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from .._explain import one_of, shorten, type_error, value_error
+from .._explain import as_integer, one_of, shorten, type_error, value_error
 
 # Limits on the work for one request, so that any input is answered within a second.
 MOST_TEXTS, MOST_CHARACTERS = 8, 4_000
@@ -57,7 +57,14 @@ class Settings:
             if getattr(self, name) not in allowed:
                 raise ValueError(one_of(name, getattr(self, name), allowed))
         for name, (least, most) in RANGES.items():
-            object.__setattr__(self, name, _integer(name, getattr(self, name), least, most))
+            example = max(least, min(most, 64))
+            number = as_integer(getattr(self, name), name, example=example)
+            if not least <= number <= most:
+                raise value_error(
+                    f"{name} must be an integer from {least} to {most} on this page",
+                    got=number,
+                    fix=f"{name}={example}; in Python there is no such limit",
+                )
         # Requests that bypass the page may send other types.
         for name, kind in (("convention", str), ("look_ahead", bool), ("packing", bool)):
             object.__setattr__(self, name, kind(getattr(self, name)))
@@ -74,7 +81,7 @@ class Settings:
         r"""Return the settings from a mapping of names to values, which the page sends as JSON.
 
         Example:
-            >>> Settings.read({"text": "a", "d_model": 8.0}).d_model
+            >>> Settings.read({"text": "a", "d_model": 8}).d_model
             8
         """
         if not isinstance(values, Mapping):
@@ -106,14 +113,3 @@ class Settings:
     def _lines(self) -> list[str]:
         # splitlines() would also split at form feeds and at separators that belong to a text.
         return [line.rstrip("\r") for line in self.text.split("\n") if line.strip()]
-
-
-def _integer(name: str, value: Any, least: int, most: int) -> int:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most or value != int(value):
-        raise value_error(
-            f"{name} must be an integer from {least} to {most} on this page",
-            got=shorten(value),
-            fix=f"{name}={max(least, min(most, 64))}; in Python there is no such limit",
-        )
-    return int(value)
