@@ -57,6 +57,7 @@ def shown(folder: Path, /, **settings: Any) -> dict[str, Any]:
         {"padding_side": "left", "look_ahead": False},
         {"packing": True, "max_length": 8},
         {"convention": "marian", "scale": "none", "d_model": 6},
+        {"tokenizer": "bert"},
         {"text": 'say "hi"\\\n\u202e\tÄ', "base": 100.5},
     ],
 )
@@ -222,7 +223,7 @@ def test_nothing_else_is_served(path: str, address: str) -> None:
 
 def test_another_host_or_origin_is_refused(address: str) -> None:
     port = address.rpartition(":")[2]
-    body = json.dumps({"text": "a"}).encode()
+    body = json.dumps({"text": ""}).encode()
     assert request(address, Host="example.org")[0] == 403
     assert request(address, Host=f"example.org:{port}")[0] == 403
     assert request(address, "/answer", body, Origin="http://example.org", **JSON)[0] == 403
@@ -243,9 +244,7 @@ def test_a_port_that_is_taken_is_refused(address: str) -> None:
         serve(port, browser=False)
 
 
-def test_the_page_can_be_served_from_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its thread would parse the standard library and train a tokenizer beside the tests that follow.
-    monkeypatch.setattr("hf_posenc.explorer.server.warm_up", lambda: None)
+def test_the_page_can_be_served_from_a_thread() -> None:
     lines: list[str] = []
     ready = threading.Event()
     thread = threading.Thread(

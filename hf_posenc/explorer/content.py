@@ -133,16 +133,6 @@ def _bert() -> Any:
     return private_copy(folder)
 
 
-def warm_up() -> None:
-    """Train the BPE tokenizer in a background thread, before the first request for it."""
-
-    def load() -> None:
-        with _LOCK:
-            _bpe()
-
-    threading.Thread(target=load, daemon=True).start()
-
-
 @functools.lru_cache(maxsize=2)
 def _table(rows: int, d_model: int) -> nn.Embedding:
     """Return a frozen embedding table of `rows` rows of seeded random numbers.

@@ -19,7 +19,7 @@ from typing import Any
 from .._explain import value_error
 from .._huggingface import bert_folder
 from ..sinusoid import CONVENTIONS
-from .content import answer, warm_up
+from .content import answer
 from .settings import Settings
 
 HOST = "127.0.0.1"
@@ -55,7 +55,6 @@ def serve(port: int | None = None, *, browser: bool = True, say: Callable[[str],
             stop = threading.Thread(target=server.shutdown, daemon=True)
             before[number] = signal.signal(number, lambda *_, stop=stop: None if stop.ident else stop.start())
     try:
-        warm_up()
         say(f"{address}  (Ctrl-C ends it)")
         if browser:
             webbrowser.open(address)
