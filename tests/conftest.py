@@ -32,6 +32,9 @@ hypothesis.settings.register_profile("same", deadline=None, derandomize=True, su
 hypothesis.settings.load_profile("same")
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is first imported
+# Read once, when torch is first imported: idle threads of OpenMP sleep. By default they spin, and take the cores from
+# the other processes of a test run, which then lasts about twice as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Nothing that an earlier run left behind may make a test pass, and nothing of a test stays on the machine.
 os.environ["HF_DATASETS_CACHE"] = _datasets_cache = tempfile.mkdtemp(prefix="hf_posenc_tests_")
 atexit.register(shutil.rmtree, _datasets_cache, ignore_errors=True)
