@@ -30,7 +30,7 @@ def largest_error(table: torch.Tensor, found: Identified) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("width", [4, 5, 7, 64, 65, 768])
+@pytest.mark.parametrize("width", [4, 5, 65, 256])
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_every_table_that_we_write_is_recognized_as_exact(name: str, width: int, dtype: torch.dtype) -> None:
     convention = CONVENTIONS[name]
@@ -220,7 +220,7 @@ def of_transformers(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"transformers.models.{module}.modeling_{module}"), name)
 
 
-@pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33), (2048, 512)])
+@pytest.mark.parametrize(("rows", "width"), [(512, 64), (40, 33)])
 @pytest.mark.parametrize(("module", "name", "preset"), _FAIRSEQ, ids=[each[2] for each in _FAIRSEQ])
 def test_tables_with_a_padding_row_are_fairseqs(module: str, name: str, preset: str, rows: int, width: int) -> None:
     theirs = of_transformers(module, name)(rows, width, 1)
@@ -272,7 +272,7 @@ def test_whisper_qwen_musicgen_videomae_and_ctrl_are_distinguished() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "dtype", "error"),
-    [(131_072, torch.float32, 5e-3), (8192, torch.bfloat16, 1e-3), (8192, torch.float16, 3e-4)],
+    [(32_768, torch.float32, 1e-3), (8192, torch.bfloat16, 1e-3), (8192, torch.float16, 3e-4)],
     ids=str,
 )
 def test_long_tables_with_float32_angles_are_recognized_with_their_error(
@@ -292,7 +292,7 @@ def test_long_tables_with_float32_angles_are_recognized_with_their_error(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "width"), [(2, 2), (2, 8), (3, 2), (5, 4), (512, 64), (64, 512), (33, 33)])
 def test_random_tables_are_never_recognized(rows: int, width: int, dtype: torch.dtype) -> None:
-    for seed in range(5):
+    for seed in range(5 if rows * width < 1000 else 1):
         made = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
         for table in (made, made * 0.02, made.cumsum(0), torch.sigmoid(made)):
             found = identify(table.to(dtype))
