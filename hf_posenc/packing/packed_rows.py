@@ -113,7 +113,21 @@ class PackingPlan:
             >>> pack([6, 6, 6], 10).lower_bound     # 18 tokens would fit in 2 rows, but no two documents do
             3
         """
-        return fewest_rows(self.lengths, self.capacity)
+        if not len(self.lengths):
+            return 0
+        capacity = self.capacity
+        sizes, counts = histogram(self.lengths)
+        number, tokens = offsets_of(counts), offsets_of(sizes * counts)  # of documents shorter than sizes[k]
+        # For a limit a <= C/2: a document above C - a shares its row with none of length >= a. One above C/2 shares it
+        # with no other above C/2, and the remaining room may take documents from a to C/2.
+        limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
+        half = np.searchsorted(sizes, capacity // 2, side="right")
+        long = np.searchsorted(sizes, capacity - limits, side="right")
+        short = np.searchsorted(sizes, limits)
+        alone = number[-1] - number[half]  # every document above C/2 opens a row
+        room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
+        overflow = (tokens[half] - tokens[short]) - room
+        return int((alone + np.maximum(0, -(-overflow // capacity))).max())
 
     @property
     def attention_cost(self) -> int:
@@ -295,24 +309,3 @@ def best_fit_decreasing(sizes: NDArray[np.int64], counts: NDArray[np.int64], cap
                 full, left = full + 1, 0
             keep(free, begin + full, width - full, inside)
     return np.array(moves, dtype=np.int64).reshape(-1, 4).T
-
-
-def fewest_rows(lengths: NDArray[np.int64], capacity: int) -> int:
-    """Return a lower bound on the number of rows of `capacity` tokens for documents with the given lengths.
-
-    It is the bound L2 of Martello and Toth; see `PackingPlan.lower_bound`.
-    """
-    if not len(lengths):
-        return 0
-    sizes, counts = histogram(lengths)
-    number, tokens = offsets_of(counts), offsets_of(sizes * counts)  # of documents shorter than sizes[k]
-    # For a limit a <= C/2: a document above C - a shares its row with none of length >= a. One above C/2 shares it with
-    # no other above C/2, and the remaining room may take documents from a to C/2.
-    limits = np.concatenate([[0], sizes[2 * sizes <= capacity]])
-    half = np.searchsorted(sizes, capacity // 2, side="right")
-    long = np.searchsorted(sizes, capacity - limits, side="right")
-    short = np.searchsorted(sizes, limits)
-    alone = number[-1] - number[half]  # every document above C/2 opens a row
-    room = (number[long] - number[half]) * capacity - (tokens[long] - tokens[half])
-    overflow = (tokens[half] - tokens[short]) - room
-    return int((alone + np.maximum(0, -(-overflow // capacity))).max())

@@ -81,7 +81,8 @@ def plan_batches(
         multiple_of = as_integer(multiple_of, "multiple_of", minimum=1, example=8)
     sizes = checked_lengths(lengths)
     chosen = _shapes(shapes, sizes, multiple_of, cost)
-    rows, group = _rows_and_groups(sizes, budget, window, ranks, cost, multiple_of, chosen)
+    price = _prices(sizes, budget, cost, multiple_of, chosen)
+    rows, group = _rows_and_groups(price, budget, window, ranks)
     order, batch_offsets = _shuffled(sizes, rows, group, ranks, np.random.default_rng([seed, epoch]))
     plan = BatchPlan(
         order=order,
@@ -96,35 +97,48 @@ def plan_batches(
     return plan if rank is None else plan.for_rank(rank)
 
 
-def _rows_and_groups(
+def _prices(
     sizes: NDArray[np.int64],
     budget: int,
-    window: int,
-    ranks: int,
     cost: Cost | None,
     multiple_of: int | None,
     shapes: tuple[int, ...] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of documents (rows) of each batch `(M,)`, and the group number of each batch `(M,)`.
+) -> NDArray[Any]:
+    """Return the cost of one padded row of each document `(N,)`, from the longest document to the shortest.
 
-    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are later
-    shuffled among the batches of one group. `sizes` are the lengths of the documents, `ranks` is the number of ranks,
-    and the other arguments are those of `plan_batches`.
+    Raise if one costs more than `budget`. `sizes` are the lengths of the documents; see `plan_batches` for the others.
     """
     different, counts = histogram(sizes)
     widths = padded(different, multiple_of, shapes)
     prices, place = np.unique(widths, return_inverse=True)
     price = row_costs(prices, cost)[place]  # of each length that occurs
     if len(price) and price[-1] > budget:
-        _refuse_long(sizes, int(counts[price > budget].sum()), int(widths[-1]), price[-1], budget)
-    price = np.repeat(price[::-1], counts[::-1])  # of a row of each document, falling
-    together = max(1, -(-len(sizes) // window))
+        document, width = int(sizes.argmax()), int(widths[-1])
+        is_padded = f", {width} with padding" if width != sizes[document] else ""
+        costs = f" and costs {price[-1]}" if price[-1] != width else ""
+        raise value_error(
+            f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
+            got=f"{counts[price > budget].sum()} of {len(sizes)} documents beyond the budget",
+            fix=f"token_budget={int(np.ceil(price[-1]))}, or split them first with split_long(lengths, {budget})",
+        )
+    return np.repeat(price[::-1], counts[::-1])
+
+
+def _rows_and_groups(
+    price: NDArray[Any], budget: int, window: int, ranks: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of documents (rows) of each batch `(M,)`, and the group number of each batch `(M,)`.
+
+    The batches are in order from the longest documents to the shortest. Group numbers ascend; documents are later
+    shuffled among the batches of one group. `price` is the result of `_prices`, `ranks` is the number of ranks.
+    """
+    together = max(1, -(-len(price) // window))
     rows: list[int] = []
     group: list[int] = []
     begin = 0
-    while begin < len(sizes):
+    while begin < len(price):
         most = int(budget // price[begin])
-        documents = min(together * most, len(sizes) - begin)
+        documents = min(together * most, len(price) - begin)
         batches = -(-documents // most)
         # The last group is divided evenly; all others are full.
         each, more = divmod(documents, batches)
@@ -132,7 +146,7 @@ def _rows_and_groups(
         group += [len(group)] * batches
         begin += documents
     if len(rows) % ranks:
-        divide(rows, group, price, budget, ranks)
+        _divide(rows, group, price, budget, ranks)
     return np.array(rows, dtype=np.int64), np.array(group, dtype=np.int64)
 
 
@@ -184,34 +198,11 @@ def _shapes(
     return tuple(given)
 
 
-def _refuse_long(sizes: NDArray[np.int64], beyond: int, width: int, dear: Any, budget: int) -> None:
-    document = int(sizes.argmax())
-    is_padded = f", {width} with padding" if width != sizes[document] else ""
-    costs = f" and costs {dear}" if dear != width else ""
-    raise value_error(
-        f"document {document} has {sizes[document]} tokens{is_padded}{costs}, a batch may cost {budget}",
-        got=f"{beyond} of {len(sizes)} documents beyond the budget",
-        fix=f"token_budget={int(np.ceil(dear))}, or split them first with split_long(lengths, {budget})",
-    )
+def _divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
+    """Split batches of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
 
-
-def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, ranks: int) -> None:
-    r"""Split batches of the shortest documents, so that the number of batches becomes a multiple of `ranks`.
-
-    Args:
-        rows, group (`list` of `int`): number of documents and group number of each batch; changed in place.
-        price (`np.ndarray` `(N,)`): cost of a row of each document, from the longest to the shortest.
-        budget (`int`): maximal cost of a batch.
-        ranks (`int`): the number of batches becomes a multiple of it.
-
-    Raises:
-        ValueError: if there are too few documents.
-
-    Example:
-        >>> rows, group = [2, 3], [0, 1]
-        >>> divide(rows, group, np.array([6, 6, 4, 4, 4]), 12, 3)
-        >>> rows
-        [2, 2, 1]
+    `rows` and `group` are changed in place; they and `price` are those of `_rows_and_groups`. A batch costs at most
+    `budget`. Raise if there are too few documents.
     """
     tail = len(rows) % ranks
     while True:
@@ -228,18 +219,18 @@ def divide(rows: list[int], group: list[int], price: NDArray[Any], budget: int, 
             )
         tail = min(tail + ranks, len(rows))
     del rows[-tail:], group[-tail:]
-    rows += even_runs(price[-documents:], wanted, budget)
+    rows += _even_runs(price[-documents:], wanted, budget)
     group += range(len(group), len(group) + wanted)
 
 
-def even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
+def _even_runs(price: NDArray[Any], runs: int, most: float) -> list[int]:
     r"""Split documents into `runs` batches with the lowest maximum cost; return the number of documents in each.
 
     `price` is the cost of a row of each document, descending. The cost of a batch is its number of documents times the
     price of its first one, at most `most`. The lowest maximum is found by 32 bisections, finer than any budget.
 
     Example:
-        >>> even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)
+        >>> _even_runs(np.array([6, 6, 4, 4, 4]), 3, 12)
         [2, 2, 1]
     """
 
