@@ -85,8 +85,10 @@ def budget_batches(
     """
     sampler = StreamBatchSampler(
         rows,
-        token_budget,
-        RowLengths(column, length, collate_fn),
+        collate_fn,
+        token_budget=token_budget,
+        column=column,
+        length=length,
         window=window,
         seed=seed,
         cost=cost,
@@ -115,86 +117,37 @@ def stream_loader(
     return DataLoader(_AsRead(), batch_sampler=sampler, collate_fn=_Collate(collate_fn), **loader)
 
 
-class RowLengths:
-    r"""Function from rows to their numbers of tokens, see `budget_batches`.
-
-    Args:
-        column (`str`): the column of tokens, or of their numbers.
-        length (callable, *optional*): from a row to its number of tokens; used instead of the column.
-        collate_fn (`DataCollatorWithPositionalEncoding`, *optional*): tokenizes rows without that column. Any other
-            value is not used.
-    """
-
-    def __init__(self, column: str, length: Callable[[Any], int] | None, collate_fn: Any) -> None:
-        self.column, self.length = column, length
-        self.collate = collate_fn if isinstance(collate_fn, DataCollatorWithPositionalEncoding) else None
-
-    def __call__(self, rows: list[Any], first: int) -> NDArray[np.int64]:
-        """Return the number of tokens of each of the `rows`, `(N,)`.
-
-        `first` is the number of the first row in the stream, for error messages.
-        """
-        if self.length is not None:
-            return np.array([as_integer(self.length(row), "length(row)", example=5) for row in rows], dtype=np.int64)
-        if self.collate is not None and not (isinstance(rows[0], Mapping) and self.column in rows[0]):
-            try:
-                found = np.asarray(self.collate.columns(rows)["length"])
-            except (TypeError, ValueError) as problem:
-                problem.add_note(f"  row 0 of these is row {first} of the stream")
-                raise
-            if len(found) != len(rows):
-                raise value_error(
-                    "a text that becomes several rows has no single length",
-                    got=f"{len(rows)} texts that became {len(found)} rows: return_overflowing_tokens=True",
-                    fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
-                )
-            return found.astype(np.int64)
-        return np.array([self._of(row, first + index) for index, row in enumerate(rows)], dtype=np.int64)
-
-    def _of(self, row: Any, number: int) -> int:
-        tokens: Any = row.get(self.column) if isinstance(row, Mapping) else None
-        if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
-            return len(tokens)
-        if isinstance(tokens, numbers.Integral):
-            return int(tokens)
-        raise type_error(
-            f"row {number} of the stream has no tokens in column '{self.column}', which give its length",
-            got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
-            fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
-            "DataCollatorWithPositionalEncoding",
-        )
-
-
 class StreamBatchSampler(Sampler[list[Numbered]]):
     r"""A batch sampler that yields numbered rows of a stream, instead of indices; see `budget_batches`.
 
     Args:
-        rows, token_budget, window, seed, cost, multiple_of, shapes, world_size, rank: as in `budget_batches`.
-        lengths (`RowLengths`): returns the lengths of rows.
+        rows, collate_fn, column, length, window, world_size, rank: as in `budget_batches`.
         repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, with `set_epoch(1)`,
             `set_epoch(2)` and so on, until it has no rows. The last rows of a pass that do not divide evenly among the
             processes, fewer than `world_size`, are then planned with the first rows of the next pass.
+        **settings: further arguments of `plan_batches`: `token_budget`, `seed`, `cost`, `multiple_of`, `shapes`.
+
+    Attributes:
+        plan (`BatchPlan`): a plan without batches, for its settings.
     """
 
     def __init__(
         self,
         rows: Iterable[Any],
-        token_budget: int,
-        lengths: RowLengths,
+        collate_fn: Callable[[list[Any]], Any] | None,
         *,
+        column: str = "input_ids",
+        length: Callable[[Any], int] | None = None,
         window: int = 20_000,
-        seed: int = 0,
-        cost: Cost | None = None,
-        multiple_of: int | None = None,
-        shapes: Sequence[int] | None = None,
         world_size: int | None = None,
         rank: int | None = None,
         repeats: bool = False,
+        **settings: Any,
     ) -> None:
-        if isinstance(shapes, numbers.Integral):
+        if isinstance(settings.get("shapes"), numbers.Integral):
             raise type_error(
                 "the best shapes of a stream are not known before it was read",
-                got=f"shapes={shapes}",
+                got=f"shapes={settings['shapes']}",
                 fix="shapes=(64, 128, 256, 512), or those of best_shapes(lengths_of_a_sample, 8)",
             )
         node = getattr(rows, "_distributed", None)  # of datasets.distributed.split_dataset_by_node
@@ -205,13 +158,12 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 fix="the stream before split_dataset_by_node",
             )
         self.epoch, self.rank = 0, rank
-        self._rows, self._lengths, self._world_size, self._repeats = rows, lengths, world_size, repeats
+        self._rows, self._column, self._length = rows, column, length
+        self._tokenize = collate_fn.columns if isinstance(collate_fn, DataCollatorWithPositionalEncoding) else None
+        self._world_size, self._repeats = world_size, repeats
         self._window = as_integer(window, "window", minimum=1, example=20_000)
-        self._settings: dict[str, Any] = {"token_budget": token_budget, "cost": cost, "seed": seed}
-        self._settings |= {"multiple_of": multiple_of, "shapes": shapes, "rank": rank}
-        checked = plan_batches([], world_size=world_size or 1, **self._settings)  # raises before any row is read
-        self.shapes, self.multiple_of = checked.shapes, checked.multiple_of
-        self._settings["shapes"] = checked.shapes
+        self.plan = plan_batches([], world_size=world_size or 1, rank=rank, **settings)  # raises before any row is read
+        self._settings = {**settings, "shapes": self.plan.shapes, "rank": rank}
         self._was_read = False
         self._plans: list[tuple[int, dict[str, Any]]] = []  # first step of each window, and result of `progress`
         self._expected: tuple[int, str] | None = None  # see `expect`
@@ -219,10 +171,12 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
     @property
     def identity(self) -> dict[str, Any]:
         """Settings that determine the batches, apart from the stream."""
-        names = ("token_budget", "seed", "multiple_of")
+        plan = self.plan
         return {
-            **{name: None if self._settings[name] is None else int(self._settings[name]) for name in names},
-            "shapes": None if self.shapes is None else list(self.shapes),
+            "token_budget": plan.token_budget,
+            "seed": int(self._settings.get("seed", 0)),
+            "multiple_of": plan.multiple_of,
+            "shapes": None if plan.shapes is None else list(plan.shapes),
             "window": self._window,
             "world_size": self._world_size or processes_of_accelerate(),
         }
@@ -259,8 +213,8 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         steps, digest, epoch = 0, "", 0 if self._repeats else self.epoch
         self._plans.clear()
         for number, window in enumerate(self._windows(ranks)):
-            lengths = self._lengths([row for _, row in window], window[0][0])
-            self._check(lengths, [place for place, _ in window])
+            lengths = self._lengths(window)
+            self._check(lengths, window)
             plan = plan_batches(lengths, epoch=(epoch << 32) + number, world_size=ranks, **self._settings)
             if self._repeats:
                 digest = digest_of(np.frombuffer(digest.encode(), np.uint8), plan.order, plan.batch_offsets, lengths)
@@ -326,7 +280,17 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                     fix="a stream with rows; note that an iterator can be read only once",
                 )
             if number + 1 < rows_of_first:
-                self._warn_of_fewer(epoch, number + 1, rows_of_first)
+                once = ": an iterator can be read only once" if isinstance(self._rows, Iterator) else ""
+                warnings.warn(
+                    explain(
+                        f"the stream has fewer rows in pass {epoch} than in the first one"
+                        + (", so it ends here" if number < 0 else ""),
+                        got=f"{number + 1} rows, {rows_of_first} before{once}",
+                        fix="a data set that can be read again, such as "
+                        "datasets.IterableDataset.from_generator(function)",
+                    ),
+                    stacklevel=2,
+                )
             if number < 0:
                 return
             rows_of_first = rows_of_first or number + 1
@@ -355,39 +319,60 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
                 )
             ) from problem
 
-    def _warn_of_fewer(self, epoch: int, found: int, before: int) -> None:
-        is_iterator = isinstance(self._rows, Iterator)
-        warnings.warn(
-            explain(
-                f"the stream has fewer rows in pass {epoch} than in the first one"
-                + ("" if found else ", so it ends here"),
-                got=f"{found} rows, {before} before" + (": an iterator can be read only once" if is_iterator else ""),
-                fix="a data set that can be read again, such as datasets.IterableDataset.from_generator(function)",
-            ),
-            stacklevel=2,
+    def _lengths(self, window: list[Numbered]) -> NDArray[np.int64]:
+        """Return the number of tokens of each row of a window, `(N,)`."""
+        if self._length is not None:
+            found = [as_integer(self._length(row), "length(row)", example=5) for _, row in window]
+            return np.array(found, dtype=np.int64)
+        start, first = window[0]
+        if self._tokenize is None or (isinstance(first, Mapping) and self._column in first):
+            return np.array([self._row_length(number, row) for number, row in window], dtype=np.int64)
+        try:
+            lengths = np.asarray(self._tokenize([row for _, row in window])["length"], dtype=np.int64)
+        except (TypeError, ValueError) as problem:
+            problem.add_note(f"  row 0 of these is row {start} of the stream")
+            raise
+        if len(lengths) != len(window):
+            raise value_error(
+                "a text that becomes several rows has no single length",
+                got=f"{len(window)} texts that became {len(lengths)} rows: return_overflowing_tokens=True",
+                fix="tokenize first: stream.map(collate, batched=True, remove_columns=...)",
+            )
+        return lengths
+
+    def _row_length(self, number: int, row: Any) -> int:
+        tokens: Any = row.get(self._column) if isinstance(row, Mapping) else None
+        if hasattr(tokens, "__len__") and not isinstance(tokens, (str, bytes)):
+            return len(tokens)
+        if isinstance(tokens, numbers.Integral):
+            return int(tokens)
+        raise type_error(
+            f"row {number} of the stream has no tokens in column '{self._column}', which give its length",
+            got=f"keys {shorten(list(row))}" if isinstance(row, Mapping) and tokens is None else shorten(row),
+            fix="tokenize first with stream.map(collate, batched=True), give length=..., or batch texts with "
+            "DataCollatorWithPositionalEncoding",
         )
 
-    def _check(self, lengths: NDArray[np.int64], numbers: list[int]) -> None:
+    def _check(self, lengths: NDArray[np.int64], window: list[Numbered]) -> None:
         """Raise `ValueError` with the number of a row that has no tokens or costs more than the budget."""
         shortest, longest = int(lengths.argmin()), int(lengths.argmax())
         if lengths[shortest] <= 0:
             raise value_error(
-                f"row {numbers[shortest]} of the stream has no tokens",
+                f"row {window[shortest][0]} of the stream has no tokens",
                 got=f"{int((lengths <= 0).sum())} such rows of {len(lengths)} in this window",
                 fix='stream.filter(lambda row: len(row["input_ids"]) > 0)',
             )
-        length, settings = int(lengths[longest]), self._settings
-        shapes = settings["shapes"]
-        if shapes is not None and length > shapes[-1]:
-            rule, most = f"the largest shape has {shapes[-1]}", f"shapes=(..., {length})"
+        length, plan = int(lengths[longest]), self.plan
+        if plan.shapes is not None and length > plan.shapes[-1]:
+            rule, most = f"the largest shape has {plan.shapes[-1]}", f"shapes=(..., {length})"
         else:
-            price = row_costs(padded(lengths[[longest]], settings["multiple_of"], shapes), settings["cost"])[0]
-            if price <= settings["token_budget"]:
+            price = row_costs(padded(lengths[[longest]], plan.multiple_of, plan.shapes), plan.cost)[0]
+            if price <= plan.token_budget:
                 return
             costs = "" if price == length else f"costs {price}, "
-            rule, most = f"{costs}a batch may cost {settings['token_budget']}", f"token_budget={int(np.ceil(price))}"
+            rule, most = f"{costs}a batch may cost {plan.token_budget}", f"token_budget={int(np.ceil(price))}"
         raise value_error(
-            f"row {numbers[longest]} of the stream has {length} tokens, {rule}",
+            f"row {window[longest][0]} of the stream has {length} tokens, {rule}",
             got=f"the longest of the {len(lengths)} rows of this window",
             fix=f"{most}, or truncate, split or filter such rows before",
         )
@@ -395,10 +380,6 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
 
 class _AsRead(Dataset[Any]):
     """Data set whose indices are the rows themselves."""
-
-    def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
-        """Return the rows of a batch unchanged."""
-        return batch
 
     def __getitem__(self, row: Any) -> Any:
         return row

@@ -19,7 +19,7 @@ from ..rows import IGNORED
 from .lengths import is_dataset
 from .resume import PlanState, require_same_digests
 from .sampler import TokenBudgetBatchSampler
-from .stream import RowLengths, StreamBatchSampler, is_stream, stream_loader
+from .stream import StreamBatchSampler, is_stream, stream_loader
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -109,31 +109,34 @@ class TokenBudgetMixin:
 
     def get_train_dataloader(self) -> Any:
         """Return the training `DataLoader` with batches that keep to the token budget, prepared by accelerate."""
+        from transformers.trainer_utils import seed_worker
+
         if self.train_dataset is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         _check_arguments(self.args, self.accelerator)
-        settings = {**self.batch_settings}
-        if "token_budget" not in settings:
+        if "token_budget" not in self.batch_settings:
             raise value_error(
                 "the class has no token_budget",
                 got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
                 fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
         data_seed = getattr(self.args, "data_seed", None)
-        settings.setdefault("seed", self.args.seed if data_seed is None else data_seed)
-        budget, world_size = settings.pop("token_budget"), int(self.accelerator.num_processes)
-        column, length = settings.pop("column", "input_ids"), settings.pop("length", None)
+        seed, world_size = self.args.seed if data_seed is None else data_seed, int(self.accelerator.num_processes)
+        settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": world_size}
+        column, length = settings["column"], settings.pop("length", None)
         dataset, collator = self.train_dataset, self.data_collator
         sampler: StreamBatchSampler | TokenBudgetBatchSampler
         if is_stream(dataset):
             _check_strategies(self.args)
-            lengths = RowLengths(column, length, collator)
-            sampler = StreamBatchSampler(dataset, budget, lengths, **settings, world_size=world_size, repeats=True)
-            collator = self._padding(collator, sampler.shapes, sampler.multiple_of, column)
+            sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
         else:
             source = dataset if length is None else [length(row) for row in dataset]
-            sampler = TokenBudgetBatchSampler(source, budget, column=column, **settings, world_size=world_size)
-            collator = self._padding(collator, sampler.plan.shapes, sampler.plan.multiple_of, column)
+            sampler = TokenBudgetBatchSampler(source, **settings)
+        if sampler.plan.shapes is not None:
+            collator = PadToShapes(collator, sampler.plan.shapes, column)
+        elif sampler.plan.multiple_of is not None:
+            _check_padding(collator, "multiple_of")
+            collator = _changed(collator, {"pad_to_multiple_of": sampler.plan.multiple_of})
         if is_dataset(dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         else:
@@ -141,7 +144,10 @@ class TokenBudgetMixin:
         options = {
             name: value for name in _LOADER if (value := getattr(self.args, f"dataloader_{name}", None)) is not None
         }
-        options["worker_init_fn"] = _worker_seed(self.args)
+        # As in Trainer, so that random numbers are the same in every run.
+        options["worker_init_fn"] = partial(
+            seed_worker, num_workers=self.args.dataloader_num_workers, rank=self.args.process_index
+        )
         if isinstance(sampler, StreamBatchSampler):
             loader = stream_loader(sampler, collator, **options)
         else:
@@ -192,9 +198,9 @@ class TokenBudgetMixin:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         share = self._count_labels(inputs).to(total.device) / total.clamp(min=1)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
-        if not return_outputs:
-            return _weighted(result, share * parts)
-        return _weighted(result[0], share * parts), *result[1:]
+        loss, *outputs = result if return_outputs else (result,)
+        loss = loss * (share * parts).to(device=loss.device, dtype=loss.dtype)
+        return (loss, *outputs) if return_outputs else loss
 
     def _count_labels(self, batch: Any) -> torch.Tensor:
         """Return the number of labels in a batch that the loss uses, as a tensor; without labels, the row count."""
@@ -204,19 +210,6 @@ class TokenBudgetMixin:
         # A causal loss predicts each token from the one before, so the first label of a row is not used.
         shifts = "shift_labels" not in batch and labels.ndim > 1 and _shifts_labels(self)
         return ((labels[..., 1:] if shifts else labels) != IGNORED).sum()
-
-    def _padding(self, collator: Any, shapes: tuple[int, ...] | None, multiple_of: int | None, column: str) -> Any:
-        """Return a collator that pads to the lengths of the plan; `collator` itself if the plan has none."""
-        if shapes is not None:
-            return PadToShapes(collator, shapes, column)
-        if multiple_of is None:
-            return collator
-        _check_padding(collator, "multiple_of")
-        return _changed(collator, {"pad_to_multiple_of": multiple_of})
-
-
-def _weighted(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return loss * weight.to(device=loss.device, dtype=loss.dtype)
 
 
 def _shifts_labels(trainer: Any) -> bool:
@@ -230,13 +223,6 @@ def _shifts_labels(trainer: Any) -> bool:
     is_causal = type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     is_seq2seq = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     return not is_seq2seq and (is_causal or bool(getattr(trainer, "_loss_shifts_labels", False)))
-
-
-def _worker_seed(args: Any) -> Any:
-    """Return Trainer's function that seeds data loader workers, so that random numbers are the same in every run."""
-    from transformers.trainer_utils import seed_worker
-
-    return partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index)
 
 
 def _check_strategies(args: Any) -> None:
