@@ -75,8 +75,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self._planned: tuple[tuple[int, int], BatchPlan] | None = None
         self._world_size, self.rank = world_size, rank
         if isinstance(source, BatchPlan):
-            given = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes, "cost": cost}
-            _refuse_settings({**given, "world_size": world_size, "rank": rank})
+            settings = {"token_budget": token_budget, "multiple_of": multiple_of, "shapes": shapes, "cost": cost}
+            settings |= {"world_size": world_size, "rank": rank}
+            given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+            if given:
+                raise value_error(
+                    "a finished plan takes no settings",
+                    got=", ".join(given),
+                    fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
+                )
             self._plan_given: BatchPlan | None = source
             self.rank = source.rank
             return
@@ -274,16 +281,6 @@ def _holds_numbers(source: Any) -> bool:
         return not len(source) or isinstance(source[0], numbers.Number)
     # Series and indices of pandas, arrays of Arrow. `source[0]` is not the first of a series with another index.
     return hasattr(source, "__array__") and np.asarray(source).dtype.kind != "O"
-
-
-def _refuse_settings(given: dict[str, Any]) -> None:
-    named = [name for name, value in given.items() if value is not None]
-    if named:
-        raise value_error(
-            "a finished plan takes no settings",
-            got=", ".join(f"{name}={given[name]!r}" for name in named),
-            fix="plan_batches(lengths, ...) with these, or TokenBudgetBatchSampler(lengths, ...)",
-        )
 
 
 def processes_of_accelerate() -> int:
