@@ -46,6 +46,11 @@ def test_evaluation_sets_runs_and_plain_losses_keep_their_names() -> None:
     assert plots.losses(LOG, ax=mine) is mine
 
 
+def test_float64_tensors_are_drawn_exactly() -> None:
+    values = torch.tensor([0.1, 1.0 + 2**-40], dtype=torch.float64)
+    assert drawn(plots.losses({"a": values}))["a"][1] == values.tolist()
+
+
 def test_a_logarithmic_scale_has_plain_numbers() -> None:
     axes = plots.losses({"a": [2.0, 0.5, 0.02]}, log=True)
     assert axes.get_yscale() == "log"

@@ -20,7 +20,7 @@ _LARGEST = 2**24  # number of positions; more would fill the memory
 
 
 def as_numpy(value: Any) -> NDArray[Any]:
-    r"""Convert a tensor, an array or nested lists to a NumPy array; float tensors of any dtype become float32.
+    r"""Convert a tensor, an array or nested lists to a NumPy array; float tensors of 8 or 16 bits become float32.
 
     Example:
         >>> import torch
@@ -29,7 +29,8 @@ def as_numpy(value: Any) -> NDArray[Any]:
     """
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
+        is_small = value.is_floating_point() and value.element_size() < 4
+        value = (value.float() if is_small else value).numpy()  # NumPy has no bfloat16
     return np.asarray(value)
 
 
