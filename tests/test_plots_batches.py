@@ -12,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
+from test_plots_positions import note
 
 from hf_posenc import AttentionMask, DataCollatorWithPositionalEncoding, ModelSpec, plots
 
@@ -347,6 +348,27 @@ def test_masks_of_four_dimensions_may_be_bool_additive_for_all_queries_or_by_kin
         batch = {"input_ids": torch.ones(1, 3, dtype=torch.long), "attention_mask": mask}
         assert allowed(batch).tolist() == [[True, True, False]] * 3
         assert strip(plots.masks(batch), "padding mask of every row").tolist() == keep.tolist()
+
+
+def test_masks_for_several_kinds_of_layers_are_all_drawn() -> None:
+    order = torch.ones(5, 5, dtype=torch.bool).tril()
+    window = order & ~torch.ones(5, 5, dtype=torch.bool).tril(-2)
+    kinds = {"full_attention": order[None, None], "sliding_attention": window[None, None]}
+    batch = {"input_ids": torch.arange(5)[None], "attention_mask": kinds}
+    figure = plots.masks(batch)
+    assert isinstance(figure, Figure)
+    assert figure.get_suptitle() == "No token attends to a later token"
+    for kind, mask in (("full_attention", order), ("sliding_attention", window)):
+        drawn = codes(panel(figure, f"mask of {kind}"))
+        assert np.array_equal(drawn == ALLOWED, mask)
+        assert np.array_equal(drawn == LATER, ~order)
+    axes = plots.masks(batch | {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, ax=Figure().subplots())
+    assert isinstance(axes, Axes)
+    assert note(axes) == "mask of sliding_attention"
+    assert np.array_equal(codes(axes) == OTHER, np.array([[0, 0, 1, 1, 1]] * 2 + [[1, 1, 0, 0, 0]] * 3))
+    kinds["full_attention"] = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+    figure = plots.masks(batch)
+    assert figure.get_suptitle() == "Which token may attend to which"  # type: ignore[union-attr]
 
 
 def test_an_encoder_decoder_has_two_sets_of_masks(word_level: Any) -> None:

@@ -151,8 +151,8 @@ def masks(
     Args:
         batch (mapping from `str` to `torch.Tensor` or `np.ndarray`): the result of `collate(texts)`, padded or packed.
             It has `input_ids` `(B, T)` or `inputs_embeds` `(B, T, D)`, and any of `attention_mask`, `(B, T)` or
-            `(B, 1, T, T)`, `look_ahead_mask` `(B, 1, T, T)`, `position_ids` and `document_ids` `(B, T)`. Without
-            `document_ids`, a document begins where the position ids restart.
+            `(B, 1, T, T)` or a mapping from kinds of layers to masks, `look_ahead_mask` `(B, 1, T, T)`, `position_ids`
+            and `document_ids` `(B, T)`. Without `document_ids`, a document begins where the position ids restart.
         tokens (`B` lists of `T` `str`, *optional*): tokens to show, the result of `collate.tokens(batch)`. By default
             the tokens of the batch, else the ids.
         row (`int`, *optional*): row to draw. By default the row with the most documents; in a tie, the most padding.
@@ -160,7 +160,8 @@ def masks(
         look_ahead (`bool`, *optional*): True for a model that adds its own look-ahead mask. By default the mask of the
             batch is used.
         decoder (`bool`): draw the masks of the decoder of an encoder-decoder.
-        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the combined matrix into.
+        ax (`matplotlib.axes.Axes`, *optional*): axes to draw only the combined matrix into; with masks for several
+            kinds of layers, the last one.
 
     Returns:
         `matplotlib.figure.Figure`; `ax` if it is given. The image of a matrix holds 5 for an allowed cell and 4 for one
@@ -223,12 +224,11 @@ class _Contents:
     def __init__(self, batch: Mapping[str, Any]) -> None:
         self.batch = batch
         self.shape = _shape_of(batch)  # (B, T)
-        mask = batch.get("attention_mask")
-        if isinstance(mask, dict):  # one mask for each kind of layer
-            mask = next(iter(mask.values()))
-        self.four_dimensional = mask[:, 0] if mask is not None and mask.ndim == 4 else None  # (B, 1 or T, T)
-        # In a 4D mask, a token is real if at least one query may attend to it.
-        known = real_tokens(batch) if self.four_dimensional is None else _allowed(self.four_dimensional).any(axis=1)
+        given = batch.get("attention_mask")
+        masks = given if isinstance(given, Mapping) else {"": given}  # one mask for each kind of layer, or for all
+        # The 4D masks by kind of layer, each (B, 1 or T, T). A token is real if at least one query may attend to it.
+        self.full = {name: mask[:, 0] for name, mask in masks.items() if mask is not None and mask.ndim == 4}
+        known = _allowed(next(iter(self.full.values()))).any(axis=1) if self.full else real_tokens(batch)
         self.real = np.ones(self.shape, dtype=bool) if known is None else as_numpy(known).astype(bool)
         _check_shape("attention_mask", self.real.shape, self.shape)
         ids, positions = batch.get("document_ids"), batch.get("position_ids")
@@ -274,61 +274,63 @@ class _Contents:
     def matrices(self, row: int, part: slice, look_ahead: bool | None) -> tuple[dict[str, NDArray[np.int8]], str]:
         """Return the masks of a row, a dict from name to cells `(N, N)` for N tokens, and a sentence on what they hide.
 
-        The slice `part` selects the tokens. If there are several masks, the last one combines them.
-        `look_ahead` is the argument of `masks`.
+        The slice `part` selects the tokens. The last mask combines the others; with 4D masks for several kinds of
+        layers, the last masks do, one for each kind. `look_ahead` is the argument of `masks`.
         """
         real = self.real[row, part]
-        size = (len(real), len(real))
-        combined = np.broadcast_to(real, size).copy()
-        is_padding, is_later = np.broadcast_to(~real, size), np.triu(np.ones(size, dtype=bool), 1)
-        is_other = np.zeros(size, dtype=bool)
+        both = real & real[:, None]  # (N, N): query and key are real
+        is_later, is_other = np.triu(np.ones_like(both), 1), np.zeros_like(both)
+        later, padding = (_LATER, is_later), (_PADDING, ~both)
 
-        def cells(allowed: NDArray[np.bool_], **reasons: NDArray[np.bool_]) -> NDArray[np.int8]:
-            found = np.where(real[:, None], _ALLOWED, _FROM_PADDING).astype(np.int8)
-            found = np.where(allowed, np.broadcast_to(found, size), _HIDDEN)
-            for name, code in (("later", _LATER), ("other", _OTHER), ("padding", _PADDING)):
-                if name in reasons:
-                    found[~allowed & reasons[name]] = code
-            return found
+        def cells(allowed: NDArray[np.bool_], *reasons: tuple[int, NDArray[np.bool_]]) -> NDArray[np.int8]:
+            """Return the codes of a mask; a hidden cell gets the code of the last reason that applies to it."""
+            codes = np.where(allowed, np.where(real[:, None], _ALLOWED, _FROM_PADDING), _HIDDEN).astype(np.int8)
+            for code, applies in reasons:
+                codes[~allowed & applies] = code
+            return codes
 
-        found = {"padding mask": cells(combined, padding=is_padding)}
-        together, hides_later = ["padding"], False
-        if self.four_dimensional is not None:
-            queries = part if self.four_dimensional.shape[1] > 1 else slice(None)
-            combined &= _allowed(self.four_dimensional[row, queries, part])
-            hides_later = not (combined & is_later).any()
+        combined = is_key = np.broadcast_to(real, both.shape)
+        found, names = {"padding mask": cells(is_key, padding)}, ["padding"]
         if look_ahead or (look_ahead is None and self.batch.get("look_ahead_mask") is not None):
             allowed = ~is_later
-            together.append("look-ahead")
             if self.batch.get("look_ahead_mask") is not None:
                 mask = self.look_ahead_mask()
                 _check_shape("look_ahead_mask", tuple(mask.shape), (self.shape[1], self.shape[1]))
                 allowed = _allowed(mask[part, part])
-            combined &= allowed
-            found["look-ahead mask"] = cells(allowed, later=is_later)
-            hides_later = hides_later or not (allowed & is_later).any()
+            found["look-ahead mask"] = cells(allowed, later)
+            names.append("look-ahead")
+            combined = combined & allowed
         if self.documents is not None:
             ids = self.documents[row, part]
-            is_other = (ids[:, None] != ids) & real & real[:, None]
-            combined &= ids[:, None] == ids
-            neither = ~(real & real[:, None])
-            found["same document"] = cells((ids[:, None] == ids) & (ids >= 0), other=is_other, padding=neither)
-            together.append("document")
-        reasons = {"other": is_other, "padding": is_padding | ~real[:, None]} | (
-            {"later": is_later} if hides_later else {}
-        )
-        if len(together) > 1:
-            found[" and ".join(together) if len(together) == 2 else "all combined"] = cells(combined, **reasons)
-        elif not np.array_equal(np.broadcast_to(real, size), combined):
-            found["attention_mask of 4 dimensions"] = cells(combined, **reasons)
-        hidden = {"padding": is_padding, "a later token": is_later & ~is_padding, "another document": is_other}
-        names = [
-            f"to {name}" for name, cell in hidden.items() if cell[real].any() and not combined[real][cell[real]].any()
+            same = ids[:, None] == ids
+            is_other = ~same & both
+            found["same document"] = cells(same & (ids >= 0), (_OTHER, is_other), padding)
+            names.append("document")
+            combined = combined & same
+        visible = np.zeros_like(both)  # for at least one kind of layer
+        for kind, mask in (self.full or {"": None}).items():
+            allowed = combined
+            if mask is not None:
+                allowed = combined & _allowed(mask[row, part if mask.shape[1] > 1 else slice(None), part])
+            visible |= allowed
+            reasons = [(_OTHER, is_other), padding]
+            if not (allowed & is_later).any():
+                reasons.insert(0, later)
+            if len(self.full) > 1:
+                found[f"mask of {kind}"] = cells(allowed, *reasons)
+            elif len(names) > 1:
+                found[" and ".join(names) if len(names) == 2 else "all combined"] = cells(allowed, *reasons)
+            elif not np.array_equal(allowed, is_key):
+                found["attention_mask of 4 dimensions"] = cells(allowed, *reasons)
+        hidden = {"padding": ~is_key, "a later token": is_later & is_key, "another document": is_other}
+        seen = visible & real[:, None]  # queries at padding do not count
+        never = [
+            f"to {name}" for name, cell in hidden.items() if (cell & real[:, None]).any() and not (cell & seen).any()
         ]
-        if names:
-            *first, last = names
+        if never:
+            *first, last = never
             return found, f"No token attends {', '.join(first)}{' or ' if first else ''}{last}"
-        free = real.any() and combined[real][:, real].all()
+        free = real.any() and visible[real][:, real].all() and len(self.full) < 2
         return found, "Every token may attend to every token" if free else "Which token may attend to which"
 
 
