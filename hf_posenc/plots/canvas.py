@@ -82,6 +82,8 @@ def picture(draw: Callable[_Arguments, _Picture]) -> Callable[_Arguments, _Pictu
         with _ONE_AT_A_TIME, style.context(ours if theirs else ["default", ours | _COLORS]):
             made = draw(*args, **settings)
             if not theirs:
+                for shown in (made, figure_of(made)):  # notebooks display both without `pyplot`
+                    shown._repr_png_ = functools.partial(png, shown)  # type: ignore[union-attr]
                 for ax in figure_of(made).axes:
                     for axis in [axis for each in (ax, *ax.child_axes) for axis in (each.xaxis, each.yaxis)]:
                         axis.get_major_ticks(1), axis.get_minor_ticks(1)  # ticks get the style when they are created
@@ -111,7 +113,7 @@ def need_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    r"""Return an empty figure of `width` by `height` inches, which notebooks display as PNG.
+    r"""Return an empty figure of `width` by `height` inches.
 
     A notebook page has room for a width of 6.5 inches.
 
@@ -124,7 +126,7 @@ def new_figure(width: float, height: float) -> Figure:
 
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    return _shown_in_notebooks(figure)
+    return figure
 
 
 def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) -> Axes:
@@ -135,7 +137,7 @@ def new_axes(ax: Axes | None = None, width: float = 6.5, height: float = 3.5) ->
         array([4., 3.])
     """
     if ax is None:
-        return _shown_in_notebooks(new_figure(width, height).add_subplot())
+        return new_figure(width, height).add_subplot()
     if not hasattr(ax, "imshow"):
         raise type_error(
             "ax must be matplotlib axes", got=type(ax).__name__, fix="ax=figure.add_subplot(), or leave it out"
@@ -182,7 +184,7 @@ def label(
     `note` is a smaller text below the title. `grid` draws a faint grid, and `raised` is the height in points of what is
     drawn above the axes already, such as tick labels.
     """
-    from matplotlib.transforms import ScaledTranslation
+    from matplotlib.transforms import offset_copy
 
     if size == LARGE:
         title, note = (
@@ -190,16 +192,14 @@ def label(
             for text, each in ((title, _CHARACTERS_PER_INCH), (note, _CHARACTERS_PER_INCH + 3))
         )
     height = raised + 4.0  # points above the axes
-    above = ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans)
     ax.set_ylabel(down, fontsize=size - 1, rotation=0, ha="left", va="bottom")
-    ax.yaxis.set_label_coords(0, 1, transform=above)
+    ax.yaxis.set_label_coords(0, 1, transform=offset_copy(ax.transAxes, figure_of(ax), y=height, units="points"))
     height += 1.35 * (size - 1) if down else 0.0
-    lines = note.count("\n") + 1 if note else 0
     if note:
-        above = ax.transAxes + ScaledTranslation(0, height / 72, figure_of(ax).dpi_scale_trans)
-        ax.text(0, 1, note, fontsize=SMALL, alpha=0.75, ha="left", va="bottom", transform=above, gid="note")
+        style: dict[str, Any] = {"fontsize": SMALL, "alpha": 0.75, "ha": "left", "va": "bottom", "gid": "note"}
+        ax.annotate(note, (0, 1), (0, height), xycoords="axes fraction", textcoords="offset points", **style)
     # A title that is set later has the same place, so that it does not cover the y label and the note.
-    distance = height + 1.3 * SMALL * lines + 2
+    distance = height + 1.3 * SMALL * len(note.splitlines()) + 2
     set_title = functools.partial(type(ax).set_title, ax, loc="center", x=0, ha="left", pad=distance)
     ax.set_title = set_title  # type: ignore[method-assign]
     ax.set_title(title, fontsize=size)
@@ -237,9 +237,9 @@ def integer_ticks(*each: Any, most: int = 8) -> None:
 
 def legend_below(ax: Axes, entry_width: float = 2.4) -> None:
     """Add a legend below the x label, with as many columns of `entry_width` inches as fit the axes."""
-    from matplotlib.transforms import ScaledTranslation
+    from matplotlib.transforms import offset_copy
 
-    below = ax.transAxes + ScaledTranslation(0, -0.48, figure_of(ax).dpi_scale_trans)
+    below = offset_copy(ax.transAxes, figure_of(ax), y=-0.48)  # inches
     corner: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     ax.legend(**corner, ncols=max(int(width_of(ax) / entry_width), 1), borderaxespad=0, borderpad=0)
 
@@ -357,9 +357,3 @@ def png(picture: Figure | Axes) -> bytes:
 def figure_of(picture: Figure | Axes) -> Figure:
     """Return the top-level figure that contains the given axes or subfigure."""
     return picture.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
-
-
-def _shown_in_notebooks(picture: _Picture) -> _Picture:
-    """Return the picture with a method `_repr_png_` added, so that notebooks display it without `pyplot`."""
-    picture._repr_png_ = functools.partial(png, picture)  # type: ignore[union-attr]
-    return picture
