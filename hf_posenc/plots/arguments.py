@@ -111,16 +111,18 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
     Negative indices count from the end.
 
     Args:
-        wanted (`int`, or with `others` a list, tuple or range of them): the indices.
+        wanted (`int`, or with `others` a list, tuple or range of them, or `"all"`): the indices.
         count (`int`): number of items.
         name (`str`): name of the argument.
-        others (`str`, *optional*): text of the error message about other allowed values, such as `", or several"`. By
-            default only a single index is allowed.
+        others (`str`, *optional*): text of the error message about other allowed values, such as `', several, or
+            "all"'`. By default only a single index is allowed.
 
     Example:
-        >>> as_indices([0, -1], 3, "layer", ", or several")
-        [0, 2]
+        >>> as_indices([0, -1], 3, "layer", ', several, or "all"'), as_indices("all", 3, "layer", ', or "all"')
+        ([0, 2], [0, 1, 2])
     """
+    if others and isinstance(wanted, str) and wanted == "all":
+        return list(range(count))
     numbers: list[Any] = list(wanted) if others and isinstance(wanted, list | tuple | range) else [wanted]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not -count <= number < count:

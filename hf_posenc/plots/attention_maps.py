@@ -153,13 +153,9 @@ def _panels(
             )
             sides.append((part, words, _real(batch, (rows, length), decoder=decoder)[index, part].tolist()))
         (down, query_words, real_queries), (across, key_words, real_keys) = sides
-        chosen = range(layers) if layer == "all" else as_indices(layer, layers, "layer", ', several, or "all"')
-        if head == "mean":
-            numbers: Sequence[int | None] = [None]
-        else:
-            numbers = (
-                range(heads) if head == "all" else as_indices(head, heads, "head", ', several, or "all" or "mean"')
-            )
+        chosen = as_indices(layer, layers, "layer", ', several, or "all"')
+        several = ', several, or "all" or "mean"'
+        numbers: list[Any] = [None] if head == "mean" else as_indices(head, heads, "head", several)
         for one, other in product(chosen, numbers):
             shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
             which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
@@ -174,8 +170,7 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
     """
     if isinstance(batch, Mapping):
         prefix = "decoder_" if decoder and "decoder_input_ids" in batch else ""
-        names = [name for name in ("attention_mask", "document_ids") if f"{prefix}{name}" in batch]
-        known = real_tokens({name: batch[f"{prefix}{name}"] for name in names})
+        known = real_tokens({name.removeprefix(prefix): batch[name] for name in batch if name.startswith(prefix)})
         if known is not None and tuple(known.shape) == shape:
             return as_numpy(known).astype(bool)
     return np.ones(shape, dtype=bool)
