@@ -299,11 +299,8 @@ class PositionalEmbedding(nn.Module):
 
     def _is_ours(self, embedded: torch.Tensor) -> bool:
         """Return True if the result may overwrite `embedded`: no gradient needs it, and nothing else refers to it."""
-        learns = torch.is_grad_enabled() and (embedded.requires_grad or self._encoding_learns())
-        return self._is_plain and not learns
-
-    def _encoding_learns(self) -> bool:
-        return any(weight.requires_grad for weight in self.encoding.parameters())
+        learns = embedded.requires_grad or any(weight.requires_grad for weight in self.encoding.parameters())
+        return self._is_plain and not (torch.is_grad_enabled() and learns)
 
     def _compare_spread(self, embedded: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Warn once, at the first call, if the encoding is much larger than the token embeddings `embedded`.

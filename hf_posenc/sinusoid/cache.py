@@ -62,28 +62,19 @@ class Encoding(NamedTuple):
 _Key = tuple[Encoding, torch.dtype, torch.device]
 
 
-class _Cache:
-    """Cached tables `(R, D)` of this process, by encoding, dtype and device.
-
-    Assigning a new dict is safe in threads only for an attribute of an instance. For a class attribute, CPython 3.11
-    may let another thread read the old dict after it was freed.
-    """
-
-    def __init__(self) -> None:
-        self.tables: dict[_Key, torch.Tensor] = {}
-
-
-_cache = _Cache()
+# All cached tables `(R, D)`, as the only item of a list: replacing an item is safe in threads. For an attribute of a
+# class it is not: CPython 3.11 may let another thread read the old dict after it was freed.
+_tables: list[dict[_Key, torch.Tensor]] = [{}]
 
 
 def cached_tables() -> dict[_Key, torch.Tensor]:
     """Return a dict from (encoding, dtype, device) to cached table `(R, D)`. Never write to a table: it is shared."""
-    return dict(_cache.tables)
+    return dict(_tables[0])
 
 
 def clear_cache() -> None:
     """Free the memory of all cached tables and frequencies; they are computed again when they are needed."""
-    _cache.tables = {}
+    _tables[0] = {}
     waves.cache_clear()
 
 
@@ -104,7 +95,7 @@ def _table(
         `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if computing the rows directly is better.
     """
     key = (encoding, dtype, device)
-    cached = _cache.tables.get(key)
+    cached = _tables[0].get(key)
     present = 0 if cached is None else len(cached)
     if present >= length:
         return cached
@@ -117,8 +108,8 @@ def _table(
         new = encode(positions, encoding.waves, dtype).to(device)
         table = new if cached is None else torch.cat([cached, new])
     if type(table) is torch.Tensor:  # not a fake tensor
-        others = [(other, rows) for other, rows in _cache.tables.items() if other != key]
-        _cache.tables = dict([*others[-(_MAX_TABLES - 1) :], (key, table)])
+        others = [(other, rows) for other, rows in _tables[0].items() if other != key]
+        _tables[0] = dict([*others[-(_MAX_TABLES - 1) :], (key, table)])
     return table
 
 

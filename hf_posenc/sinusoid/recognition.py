@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,24 +172,26 @@ def identify(
     candidates = [resolve_convention(each).formula for each in (*conventions, *CONVENTIONS)]
     formulas = [each for each in dict.fromkeys(candidates) if each.fits(d_model) and min(each.counts(d_model)) > 0]
     is_zero = (given == 0).all(1)
-    if bool(is_zero.all()):
-        return _result(given, is_zero, _Fit(formulas[0], 0, 0.0, 0.0, math.inf), _Difference(0.0, (0, 0), False, None))
-    dtypes = _precisions(given)
-    rows = _sample((~is_zero).nonzero().squeeze(1))
-    fits = [_fit(given[rows].double(), rows, formula, dtypes[-1]) for formula in formulas]
-    least = min(each.error for each in fits)
+    dtypes, rows = _precisions(given), _sample((~is_zero).nonzero().squeeze(1))
+    if len(rows):
+        fits = [_fit(given[rows].double(), rows, formula, dtypes[-1]) for formula in formulas]
+    else:
+        fits = [_Fit(formulas[0], 0, 0.0, 0.0, math.inf)]
     # A few numbers can fit by chance.
     fitting = [each for each in fits if each.ratio <= 1 and (len(rows) > 1 or d_model >= 16)]
     if not fitting:
+        least = min(each.error for each in fits)
         nearest = next(each for each in fits if each.error <= 1.05 * least)
-        difference = _compare(given, is_zero, nearest, dtypes)
-        return _result(given, is_zero, nearest, difference._replace(is_within=False, exact_in=None))
+        found = _compare(given, is_zero, nearest, dtypes)
+        return replace(found, is_sinusoidal=False, is_exact=False, exact_in=None)
     equal = [each for each in fitting if each.error <= 1.01 * min(each.error for each in fitting) + 1e-12]
-    differences = [_compare(given, is_zero, each, dtypes) for each in equal]
-    ranks = [(each.exact_in is None, not each.is_within) for each in differences]
-    best = ranks.index(min(ranks))
-    others = [each.formula for each in equal if each is not equal[best]]
-    return _result(given, is_zero, equal[best], differences[best], others)
+    compared = [(_compare(given, is_zero, each, dtypes), each.formula) for each in equal]
+    found, formula = min(compared, key=lambda each: (not each[0].is_exact, not each[0].is_sinusoidal))
+    if not found.is_sinusoidal:
+        return found
+    others = [each.formula for each in equal if each.formula != formula]
+    presets = _users([formula, *others], bool(found.zero_rows))
+    return replace(found, presets=presets, others=tuple(map(str, others)))
 
 
 # ------------------------------------------------------------------------------------------------- fitting of a sample
@@ -315,23 +317,11 @@ def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision:
 # ---------------------------------------------------------------------------------------- comparison with a whole table
 
 
-class _Difference(NamedTuple):
-    """Comparison of a whole table with a formula: the largest error, and its row and column as `at`.
+def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> Identified:
+    """Compare the whole table `given` `(N, D)` with the fitted formula; `presets` and `others` stay empty.
 
-    `is_within` is True if every error is within the limits of `_allowed`. `exact_in` is the dtype to which exact values
-    were rounded once; `None` if the table is not exact.
-    """
-
-    error: float
-    at: tuple[int, int]
-    is_within: bool
-    exact_in: torch.dtype | None
-
-
-def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list[torch.dtype]) -> _Difference:
-    """Compare the whole table `given` `(N, D)` with the fitted formula, and return the difference.
-
-    `is_zero` `(N,)` is True at rows of zeros. `dtypes` are those that can represent all numbers of the table.
+    The table is sinusoidal if every error is within the limits of `_allowed`. `is_zero` `(N,)` is True at rows of
+    zeros. `dtypes` are those that can represent all numbers of the table.
     """
     exact_in = list(dtypes) if fit.is_scaled_exactly else []
     largest, at, is_within = -1.0, (0, 0), True
@@ -350,29 +340,14 @@ def _compare(given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, dtypes: list
         if not exact_in and is_within:
             limits = _allowed(exact, positions, fit, dtypes[-1])
             is_within = bool((error <= limits + _FLOAT64_ERROR * abs(fit.amplitude)).all())
-    return _Difference(largest, at, is_within, exact_in[0] if exact_in else None)
-
-
-def _is_rounded_once(values: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Return True if `values` equal `exact` rounded once to `dtype`; with float64 they may differ by 2**-51."""
-    if dtype == torch.float64:
-        return bool(((values - exact).abs() <= _FLOAT64_ERROR).all())
-    return torch.equal(round_once(exact, dtype).double(), values)
-
-
-def _result(
-    given: torch.Tensor, is_zero: torch.Tensor, fit: _Fit, difference: _Difference, others: Sequence[Convention] = ()
-) -> Identified:
-    formula, zero_rows = fit.formula, tuple(is_zero.nonzero().squeeze(1).tolist())
-    is_sinusoidal = difference.is_within
-    equal = (formula, *others) if is_sinusoidal else ()
+    formula = fit.formula
     return Identified(
         rows=given.shape[0],
         d_model=given.shape[1],
         dtype=given.dtype,
-        is_sinusoidal=is_sinusoidal,
-        is_exact=difference.exact_in is not None,
-        exact_in=difference.exact_in,
+        is_sinusoidal=is_within,
+        is_exact=bool(exact_in),
+        exact_in=exact_in[0] if exact_in else None,
         layout=formula.layout,
         cosine_first=formula.cosine_first,
         spacing=formula.spacing,
@@ -380,14 +355,21 @@ def _result(
         bases=formula.bases,
         wavelengths=formula.wavelengths,
         first_position=fit.first_position,
-        zero_rows=zero_rows,
+        zero_rows=tuple(is_zero.nonzero().squeeze(1).tolist()),
         amplitude=fit.amplitude,
-        largest_error=difference.error,
-        at=difference.at,
+        largest_error=largest,
+        at=at,
         typical_error=fit.error,
-        presets=_users(equal, bool(zero_rows)),
-        others=tuple(map(str, equal[1:])),
+        presets=(),
+        others=(),
     )
+
+
+def _is_rounded_once(values: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Return True if `values` equal `exact` rounded once to `dtype`; with float64 they may differ by 2**-51."""
+    if dtype == torch.float64:
+        return bool(((values - exact).abs() <= _FLOAT64_ERROR).all())
+    return torch.equal(round_once(exact, dtype).double(), values)
 
 
 def _users(formulas: Sequence[Convention], has_zero_rows: bool) -> tuple[str, ...]:

@@ -161,16 +161,13 @@ def choose_backend(
     if backend not in ("auto", "fast", "tokenizers"):
         raise ValueError(one_of("backend", backend, ("auto", "fast", "tokenizers")))
     if backend != "tokenizers":
-        reasons = [
-            reason
-            for needed, reason in (
-                (split_special_tokens, "split_special_tokens=True"),
-                (is_split_into_words, "is_split_into_words=True"),
-                (word_ids, "whole_word_mask=True needs the words of tokens"),
-            )
-            if needed
-        ]
-        found = Unsupported(reasons[0]) if reasons else _fast(text)
+        settings = {
+            "split_special_tokens=True": split_special_tokens,
+            "is_split_into_words=True": is_split_into_words,
+            "whole_word_mask=True needs the words of tokens": word_ids,
+        }
+        reason = next((name for name, is_set in settings.items() if is_set), None)
+        found = _fast(text) if reason is None else Unsupported(reason)
         if isinstance(found, FastBackend):
             _log.info("token ids come from %s", found.name)
             return found

@@ -90,7 +90,8 @@ def train_bpe(
     )
     rust.train_from_iterator(rows, trainer, length=len(texts) if isinstance(texts, Sized) else None)
     if not byte_level:  # the trainer keeps every character, even if vocab_size is smaller
-        _check_room(vocab_size, len(reserved), _alphabet_size(rust, reserved), "characters")
+        characters = sum(len(token) == 1 for token in set(rust.get_vocab()).difference(reserved))
+        _check_room(vocab_size, len(reserved), characters, "characters")
     rust.post_processor = _template(rust, roles)
     return PreTrainedTokenizerFast(
         tokenizer_object=rust,
@@ -145,17 +146,10 @@ def _as_list(value: str | Sequence[str]) -> list[str]:
 
 
 def _check_room(vocab_size: int, reserved: int, alphabet: int, of_what: str) -> None:
-    if vocab_size < reserved + alphabet:
-        raise value_error(
-            f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, "
-            f"{reserved + alphabet} in all",
-            got=vocab_size,
-            fix=f"vocab_size={max(8_000, 2 * (reserved + alphabet))}",
-        )
-
-
-def _alphabet_size(rust: Any, reserved: Sequence[str]) -> int:
-    return sum(len(token) == 1 for token in set(rust.get_vocab()).difference(reserved))
+    needed = reserved + alphabet
+    if vocab_size < needed:
+        rule = f"vocab_size must be enough for {reserved} special tokens and {alphabet} {of_what}, {needed} in all"
+        raise value_error(rule, got=vocab_size, fix=f"vocab_size={max(8_000, 2 * needed)}")
 
 
 def _template(rust: Any, roles: Mapping[str, Any]) -> Any:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -295,17 +296,11 @@ def _with_small_ids(tokenizer: Any) -> Any:
 
 def _copied(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     _with_small_ids(tokenizer)
-    try:
+    with _copying(tokenizer):
         mine = copy.deepcopy(tokenizer)
         if mine.is_fast:
             copy_scores(tokenizer.backend_tokenizer.to_str(), mine.backend_tokenizer)
-        return mine
-    except Exception as error:  # Rust raises a bare Exception for parts written in Python
-        raise value_error(
-            f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
-            got=str(error),
-            fix="use a tokenizer whose normalizer and pre-tokenizer come from the tokenizers library",
-        ) from error
+    return mine
 
 
 def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
@@ -319,13 +314,20 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
             roles[role] = known[0]
     if raw.padding is not None and raw.token_to_id(raw.padding["pad_token"]) is not None:
         roles["pad_token"] = raw.padding["pad_token"]
-    try:
+    with _copying(raw):
         mine = PreTrainedTokenizerFast(tokenizer_object=raw, **roles)
         copy_scores(raw.to_str(), mine.backend_tokenizer)
-        return mine
-    except Exception as error:
+    return mine
+
+
+@contextlib.contextmanager
+def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
+    """Raise a `ValueError` if copying `tokenizer` in this context fails."""
+    try:
+        yield
+    except Exception as error:  # Rust raises a bare Exception for parts written in Python
         raise value_error(
-            "this tokenizers.Tokenizer cannot be copied, and a given tokenizer is never changed",
+            f"this {type(tokenizer).__name__} cannot be copied, and a given tokenizer is never changed",
             got=str(error),
             fix="use normalizers and pre-tokenizers of the tokenizers library, not ones written in Python",
         ) from error
