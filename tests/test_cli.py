@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
-import os
 import re
 import subprocess
 import sys
@@ -140,11 +139,11 @@ def test_demo_without_arguments_trains_its_tokenizer(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
-def test_demo_counts_all_tokens_of_a_long_text(
+def test_demo_counts_all_tokens_of_a_long_text_and_ignores_a_byte_order_mark(
     tmp_path: Path, bert: Any, bert_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = tmp_path / "long.txt"
-    long.write_text("bike " * 2_000 + "\nride\n", encoding="utf-8")
+    long.write_bytes(("\ufeff" + "bike " * 2_000 + "\r\nride\r\n").encode())
     assert run("demo", "-t", bert_folder, long) == 0
     out, err = capsys.readouterr()
     pieces = -(-2_000 // 510)
@@ -494,12 +493,6 @@ def test_unusable_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     refused(capsys, "cannot be read")
 
 
-def test_a_byte_order_mark_is_ignored(tmp_path: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "windows.txt").write_bytes("\ufeffride\r\nbike\r\n".encode())
-    assert run("demo", tmp_path / "windows.txt", "-t", bert_folder) == 0
-    assert numbers_after(capsys.readouterr().out, "text → batch")[1] == 6
-
-
 def test_wrong_settings_are_reported_in_three_lines(
     file: Path, bert_folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, byte_bpe: Any
 ) -> None:
@@ -534,16 +527,6 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, bert_folder:
 # ------------------------------------------------------------------------------------------------------ a new process
 
 
-def in_new_process(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "hf_posenc", *map(str, arguments)],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2]), **environment},
-        timeout=300,
-    )
-
-
 def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
     script = (
         "import sys; from hf_posenc import cli\ntry: cli.main(['--version'])\nexcept SystemExit: pass\n"
@@ -555,15 +538,32 @@ def test_the_version_comes_without_loading_transformers_or_matplotlib() -> None:
 
 @pytest.mark.slow  # loads all of transformers again
 def test_check_runs_in_a_new_process(model_folder: Path) -> None:
-    done = in_new_process("check", model_folder)
+    command = [sys.executable, "-m", "hf_posenc", "check", str(model_folder)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode().startswith("BertModel: sinusoidal positions")
 
 
-def test_characters_that_a_stream_cannot_encode_become_escapes(bert_folder: Path) -> None:
-    done = in_new_process("show", "我 bike", "-t", bert_folder, PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
-    assert (done.returncode, done.stderr) == (0, b"")
-    out = done.stdout.decode("cp1252")
+def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> dict[str, io.TextIOWrapper]:
+    """Make stdout and stderr streams that raise for a character that `encoding` lacks; return them by name."""
+    made = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict") for name in ("stdout", "stderr")}
+    for name, stream in made.items():
+        monkeypatch.setattr(sys, name, stream)
+    return made
+
+
+def written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    return stream.buffer.getvalue().decode(stream.encoding)  # type: ignore[attr-defined, no-any-return]
+
+
+def test_characters_that_a_stream_cannot_encode_become_escapes(
+    bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = streams(monkeypatch, "cp1252")
+    assert run("show", "我 bike", "-t", bert_folder) == 0
+    assert written(made["stderr"]) == ""
+    out = written(made["stdout"])
     assert "# # #" in out
     assert "\\u6211" in out
     assert ESCAPE not in out
@@ -573,14 +573,7 @@ def test_characters_that_a_stream_cannot_encode_become_escapes(bert_folder: Path
 def test_no_command_fails_at_a_character_that_cannot_be_encoded(
     arguments: list[str], file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = {name: io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict") for name in ("stdout", "stderr")}
-    for name, value in stream.items():
-        monkeypatch.setattr(sys, name, value)
-    status = run(*arguments)
-    written = {}
-    for name, value in stream.items():
-        value.flush()
-        written[name] = value.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    assert status == (2 if "我.txt" in arguments else 0)
-    assert ("\\u6211.txt cannot be read" in written["stderr"]) == ("我.txt" in arguments)
-    assert bool(written["stdout"]) == ("我.txt" not in arguments)
+    made = streams(monkeypatch, "ascii")
+    assert run(*arguments) == (2 if "我.txt" in arguments else 0)
+    assert ("\\u6211.txt cannot be read" in written(made["stderr"])) == ("我.txt" in arguments)
+    assert bool(written(made["stdout"])) == ("我.txt" not in arguments)

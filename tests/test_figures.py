@@ -89,8 +89,8 @@ def test_meta_a_missing_and_an_outdated_picture_are_found(today: Path, tmp_path:
     ]
 
 
-@pytest.mark.parametrize("settings", [{"base": 100.0}, {"convention": "marian"}])
-def test_meta_another_encoding_is_another_picture(settings: dict[str, object]) -> None:
-    one, same, other = (drawn(plots.encoding(16, 40, **each)) for each in ({}, {}, settings))  # type: ignore[arg-type]
-    assert not unlike(one, same)
-    assert unlike(one, other)
+def test_meta_another_encoding_is_another_picture() -> None:
+    one, *others = (
+        drawn(plots.encoding(16, 40, **each)) for each in ({}, {}, {"base": 100.0}, {"convention": "marian"})
+    )
+    assert [unlike(one, other) for other in others] == [False, True, True]
