@@ -1,6 +1,6 @@
 """Checks of plot arguments: conversion to NumPy arrays and integers, and errors for values that cannot be plotted.
 
-This module does not need matplotlib.
+The error messages contain the argument's `name`, and an `example` or a `fix`. This module does not need matplotlib.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ def as_numpy(value: Any) -> NDArray[Any]:
 def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDArray[np.float64]:
     r"""Return `value` as a float64 array; raise if it is not numeric, or if a number is NaN or infinite.
 
-    The error message contains `name` and `example`.
-
     Example:
         >>> as_finite([1, 2], "losses", "[0.5, 0.4]")
         array([1., 2.])
@@ -59,9 +57,7 @@ def as_finite(value: Any, name: str, example: str = "torch.randn(8, 4)") -> NDAr
 
 
 def check_count(name: str, count: int, most: int, fix: str) -> None:
-    r"""Raise `ValueError` if `count` is more than `most`, the number of items that a plot can label.
-
-    The error message contains `name`, the plural of the items, and `fix`.
+    r"""Raise `ValueError` if `count` is more than `most`, the number of items (plural: `name`) that a plot can label.
 
     Example:
         >>> check_count("columns", 3, 7, "columns=[0, 1]")
@@ -72,8 +68,6 @@ def check_count(name: str, count: int, most: int, fix: str) -> None:
 
 def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) -> int:
     r"""Return `value` as an `int`; raise if it is not an integer from 1 to `most`.
-
-    The error message contains `name` and `example`.
 
     Example:
         >>> as_count(np.int64(3), "length", 100)
@@ -87,8 +81,6 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
     r"""Return an integer or several, `values`, as an int64 array `(N,)`; raise if one is below `least` or no integer.
-
-    The error message contains `name` and `example`.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")

@@ -129,8 +129,8 @@ def label_matrix(
     down: Sequence[str],
     *,
     cell: float,
-    real_across: Sequence[bool] | None = None,
-    real_down: Sequence[bool] | None = None,
+    real_across: Sequence[bool],
+    real_down: Sequence[bool],
 ) -> None:
     r"""Label the columns and rows of a drawn matrix with tokens; labels at padding are gray.
 
@@ -138,13 +138,13 @@ def label_matrix(
         ax (`Axes`): axes with the matrix; each cell is one unit wide and high.
         across, down (sequences of `str`): the labels along x and along y.
         cell (`float`): width of a cell in inches, about.
-        real_across, real_down (sequences of `bool`, *optional*): False at padding. By default no label is padding.
+        real_across, real_down (sequences of `bool`): False at padding.
     """
     ax.yaxis.set_ticks(range(len(down)), labels=list(down), fontsize=_TOKEN_SIZE)
     ax.tick_params(length=0)
     label_columns(ax, across, cell)
     for axis, real in ((ax.xaxis, real_across), (ax.yaxis, real_down)):
-        for text, is_real in zip(axis.get_ticklabels(), real or (), strict=False):
+        for text, is_real in zip(axis.get_ticklabels(), real, strict=True):
             if not is_real:
                 text.set_color(FADED)
 

@@ -129,33 +129,24 @@ class _Window:
         self, tokens_of: TokensOf | None, special_ids: frozenset[int], encoding_of: EncodingOf | None
     ) -> dict[str, Any]:
         """Return all data that the page shows, as a dict of JSON values."""
-        ids, labels, types = (self.numbers(name) for name in ("input_ids", "labels", "token_type_ids"))
+        ids, positions = self.numbers("input_ids"), self.numbers("position_ids")
         documents, reasons = self._documents_and_reasons()  # reasons by kind of layer
-        positions = self.numbers("position_ids")
-        if positions is None:
-            positions = (documents >= 0).cumsum(1) - 1
-        positions = positions.long()
         real = documents >= 0
+        positions = (real.cumsum(1) - 1 if positions is None else positions).long()
+        entries = {"ids": ids, "positions": positions, "documents": documents, "real": real.long()}
+        entries |= {"labels": self.numbers("labels"), "types": self.numbers("token_type_ids")}
         rows = []
-        for index, (numbers, is_real) in enumerate(zip(positions.tolist(), real.tolist(), strict=True)):
-            row_ids = None if ids is None else ids[index].tolist()
-            if row_ids is None:
-                tokens = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
+        for index in range(len(documents)):
+            row: dict[str, Any] = {
+                name: None if value is None else value[index].tolist() for name, value in entries.items()
+            }
+            row["special"] = None if ids is None else [int(number in special_ids) for number in row["ids"]]
+            if ids is None:
+                row["tokens"] = [f"[{number}]" for number in range(self.tokens.start, self.tokens.stop)]
             else:
-                tokens = [str(number) for number in row_ids] if tokens_of is None else tokens_of(row_ids)
-            rows.append(
-                {
-                    "tokens": tokens,
-                    "ids": row_ids,
-                    "positions": numbers,
-                    "documents": documents[index].tolist(),
-                    "labels": None if labels is None else labels[index].tolist(),
-                    "types": None if types is None else types[index].tolist(),
-                    "special": None if row_ids is None else [int(number in special_ids) for number in row_ids],
-                    "real": [int(value) for value in is_real],
-                    "reasons": ["".join(map(str, each[index].ravel().tolist())) for each in reasons.values()],
-                }
-            )
+                row["tokens"] = list(map(str, row["ids"])) if tokens_of is None else tokens_of(row["ids"])
+            row["reasons"] = ["".join(map(str, each[index].ravel().tolist())) for each in reasons.values()]
+            rows.append(row)
         return {
             "facts": [[str(name), *facts(value)] for name, value in self.batch.items()],
             "window": [
