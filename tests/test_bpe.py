@@ -314,8 +314,10 @@ def test_a_vocabulary_too_small_is_refused_with_the_figures() -> None:
     refused(TypeError, "vocab_size must be an int", "got: 300.0", size=300.0)
     refused(ValueError, "vocab_size must be positive", "got: -1", size=-1)
     refused(ValueError, "min_frequency must be positive", "got: 0", min_frequency=0)
-    with pytest.raises(ValueError, match="num_merges must be 0 or more\n  got: -1"):
+    with pytest.raises(ValueError, match="num_merges must not be negative\n  got: -1"):
         bpe_merges(["a"], -1)
+    with pytest.raises(TypeError, match="num_merges must be an integer\n  got: 2\\.5"):
+        bpe_merges(["a"], 2.5)
 
 
 def test_special_tokens_that_make_no_sense_are_refused() -> None:

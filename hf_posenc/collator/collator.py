@@ -436,7 +436,7 @@ class DataCollatorWithPositionalEncoding(Processor):
     def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Save the collator in a folder: `hf_posenc.json`, `processor_config.json` and the tokenizer's files.
 
-        Weights are never saved.
+        Weights are never saved. Nor is `backend`, which changes no output: the loaded collator has the default.
 
         Args:
             save_directory (`str` or `Path`): the folder, created if missing.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .._explain import shorten, type_error, value_error
+from .._explain import as_integer, shorten, type_error, value_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -87,7 +87,7 @@ def bpe_merges(
         iterator of `MergeStep`; each prints as four lines.
 
     Raises:
-        TypeError: if `texts` is a single `str`, or contains a value that is not `str`.
+        TypeError: if `texts` is a single `str`, or contains a value that is not `str`; if `num_merges` is no integer.
         ValueError: if `num_merges` is negative, or there is no text.
 
     Source:
@@ -106,8 +106,7 @@ def bpe_merges(
            pairs   lo w ×4   Ġ lo ×3   e r ×1   w e ×1
            after   low ×1   Ġ low ×2   Ġ low e r ×1
     """
-    if num_merges < 0:
-        raise value_error("num_merges must be 0 or more", got=num_merges, fix="bpe_merges(texts, 10)")
+    num_merges = as_integer(num_merges, "num_merges", minimum=0, example=10)
     cut = pre_tokenizer(byte_level)
     counts = Counter(word for text in checked_texts(texts) for word, _ in cut.pre_tokenize_str(text))
     return _rounds(counts, num_merges, min_frequency)
