@@ -109,6 +109,16 @@ def test_rows_that_come_packed_are_never_given_a_mask_that_mixes_their_documents
                 torch.testing.assert_close(packed[:1, start:stop], alone, rtol=0, atol=1e-5)
 
 
+def test_truncated_rows_keep_their_documents_where_the_positions_left_do_not_show_them(unigram) -> None:
+    rows = [{"input_ids": [5, 6, 7, 8, 9], "position_ids": [0, 0, 1, 2, 0]}]  # documents of 1, 3 and 1 tokens
+    batch = C(unigram, max_length=4)(rows)
+    assert "attention_mask" not in batch
+    assert batch["document_ids"].tolist() == [[0, 1, 1, 1]]
+    assert batch["position_ids"].tolist() == [[0, 0, 1, 2]]
+    parts = C(unigram, max_length=3, return_overflowing_tokens=True)(rows)
+    assert parts["document_ids"].tolist() == [[0, 1, 1], [1, 2, -1]]
+
+
 def test_positions_that_do_not_restart_are_one_document_a_row(unigram) -> None:
     rows = [{"input_ids": [5, 6, 7], "position_ids": [4, 5, 9]}, {"input_ids": [7], "position_ids": [0]}]
     batch = C(unigram, look_ahead=False)(rows)

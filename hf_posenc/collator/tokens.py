@@ -159,6 +159,8 @@ def _truncated(config: Config, rows: TokenRows, columns: dict[str, Values]) -> t
         if isinstance(labels, Ragged):
             rows = rows.with_columns(**{name: labels})
             columns = {other: values for other, values in columns.items() if other != name}
+    if rows.documents is not None:  # the positions that are left may not show where documents begin, as in 0 0 1
+        rows = rows.with_columns(document_ids=rows.documents)
     return rows.trim().truncate(config.limits, side=config.tokenizer.truncation_side), columns
 
 
