@@ -41,7 +41,7 @@ from .inputs import (
     wrong_options,
 )
 from .kinds import Kind, kinds
-from .reference import IGNORED, Reference, Row, Wanted
+from .reference import IGNORED, Reference, Row, Wanted, documents_by
 
 CALLS = 8  # most calls of one collator in an example
 REFUSALS: Counter[str] = Counter()  # number of documented errors by their rule
@@ -234,9 +234,7 @@ def _check_packed(batch: Any, rows: list[Row], reference: Reference) -> None:
         assert edge == 0, "padding on the wrong side"
         for number in range(count):
             here = numbers[row] == number
-            positions = _array(batch["position_ids"])[row][here].tolist()
-            assert positions == list(range(reference.first, reference.first + len(positions)))
-            names = [name for name in ("input_ids", "token_type_ids", "labels") if name in batch]
+            names = [name for name in ("input_ids", "token_type_ids", "labels", "position_ids") if name in batch]
             found.append(tuple((name, tuple(_array(batch[name])[row][here].tolist())) for name in names))
     wanted = []
     for row in rows:
@@ -246,6 +244,7 @@ def _check_packed(batch: Any, rows: list[Row], reference: Reference) -> None:
         if "labels" in batch:
             assert row.labels is not None
             one.append(("labels", tuple(row.labels)))
+        one.append(("position_ids", tuple(reference.positions(row))))
         wanted.append(tuple(one))
     assert sorted(found) == sorted(wanted)
 
@@ -500,8 +499,7 @@ def collate_ids(data: st.DataObject) -> int:
         columns: dict[str, list[Any]] = {"input_ids": ids}
         if data.draw(st.booleans(), "types"):
             columns["token_type_ids"] = [[index % 2 for index in range(length)] for length in lengths]
-        if not reference.o["packing"] and max(lengths) <= (reference.limit or 99):
-            columns |= data.draw(packed_columns(lengths), "documents")
+        columns |= data.draw(packed_columns(lengths), "documents")
         labels = data.draw(st.sampled_from(["none", "none", "row", "token", "copies"]), "labels")
         if labels == "row":
             columns["labels"] = data.draw(st.lists(_PER_ROW_LABELS, min_size=count, max_size=count))
@@ -548,26 +546,25 @@ def ids_in(columns: dict[str, list[Any]], shape: str) -> Any:
     ]
 
 
-_PER_TOKEN = ("token_type_ids", "position_ids", "document_ids")
-
-
 def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     """Return the expected result for tokenized rows."""
     wanted, limit, o = Wanted(), reference.limit, reference.o
     per_token = isinstance(columns.get("labels", [0])[0], list)
-    rows = []
+    none = [None] * len(columns["input_ids"])
+    positions = columns.get("position_ids", none)
+    documents = columns.get("document_ids", none if positions is none else documents_by(positions))
+    types, labels = columns.get("token_type_ids", none), columns.get("labels", none) if per_token else none
+    truncates = limit is not None and reference.strategy != "do_not_truncate"
+    is_cut = truncates and max(map(len, columns["input_ids"])) > limit
+    is_numbered = "document_ids" in columns or (is_cut and documents[0] is not None)
     for index, ids in enumerate(columns["input_ids"]):
-        labels = columns["labels"][index] if per_token and "labels" in columns else None
-        types, *given = (columns.get(name, [None] * (index + 1))[index] for name in _PER_TOKEN)
-        rows.append(Row(ids, types, index, labels, None, *given))
-    for row in rows:
-        wanted.rows += _cut(row, reference) if limit is not None and reference.strategy != "do_not_truncate" else [row]
+        row = Row(ids, types[index], index, labels[index], None, positions[index], documents[index], is_numbered)
+        wanted.rows += _cut(row, reference) if truncates else [row]
     if per_token and "labels" in columns:
         if o["labels"]:
             wanted.refusals.append("makes labels from the ids|no tokens|tokens, limit")
             return wanted
-        if reference.limit is None or max(len(row.ids) for row in rows) <= reference.limit or True:
-            return reference.batch(wanted, {}, None)
+        return reference.batch(wanted, {}, None)
     return reference.batch(wanted, {} if "labels" not in columns else {"labels": columns["labels"]}, None)
 
 

@@ -264,13 +264,11 @@ def packed_columns(draw: st.DrawFn, lengths: list[int]) -> dict[str, list[Any]]:
     """Draw `position_ids` that restart, or `document_ids`, or both or none, for rows of several documents."""
     names = draw(st.sampled_from([(), (), ("position_ids",), ("document_ids",), ("position_ids", "document_ids")]))
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    for length in lengths:
-        starts = [0]
-        # Documents of two tokens or more: repeated positions may also be parts of one word.
-        while length - starts[-1] >= 4 and draw(st.booleans()):
-            starts.append(starts[-1] + draw(st.integers(2, length - starts[-1] - 2)))
+    step = draw(st.sampled_from([1, 1, 4]))
+    for length in lengths if names else []:
+        starts = [0, *sorted(draw(st.sets(st.integers(1, max(length - 1, 1)), max_size=3 if length > 1 else 0)))]
         stops = [*starts[1:], length]
-        made = [(number, token) for number, stop in enumerate(stops) for token in range(stop - starts[number])]
+        made = [(step * number, token) for number, stop in enumerate(stops) for token in range(stop - starts[number])]
         for name in names:
             columns[name].append([pair[name == "position_ids"] for pair in made])
     return columns

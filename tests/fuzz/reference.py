@@ -6,7 +6,7 @@ It shares no code with the package but `sinusoidal_encoding`, which other tests 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,10 @@ IGNORED = -100
 
 @dataclass
 class Row:
-    """A row of tokens: ids, token types, the index of its text; one label per token, mask, positions and documents."""
+    """A row of tokens: ids, token types, the index of its text; one label per token, mask, positions and documents.
+
+    `is_numbered` is True if the documents have numbers even in a row of one document: they were given, or truncated.
+    """
 
     ids: list[int]
     types: list[int]
@@ -43,6 +46,23 @@ class Row:
     mask: list[int] | None = None
     positions: list[int] | None = None
     documents: list[int] | None = None
+    is_numbered: bool = False
+
+    def split(self) -> list[Row]:
+        """Return one row for each document."""
+        per_token = ("ids", "types", "labels", "positions", "documents")
+        numbers = self.documents or [0] * len(self.ids)
+        return [
+            replace(
+                self,
+                **{
+                    name: [value for value, other in zip(getattr(self, name), numbers, strict=True) if other == number]
+                    for name in per_token
+                    if getattr(self, name) is not None
+                },
+            )
+            for number in dict.fromkeys(numbers)
+        ] or [self]
 
 
 @dataclass
@@ -249,8 +269,8 @@ class Reference:
         if "token_type_ids" in self.names and (rows and rows[0].types is not None):
             types = 0 if self.kind.raw else self.tokenizer.pad_token_type_id
             batch["token_type_ids"] = self._pad([row.types for row in rows], types, width)
-        batch["position_ids"] = self._pad([self._positions(row) for row in rows], self.pad_position, width)
-        documents = [_documents(row) for row in rows]
+        batch["position_ids"] = self._pad([self.positions(row) for row in rows], self.pad_position, width)
+        documents = [row.documents or [0] * len(row.ids) for row in rows]
         is_packed = any(len(set(row)) > 1 for row in documents)
         if is_packed:
             del batch["attention_mask"]
@@ -258,7 +278,7 @@ class Reference:
                 for row, numbers in zip(rows, documents, strict=True):
                     starts = [index == 0 or numbers[index - 1] != number for index, number in enumerate(numbers)]
                     row.labels = [IGNORED if start else i for i, start in zip(row.ids, starts, strict=True)]
-        if is_packed or any(row.documents is not None for row in rows):
+        if is_packed or any(row.is_numbered for row in rows):
             batch["document_ids"] = self._pad(documents, -1, width)
         if targets is not None:
             self._add_targets(batch, [targets[sample] for sample in samples])
@@ -302,7 +322,8 @@ class Reference:
         vectors[padding] = 0 if self.o["zero_padding"] else np.nan
         return vectors
 
-    def _positions(self, row: Row) -> list[int]:
+    def positions(self, row: Row) -> list[int]:
+        """Return the position of each token: as given, or counted in each document."""
         if row.positions is not None:
             return row.positions
         if row.documents is not None:
@@ -393,13 +414,17 @@ class Reference:
 
     def _packed(self, wanted: Wanted) -> Wanted:
         """Keep the documents; a flat row is predicted as a whole."""
-        rows, has_types, has_labels = wanted.rows, wanted.rows[0].types is not None, wanted.rows[0].labels is not None
+        rows = [document for row in wanted.rows for document in row.split()]
+        has_types, has_labels = wanted.rows[0].types is not None, wanted.rows[0].labels is not None
         causal = self.o["labels"] == "causal_lm" or self.o["packing"] == "flat"
         for row in rows:
             if row.labels and (causal or self._copies(rows)):
                 row.labels = [IGNORED, *row.labels[1:]]
         kept = self._supervised(wanted, [row.labels for row in rows], rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep and row.ids]
+        positions = [self.positions(row) for row in rows]
+        if self.o["packing"] == "flat" and any(row != [*range(self.first, self.first + len(row))] for row in positions):
+            wanted.refusals.append("in a flat row the positions of each document must be consecutive")
         if self.o["packing"] != "flat" or wanted.refusals or self.o["labels"] == "masked_lm":
             return wanted
         lengths = [len(row.ids) for row in rows]
@@ -408,7 +433,7 @@ class Reference:
             batch["labels"] = _flat([row.labels for row in rows])
         if "token_type_ids" in self.names and has_types:
             batch["token_type_ids"] = _flat([row.types for row in rows])
-        batch["position_ids"] = _flat([self._positions(row) for row in rows])
+        batch["position_ids"] = _flat(positions)
         numbers = [[number] * length for number, length in enumerate(lengths)]
         batch["seq_idx"] = _flat(numbers).astype(np.int32)
         offsets = np.cumsum([0, *lengths]).astype(np.int32)
@@ -424,11 +449,14 @@ class Reference:
         return 2 * len(made) > len(pairs) and all(made)
 
 
-def _documents(row: Row) -> list[int]:
-    """Return the document of each token: as given, or a new one where given positions are 0."""
-    if row.documents is not None or row.positions is None:
-        return row.documents or [0] * len(row.ids)
-    return [sum(position == 0 for position in row.positions[: index + 1]) - 1 for index in range(len(row.ids))]
+def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
+    """Return the documents of rows by positions that restart at 0; `None` if they fall in no row.
+
+    Equal neighbors alone do not begin a document, because they may be parts of one word.
+    """
+    if all(row == sorted(row) for row in positions):
+        return [None] * len(positions)
+    return [[sum(position == 0 for position in row[: index + 1]) - 1 for index in range(len(row))] for row in positions]
 
 
 def _mask(row: Row) -> list[int]:
