@@ -102,10 +102,6 @@ class ProgressLine(Callbacks):
         self.text = ", ".join([*share, counted(self.finished, "shard"), *rejected])
         self._show(", ".join([counted(self.finished, "shard"), *speed, *rejected]))
 
-    def stop(self) -> None:
-        """Remove the progress bar."""
-        self._bar.stop()
-
     def summary(self, totals: Mapping[str, int], output: Path) -> dict[str, str]:
         r"""Return the totals of the job, and the speed of this run, as names and texts to print in this order.
 

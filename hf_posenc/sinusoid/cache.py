@@ -30,8 +30,7 @@ _MAX_TABLES = 32
 # A table gets many new rows only if the caller reads at least 1/16 as many rows. A single token at position 100,000, as
 # in decoding with a cache, is computed alone in microseconds.
 _SHARE = 16
-# torch runs a call on up to 2**15 elements on the calling core. Up to 2**20 elements are copied by several such calls.
-_ONE_CORE_ELEMENTS, _SMALL_COPY = 2**15, 2**20
+_SMALL_COPY = 2**20  # elements of a tensor that is copied on the calling core
 
 
 class Encoding(NamedTuple):
@@ -242,14 +241,10 @@ def _rows(
 
 
 def _copy(rows: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `rows`. Small tensors are copied on one core, because waiting for busy cores takes longer."""
+    """Return a copy of `rows`. NumPy copies small tensors on one core, because waiting for busy cores takes longer."""
     if rows.device.type != "cpu" or rows.numel() > _SMALL_COPY:
         return rows.clone()
-    copy = torch.empty_like(rows)
-    step = max(1, _ONE_CORE_ELEMENTS // rows.shape[1])
-    for start in range(0, len(rows), step):
-        copy[start : start + step] = rows[start : start + step]
-    return copy
+    return torch.from_numpy(rows.view(torch.uint8).numpy().copy()).view(rows.dtype)
 
 
 @_rows.register_fake
