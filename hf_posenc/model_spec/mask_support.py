@@ -1,7 +1,8 @@
 """Tests of how a model can isolate packed documents: by a 4D mask, by `position_ids` that restart, or flat keys.
 
-Flat keys are arguments such as `cu_seq_lens_q` for a batch in one flat row. Each test runs the model a few times on six
-or seven tokens. `hf_posenc.masks` makes the masks of real batches.
+Flat keys are arguments such as `cu_seq_lens_q` for a batch in one flat row. Each test runs the model of a `probe` a few
+times on six or seven tokens; its `positions` are the result of `find_positions`. `hf_posenc.masks` makes the masks of
+real batches.
 """
 
 from __future__ import annotations
@@ -55,15 +56,10 @@ class Windows(NamedTuple):
 
 
 def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if a model applies an additive `attention_mask` `(B, 1, T, T)`: masked tokens do not change outputs.
+    """Return True if a model applies an additive `attention_mask` `(B, 1, T, T)`: masked tokens do not change outputs.
 
-    Args:
-        probe (`Probe`): the model with sample tokens.
-        positions (`ModelPositions`): from `find_positions`.
-
-    Returns:
-        `bool`; `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
-        length, and for flex attention on the CPU.
+    The result is `False` for models that raise for a 4D mask or ignore it, for encoder-decoders and models of fixed
+    length, and for flex attention on the CPU.
     """
     implementations = {getattr(each, "_attn_implementation", None) for each in configurations(probe.model.config)}
     if probe.device.type == "cpu" and "flex_attention" in implementations:
@@ -81,12 +77,7 @@ def takes_4d_mask(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
-    r"""Return True if `position_ids` that restart, such as 0 1 2 0 1 2, isolate documents without a mask or cache.
-
-    Args:
-        probe (`Probe`): the model with sample tokens.
-        positions (`ModelPositions`): from `find_positions`.
-    """
+    """Return True if `position_ids` that restart, such as 0 1 2 0 1 2, isolate documents without a mask or cache."""
     if not positions.takes_position_ids:
         return False
     restarting = {"position_ids": _restarting(positions).repeat(3, 1)}
@@ -94,17 +85,11 @@ def isolates_by_positions(probe: Probe, positions: ModelPositions) -> bool:
 
 
 def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> tuple[str, ...]:
-    r"""Find the arguments by which a model isolates the documents of a flat row (all documents of a batch in one row).
+    """Return the arguments by which a model isolates the documents of a flat row (all documents of a batch in one row).
 
-    The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`.
-
-    Args:
-        probe (`Probe`): the model with sample tokens.
-        positions (`ModelPositions`): from `find_positions`.
-        isolates (`bool`): result of `isolates_by_positions`. If True, the model is not run again.
-
-    Returns:
-        The names of the arguments; empty if the documents of one row see each other in spite of them.
+    The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`. The result is empty
+    if the documents of one row see each other in spite of them. `isolates` is the result of `isolates_by_positions`; if
+    it is True, the model is not run again.
     """
     names = {*probe.names, *declared_names(probe.model)}
     names -= set() if positions.takes_position_ids else {"position_ids"}
@@ -155,17 +140,11 @@ def _keeps_apart(probe: Probe, run: Callable[[torch.Tensor], torch.Tensor]) -> b
 
 
 def find_windows(probe: Probe, positions: ModelPositions) -> Windows | None:
-    r"""Find the attention window of a model's layers, by comparing outputs under its own mask and under 4D masks.
+    """Return the attention window of a model's layers, found by comparing its own mask with 4D masks.
 
     A 4D mask replaces the model's own mask, including its window. The model is run on a row of seven tokens with a
-    window of two, first with its own mask and then with each candidate for a 4D mask.
-
-    Args:
-        probe (`Probe`): the model with sample tokens.
-        positions (`ModelPositions`): from `find_positions`.
-
-    Returns:
-        `Windows`; `None` if the model takes no 4D mask, or has windows or chunks that no candidate reproduces.
+    window of two, first with its own mask and then with each candidate for a 4D mask. The result is `None` if the model
+    takes no 4D mask, or has windows or chunks that no candidate reproduces.
     """
     if not takes_4d_mask(probe, positions):
         return None

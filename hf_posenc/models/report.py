@@ -6,13 +6,9 @@ It keeps a copy of the overwritten rows, and no other weights.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import nn
 
 from .._explain import explain
 from ..embedding import MAX_SPREAD
-from ..model_spec import ModelPositions, PositionTable
 from ..sinusoid import Convention
 from .changes import Changes
 from .table_contents import Formula
@@ -80,56 +76,6 @@ class SinusoidalPositions:
     still_trained: tuple[str, ...]
     spread: float | None
     _changes: Changes | None = field(default=None)
-
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        positions: ModelPositions,
-        tables: dict[str, tuple[PositionTable, str]],
-        formula: Formula,
-        **values: Any,
-    ) -> SinusoidalPositions:
-        r"""Return the report of a model whose position tables were overwritten with sinusoids.
-
-        Args:
-            model (`nn.Module`): the model after the change.
-            positions (`ModelPositions`): its positions before the change.
-            tables (`dict` from `str` to `PositionTable` and `str`): by name, each overwritten table and a description
-                of its content before the change.
-            formula (`Formula`): formula of the sinusoids.
-            **values: the other fields of the report.
-        """
-        parameters = dict(model.named_parameters())
-        suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
-        adapted = tuple(name.removesuffix(suffix) for name in tables if name.endswith(f".{suffix}"))
-        return cls(
-            model=type(model).__name__,
-            convention=formula.convention,
-            base=formula.base,
-            scale=formula.scale,
-            frozen=tuple(name for name in tables if not parameters[name].requires_grad),
-            tables=tuple(
-                WrittenTable(
-                    name=name,
-                    counts=table.counts,
-                    first_row=table.first_row,
-                    rows=len(parameters[name]),
-                    d_model=table.tensor.shape[1],
-                    max_positions=len(parameters[name]) - table.first_row - table.ahead,
-                    was=content,
-                    left_padding_shifts=table.left_padding_shifts,
-                )
-                for name, (table, content) in tables.items()
-            ),
-            kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
-            not_reached=positions.not_reached,
-            takes_position_ids=positions.takes_position_ids,
-            still_trained=tuple(
-                name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
-            ),
-            **values,
-        )
 
     @property
     def left_padding_shifts(self) -> bool:

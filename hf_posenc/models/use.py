@@ -25,7 +25,7 @@ from ..model_spec import (
 )
 from ..sinusoid import USUAL_BASE, Convention, check_length, resolve_convention
 from .changes import Changes, lengthen
-from .report import SinusoidalPositions
+from .report import SinusoidalPositions, WrittenTable
 from .table_contents import Formula, table_content
 
 # The attribute of a model's configuration that records the formula; it is saved with the model.
@@ -160,7 +160,15 @@ def use_sinusoidal_positions(
             changes.write(parameter, formula.table(parameter, table.first_row), freeze=freeze)
         for name in tokens if multiply != 1 else ():
             changes.multiply(parameters[name], multiply)
-        changes.set(model.config, CONFIG_KEY, _record(recipe, formula, factor * multiply, tables))
+        record = {
+            "recipe": recipe,
+            "convention": formula.convention.to_dict(),
+            "base": formula.base,
+            "scale": formula.scale,
+            "token_factor": factor * multiply,
+            "tables": [table.name for table in tables],
+        }
+        changes.set(model.config, CONFIG_KEY, record)
         if verify:
             _check_lookups(model, tables, formula)
     except BaseException:
@@ -171,14 +179,36 @@ def use_sinusoidal_positions(
     if "random" in contents and (warning := _warning(model, tables, recipe, freeze, spread)):
         warnings.warn(warning, stacklevel=2)
     cannot_undo = recorded is not None and all(content.endswith("sinusoids") for content in contents)
-    return SinusoidalPositions.of(
-        model,
-        positions,
-        {table.name: (table, content) for table, content in zip(tables, contents, strict=True)},
-        formula,
+    suffix = "base_layer.weight"  # in a module of PEFT, with the adapters beside it
+    adapted = tuple(table.name.removesuffix(suffix) for table in tables if table.name.endswith(f".{suffix}"))
+    return SinusoidalPositions(
+        model=type(model).__name__,
         recipe=recipe,
+        convention=formula.convention,
+        base=formula.base,
+        scale=formula.scale,
+        frozen=tuple(table.name for table in tables if not parameters[table.name].requires_grad),
         token_factor=factor * multiply,
+        tables=tuple(
+            WrittenTable(
+                name=table.name,
+                counts=table.counts,
+                first_row=table.first_row,
+                rows=len(parameters[table.name]),
+                d_model=table.tensor.shape[1],
+                max_positions=len(parameters[table.name]) - table.first_row - table.ahead,
+                was=content,
+                left_padding_shifts=table.left_padding_shifts,
+            )
+            for table, content in zip(tables, contents, strict=True)
+        ),
+        kept_positions=tuple(kind for kind in positions.kinds if kind != "learned"),
+        not_reached=positions.not_reached,
         largest_difference=0.0 if verify else None,
+        takes_position_ids=positions.takes_position_ids,
+        still_trained=tuple(
+            name for name, each in parameters.items() if each.requires_grad and name.startswith(adapted)
+        ),
         spread=spread,
         _changes=None if cannot_undo else changes,
     )
@@ -269,18 +299,6 @@ def _token_size(model: Any, tokens: dict[str, torch.Tensor]) -> float:
     # BART's family may multiply embeddings by sqrt(D).
     scale = float(getattr(model.get_input_embeddings(), "embed_scale", 1.0)) if tokens else 1.0
     return float(first.detach()[:4096].float().std(correction=0)) * scale
-
-
-def _record(recipe: str, formula: Formula, factor: float, tables: tuple[PositionTable, ...]) -> dict[str, Any]:
-    """Return the recipe, formula, factor and table names as JSON values, to be stored in the model's configuration."""
-    return {
-        "recipe": recipe,
-        "convention": formula.convention.to_dict(),
-        "base": formula.base,
-        "scale": formula.scale,
-        "token_factor": factor,
-        "tables": [each.name for each in tables],
-    }
 
 
 def recorded_formula(model: Any) -> Formula | None:
