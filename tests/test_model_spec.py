@@ -306,7 +306,7 @@ def _everything(model: Any) -> dict[str, Any]:
         "config": copy.deepcopy(model.config.to_dict()),
         "config's own": {key: id(value) for key, value in vars(model.config).items()},
         "random": (torch.get_rng_state().tolist(), pickle.dumps(np.random.get_state()), random.getstate()),  # noqa: NPY002
-        "logs": logging.getLogger("transformers").level,
+        "logs": dict(vars(logging.getLogger("transformers"))),
     }
 
 
@@ -323,16 +323,22 @@ def test_making_a_spec_leaves_the_model_unchanged(family: Family) -> None:
     assert before == after
 
 
-def test_a_model_that_changes_itself_in_short_forwards_is_restored() -> None:
-    """BigBird exchanges its attention for the full one when rows are short, and never goes back by itself."""
+def test_a_model_that_changes_itself_in_short_forwards_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BigBird exchanges its attention for the full one when rows are short, with a message, and never goes back."""
+    messages: list[str] = []
+    shown = logging.StreamHandler()
+    shown.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [shown])
     for name in ("big_bird", "bigbird_pegasus"):
         model = FAMILIES[name].build()
         attention = {key: type(each).__name__ for key, each in model.named_modules()}
         assert any("BlockSparse" in kind for kind in attention.values())
         ModelSpec.of(model)
         assert attention == {key: type(each).__name__ for key, each in model.named_modules()}
+        assert messages == []
         again = copy.deepcopy(model)
         again(**tokens(FAMILIES[name]))
+        assert "block_sparse" in messages.pop()
         assert attention != {
             key: type(each).__name__ for key, each in again.named_modules()
         }  # or this test would hold nothing

@@ -134,7 +134,7 @@ def _traces(model: Any) -> dict[str, Any]:
         "python's random state": random.getstate(),
         "gradient": torch.is_grad_enabled(),
         "dtype": torch.get_default_dtype(),
-        "log level": logging.getLogger("transformers").level,
+        "logs": dict(vars(logging.getLogger("transformers"))),
     }
 
 

@@ -418,7 +418,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     r"""Put a model into evaluation mode in a `with` block, and restore the model and global state afterwards.
 
     Some models change their state in a forward: BigBird replaces its attention for short rows. Attributes, submodules,
-    configurations, random generators and log levels are restored; in-place changes of weights are not.
+    configurations, random generators and logging are restored; in-place changes of weights are not.
 
     Example:
         >>> model = nn.Dropout().train()
@@ -441,10 +441,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     python_state = random.getstate()  # layer dropping draws from it in some models
     numpy_state = np.random.get_state()  # noqa: NPY002  (BigBird draws from it)
     logger = logging.getLogger("transformers")
-    level = logger.level
+    handlers, propagate = logger.handlers, logger.propagate
     devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
     try:
-        logger.setLevel(logging.CRITICAL)
+        # No messages. A change of the level would clear the caches of all loggers, which is slow.
+        logger.handlers, logger.propagate = [logging.NullHandler()], False
         for module, _, _ in before:
             module.training = False
             if "_compiled_call_impl" in vars(module):
@@ -452,7 +453,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         with torch.random.fork_rng(devices):
             yield
     finally:
-        logger.setLevel(level)
+        logger.handlers, logger.propagate = handlers, propagate
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         for module, attributes, dicts in before:
