@@ -344,6 +344,16 @@ def test_a_model_that_changes_itself_in_short_forwards_is_restored(monkeypatch: 
         }  # or this test would hold nothing
 
 
+def test_a_model_whose_config_requests_all_outputs_returns_each_once() -> None:
+    """transformers collects them with hooks that it adds in the first forward."""
+    config = {"output_hidden_states": True, "output_attentions": True, "attn_implementation": "eager"}
+    model = FAMILIES["bert"].build(**config).eval()
+    ModelSpec.of(model)
+    found = model(**tokens(FAMILIES["bert"]))
+    layers = model.config.num_hidden_layers
+    assert (len(found.hidden_states), len(found.attentions)) == (layers + 1, layers)
+
+
 def test_a_model_in_training_with_gradients_keeps_them_and_checkpointing_too() -> None:
     model = GPT2.build("LMHeadModel").train()
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable

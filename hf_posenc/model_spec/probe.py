@@ -35,8 +35,9 @@ _ADDS = ("add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concate
 _MULTIPLIES = ("mul", "rmul", "imul", "matmul", "rmatmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
 _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim")
 
-# Modules store parameters, buffers and submodules in these dicts, which a forward may write to.
-_DICTS_OF_A_MODULE = ("_parameters", "_buffers", "_modules")
+# Modules store parameters, buffers, submodules and hooks in these dicts, which a forward may write to: transformers
+# adds hooks in the first forward that returns hidden states or attentions.
+_DICTS_OF_A_MODULE = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 
 
 class Lengths(NamedTuple):
@@ -429,7 +430,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         True
     """
     before = [
-        (module, dict(vars(module)), [(name, dict(vars(module)[name])) for name in _DICTS_OF_A_MODULE])
+        (
+            module,
+            dict(vars(module)),
+            [(name, dict(value)) for name, value in vars(module).items() if name in _DICTS_OF_A_MODULE],
+        )
         for module in model.modules()
     ]
     config = getattr(model, "config", None)
