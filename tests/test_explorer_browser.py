@@ -14,7 +14,7 @@ import pytest
 
 from hf_posenc import DataCollatorWithPositionalEncoding
 
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 120_000  # milliseconds
 
 pytestmark = pytest.mark.browser
 

@@ -2,7 +2,7 @@
 
 from .mask_support import LayerMasks
 from .position_tables import ModelPositions, PositionKind, PositionTable, find_positions, kinds_of, position_lookups
-from .probe import Probe, check_weights, token_embeddings
+from .probe import Probe, check_weights, token_embeddings, unchanged
 from .spec import ModelSpec
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "kinds_of",
     "position_lookups",
     "token_embeddings",
+    "unchanged",
 ]

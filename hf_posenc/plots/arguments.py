@@ -5,14 +5,10 @@ The error messages contain the argument's `name`, and an `example` or a `fix`. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from .._explain import as_integer, shorten, type_error, value_error
 
@@ -123,25 +119,3 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
     if not numbers:
         raise value_error(f"{name} must not be empty", got=shorten(wanted), fix=f"{name}=0")
     return [int(number) % count for number in numbers]
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    r"""Put a module into evaluation mode without gradients; after the `with` block, restore each submodule's mode.
-
-    Example:
-        >>> dropout = nn.Dropout()
-        >>> with evaluating(dropout):
-        ...     dropout.training
-        False
-        >>> dropout.training
-        True
-    """
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part in training:
-            part.training = True

@@ -20,7 +20,8 @@ from .._explain import one_of, shorten, type_error, value_error
 from .._huggingface import forward_names, is_hugging_face, opened
 from ..batch import real_tokens
 from ..masks import AttentionMask
-from .arguments import as_finite, as_indices, as_numpy, evaluating
+from ..model_spec import unchanged
+from .arguments import as_finite, as_indices, as_numpy
 from .canvas import MEDIUM, color_bar, grid_shape, headline, heat_map, label, new_axes, new_figure, picture, width_of
 from .token_labels import inches_of, label_matrix, span_of, token_labels
 
@@ -243,7 +244,7 @@ def attention_weights(model: nn.Module, batch: Any) -> dict[str, NDArray[np.floa
     model = opened(model)
     if not isinstance(model, nn.Module):
         raise type_error("model must be a module", got=shorten(model), fix="plots.attention(model, batch)")
-    with evaluating(model):
+    with unchanged(model), torch.no_grad():
         weights = _of_hugging_face(model, batch) if is_hugging_face(model) else _of_torch(model, batch)
     found = {}
     for kind in dict.fromkeys(kind for kind, _, _ in weights):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .._explain import counted, shorten, type_error, value_error
@@ -246,8 +245,7 @@ class _Contents:
             self.documents = np.where(self.real, documents, -1)
         elif self.positions is not None:
             packed = {"attention_mask": self.real, "position_ids": self.positions.astype(np.int64)}
-            tensors = {name: torch.from_numpy(values.copy()) for name, values in packed.items()}
-            found = AttentionMask.from_batch(tensors).documents.numpy()
+            found = AttentionMask.from_batch(packed).documents.numpy()
             self.documents = found if (found > 0).any() else None
 
     def look_ahead_mask(self) -> Any:

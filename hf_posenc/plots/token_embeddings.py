@@ -12,9 +12,10 @@ from torch import nn
 
 from .._explain import shorten, type_error, value_error
 from ..embedding import PositionalEmbedding
+from ..model_spec import unchanged
 from ..sinusoid import Convention
 from ..tokenization.loading import private_copy
-from .arguments import as_finite, check_count, evaluating
+from .arguments import as_finite, check_count
 from .canvas import BLUE, ORANGE, figure_of, headline, ink, label, new_axes, new_figure, picture, width_of
 from .token_labels import MOST_TOKENS, label_columns, label_points, readable
 
@@ -79,7 +80,7 @@ def embeddings(
         module = PositionalEmbedding(module, convention=convention, base=base, scale=scale)
         factor = "" if scale is None else "tokens × √d" if scale == "sqrt_d" else f"tokens × {scale:.3g}"
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
-    with evaluating(module):
+    with unchanged(module), torch.no_grad():
         moved = module.encoding(vectors)
     panels = [vectors[0], moved[0]]
     if ax is not None:
@@ -156,7 +157,7 @@ def crowding(
     if not isinstance(module, PositionalEmbedding):
         module = PositionalEmbedding(module, convention=convention, base=base)
     tokens, vectors = _vectors(tokenizer, module, text, add_special_tokens=add_special_tokens)
-    with evaluating(module):
+    with unchanged(module), torch.no_grad():
         positions = module.encoding(torch.zeros_like(vectors))
     token_norms = np.linalg.norm(as_finite(vectors[0], "embeddings"), axis=1)
     position_norms = np.linalg.norm(as_finite(positions[0], "positions"), axis=1)
@@ -239,7 +240,7 @@ def _vectors(
             got=f"the embedding of another tokenizer, in {shorten(text)}",
             fix="model.get_input_embeddings() of the tokenizer's model",
         )
-    with evaluating(module):
+    with unchanged(module), torch.no_grad():
         return tokens, module.embedding(torch.tensor([ids], device=module.embedding.weight.device))
 
 
