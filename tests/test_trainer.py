@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -152,23 +151,6 @@ def test_both_ways_out_train_and_evaluate(wordpiece, tmp_path: Path, way: str, w
     assert trainer.predict(rows).predictions.shape == (16, 2)
 
 
-def test_a_hugging_face_model_trains_on_its_batches(wordpiece, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    config = BertConfig(
-        vocab_size=1200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    collate = C(wordpiece, look_ahead=False)
-    trainer = Trainer(
-        model=BertForSequenceClassification(config),
-        args=_arguments(tmp_path),
-        train_dataset=_texts().map(collate, batched=True),
-        data_collator=collate,
-        processing_class=collate,
-    )
-    assert trainer.train().global_step == 3
-
-
 def _gpt2(kind: str) -> Any:
     """A GPT-2 whose configuration names no padding token, and other bos and eos tokens than the tokenizer."""
     torch.manual_seed(0)
@@ -245,20 +227,6 @@ def test_rows_grouped_by_length_train(wordpiece, tmp_path: Path) -> None:
     rows = _texts().map(collate, batched=True)
     trainer = Trainer(model=Looking(), args=arguments, train_dataset=rows, data_collator=collate)
     assert trainer.train().global_step == 3
-
-
-def test_an_embedding_collator_in_workers_raises_and_does_not_hang(wordpiece, tmp_path: Path) -> None:
-    trainer = Trainer(
-        model=Reader(8),
-        args=_arguments(tmp_path, remove_unused_columns=False, dataloader_num_workers=1),
-        train_dataset=_texts(),
-        data_collator=C(wordpiece, embedding=8),
-    )
-    with pytest.raises(RuntimeError, match="cannot run in a DataLoader worker") as refused:
-        trainer.train()
-    traceback.clear_frames(refused.tb)  # else the worker ends five seconds late
-    assert "use_sinusoidal_positions" in str(refused.value)
-    assert ".embed" in str(refused.value)
 
 
 def test_save_model_leaves_the_collators_and_the_tokenizers_files(wordpiece, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ same model with an ordinary frozen `nn.Embedding`.
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import signal
@@ -59,14 +58,6 @@ TWO_FAMILIES = pytest.mark.parametrize(
 )
 BOTH_SIDES = [("bert", "right"), ("bert", "left"), ("roberta", "right"), ("roberta", "left")]
 BOTH_SIDES += [("gpt2", "right"), ("gpt2", "left"), ("bart", "right")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """Every `train()` collects garbage, which would look through all of torch and transformers each time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
@@ -215,20 +206,6 @@ def test_raw_text_trains_on_the_same_batches_as_mapped_columns_with_the_default(
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
     assert mapped.evaluate(mapped.train_dataset)["eval_loss"] > 0
-
-
-def test_text_that_trainer_dropped_is_refused_with_both_fixes(tmp_path: Path, tokenizer: Any, model: Any) -> None:
-    trainer = Trainer(
-        model=model,
-        args=arguments(tmp_path),
-        train_dataset=rows(),
-        data_collator=fitted("bert", tokenizer, model),
-    )
-    with pytest.raises(ValueError, match="column 'text' is missing; the columns that arrived are") as refused:
-        trainer.train()
-    assert "['label']" in str(refused.value)
-    assert "remove_unused_columns=False" in str(refused.value)
-    assert "map" in str(refused.value)
 
 
 # --------------------------------------------------------------------------------------------- checkpoints and reloads
