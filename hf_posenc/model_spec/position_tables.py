@@ -18,7 +18,7 @@ from torch import nn
 
 from .._huggingface import configurations
 from ..ragged import round_up
-from .probe import IdsName, Lookup, Probe, with_masks, with_padding
+from .probe import IdsName, Lookup, Probe, with_masks
 
 # "unknown": outputs depend on positions, in an unrecognized form.
 PositionKind = Literal["learned", "sinusoidal", "rotary", "relative", "alibi", "unknown"]
@@ -114,24 +114,24 @@ def find_positions(model: nn.Module | Probe) -> ModelPositions:
         ValueError: if the model does not run on token ids, or its weights are not available.
     """
     probe = model if isinstance(model, Probe) else Probe(model)
-    samples, lengths = probe.samples, probe.lengths
+    samples, padding = probe.samples, probe.padding
     plain, plain_out = probe.run(with_masks(samples))
     short: list[Lookup] | None = None
     short_out = torch.zeros(0, device="cpu")
     if not probe.has_fixed_length:
-        short, short_out = probe.run(with_masks({name: ids[:, : -lengths.padding] for name, ids in samples.items()}))
-    padded, padded_out = probe.run(with_padding(samples, lengths.padding, probe.padding_id))
+        short, short_out = probe.run(with_masks({name: ids[:, :-padding] for name, ids in samples.items()}))
+    padded, padded_out = probe.run(probe.padded(samples))
     tables = tuple(_tables(probe, plain, short, padded))
     takes_position_ids = False
     if "position_ids" in probe.names:
         first = max((table.first_row for table in tables), default=0)
-        backwards = torch.arange(lengths.input_ids, device="cpu").flip(0) + first  # not a mere shift
+        backwards = torch.arange(samples["input_ids"].shape[1], device="cpu").flip(0) + first  # not a mere shift
         lookups, out = probe.run({**with_masks(samples), "position_ids": backwards.repeat(2, 1)})
         tables = tuple(replace(table, offset=_offset(table.tensor, lookups, backwards)) for table in tables)
         # A table of equal rows, such as zeros, does not change the output, so check that it was read.
         is_read = any(table.offset is not None for table in tables)
         takes_position_ids = is_read or not probe.is_same(plain_out, out)
-    before = slice(None, -lengths.padding)  # the tokens that are the same in both rows
+    before = slice(None, -padding)  # the tokens that are the same in both rows
     kinds, not_reached = kinds_of(probe.model, tables), _not_reached(probe.model, tables)
     if not kinds:
         not_reached = _read_by_length(probe) or (not_reached if _distinguishes_places(probe) else ())
@@ -161,7 +161,7 @@ def position_lookups(model: nn.Module, tables: Collection[str]) -> Iterator[tupl
     probe = Probe(model)
     modules = {probe.model.get_submodule(name.rpartition(".")[0]) for name in tables}
     read = [module for module in modules if isinstance(module, nn.Embedding)]
-    for inputs in (with_masks(probe.samples), with_padding(probe.samples, probe.lengths.padding, probe.padding_id)):
+    for inputs in (with_masks(probe.samples), probe.padded(probe.samples)):
         for lookup in probe.run(inputs, read)[0]:
             name = probe.tables[id(lookup.table)][0]
             if name in tables:
@@ -181,14 +181,13 @@ def _left_padding_shifts(
         return by_rows
     if tables and not by_rows:
         return False
-    samples, padding = probe.samples, probe.lengths.padding
+    samples, padding = probe.samples, probe.padding
     text = samples["input_ids"]
     if probe.has_decoder:
         # The decoder's tokens stay unpadded, so that only the encoder's output can change.
         whole = {**samples, "decoder_input_ids": samples["decoder_input_ids"][:1].repeat(2, 1)}
         _, alone = probe.run(with_masks({**whole, "input_ids": text[:, :-padding]}))
-        text_padded = with_padding({"input_ids": text}, padding, probe.padding_id)
-        left, right = probe.run({**with_masks(whole), **text_padded})[1]
+        left, right = probe.run({**with_masks(whole), **probe.padded({"input_ids": text})})[1]
     else:
         left, right = padded[0, padding:], padded[1, :-padding]
     shifts = not probe.is_close(alone[0], left)
@@ -212,7 +211,7 @@ def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padde
         if lookup.table is probe.input_table or id(lookup.table) in tables:
             continue
         for counts in names if probe.has_decoder else names[1:]:
-            length = probe.lengths.of(counts)
+            length = probe.samples[counts].shape[1]
             rows = _rows_of_tokens(lookup, length, exact=counts == "decoder_input_ids")
             if rows is None or not _counts_up(rows, int(rows[0, 0])):
                 continue
@@ -221,7 +220,7 @@ def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padde
             extra = 0 if short is None else _extra_rows(probe, lookup, short, counts)
             if extra is None or not lookup.is_added:
                 continue
-            shifts, padding_row = _rows_with_padding(lookup.table, padded, length, probe.lengths.padding, first)
+            shifts, padding_row = _rows_with_padding(lookup.table, padded, length, probe.padding, first)
             tables[id(tensor)] = PositionTable(
                 name=name,
                 tensor=tensor,
@@ -249,15 +248,15 @@ def _extra_rows(probe: Probe, lookup: Lookup, short: list[Lookup], counts: IdsNa
     rows for fewer tokens. Prompts and labels read the same number of rows at any length; relative distances start at
     another row, or read twice as many rows.
     """
-    exact, length, padding = counts == "decoder_input_ids", probe.lengths.of(counts), probe.lengths.padding
-    width, less = _width(lookup, length), length - padding
+    exact, length = counts == "decoder_input_ids", probe.samples[counts].shape[1]
+    width, less = _width(lookup, length), length - probe.padding
     first = int(lookup.rows.flatten()[0])
     for other in short:
         fewer = _rows_of_tokens(other, less, exact=exact) if other.table is lookup.table else None
         if fewer is None or not _counts_up(fewer, first):
             continue
         narrow = _width(other, less)
-        if width - narrow == padding:
+        if width - narrow == probe.padding:
             return width - length
         # A model may pad rows to a multiple of its window, here to several windows, or to one.
         window = math.gcd(width, narrow)
@@ -368,8 +367,9 @@ def _read_by_length(probe: Probe) -> tuple[str, ...]:
     if probe.has_fixed_length:
         return ()
     whole = probe.gradients(_repeated_tokens(probe, 2))
-    less = probe.gradients(_repeated_tokens(probe, 2, probe.lengths.padding)) if whole else {}
-    long, short = probe.lengths.input_ids, probe.lengths.input_ids - probe.lengths.padding
+    less = probe.gradients(_repeated_tokens(probe, 2, probe.padding)) if whole else {}
+    long = probe.samples["input_ids"].shape[1]
+    short = long - probe.padding
     counts = {(long, short), (2 * long - 1, 2 * short - 1)}
     return tuple(
         name

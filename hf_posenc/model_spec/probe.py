@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,24 +40,10 @@ _REORDERS = ("flip", "flipud", "roll", "gather", "index_select", "take_along_dim
 _DICTS_OF_A_MODULE = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 
 
-class Lengths(NamedTuple):
-    """Number of sample tokens in the input, in the decoder's input, and of padding tokens in a padded row of either.
-
-    Input and decoder differ in length, so that their table lookups can be distinguished.
-    """
-
-    input_ids: int
-    decoder_input_ids: int
-    padding: int
-
-    def of(self, sequence: IdsName) -> int:
-        """Return the number of tokens of `sequence`, `"input_ids"` or `"decoder_input_ids"`."""
-        return self.input_ids if sequence == "input_ids" else self.decoder_input_ids
-
-
-# Short, because models may be large.
-_USUAL = Lengths(7, 5, 3)
-_TINY = Lengths(4, 3, 1)  # for models with fewer than a dozen positions
+# Numbers of sample tokens in the input and in the decoder's input, and of padding tokens in a padded row of either.
+# They are low because models may be large. Input and decoder differ, so that their table lookups can be distinguished.
+_USUAL = (7, 5, 3)
+_TINY = (4, 3, 1)  # for models with fewer than a dozen positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,22 +105,22 @@ class Probe:
             0,
         )
         self.plain_ids = _plain_ids(self.model)
-        self.lengths, self.samples = self._sample_tokens()
+        self.samples, self.padding = self._sample_tokens()
 
-    def _sample_tokens(self) -> tuple[Lengths, dict[IdsName, torch.Tensor]]:
-        """Return the numbers of sample tokens, and sample ids `(2, T)` for each sequence.
+    def _sample_tokens(self) -> tuple[dict[IdsName, torch.Tensor], int]:
+        """Return sample ids `(2, T)` for each sequence, and the number of padding tokens in a padded row.
 
         The second row repeats the first, except for its last tokens.
         """
         room, fixed = configured_length(self.model.config), fixed_length(self.model.config)
-        lengths = _TINY if room is not None and room < 12 else _USUAL
-        if fixed is not None:
-            lengths = lengths._replace(input_ids=fixed)
-        sequences: tuple[IdsName, ...] = ("input_ids", "decoder_input_ids")
-        samples = {name: self.ids(1, lengths.of(name), seed).repeat(2, 1) for seed, name in enumerate(sequences)}
+        length, decoder_length, padding = _TINY if room is not None and room < 12 else _USUAL
+        samples: dict[IdsName, torch.Tensor] = {
+            "input_ids": self.ids(1, length if fixed is None else fixed, seed=0).repeat(2, 1),
+            "decoder_input_ids": self.ids(1, decoder_length, seed=1).repeat(2, 1),
+        }
         for ids in samples.values():
-            ids[1, -lengths.padding :] = ids[1, 0]  # several tokens: one may have no effect in half precision
-        return lengths, samples
+            ids[1, -padding:] = ids[1, 0]  # several tokens: one may have no effect in half precision
+        return samples, padding
 
     def ids(self, rows: int, length: int, seed: int) -> torch.Tensor:
         """Return random ids `(rows, length)` int64 of ordinary tokens.
@@ -143,6 +129,21 @@ class Probe:
         """
         drawn = np.random.default_rng(seed).choice(self.plain_ids, size=(rows, length))
         return torch.from_numpy(-np.sort(-drawn, axis=1))
+
+    def padded(self, samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return keyword arguments for a forward on the first sample in two rows: left-padded, then right-padded.
+
+        Attention masks are included. The last tokens of the sample are left out, so that the length stays the same.
+        """
+        inputs: dict[str, torch.Tensor] = {}
+        for name, ids in samples.items():
+            real, pad = ids[0, : -self.padding], torch.full((self.padding,), self.padding_id, device="cpu")
+            inputs[name] = torch.stack([torch.cat([pad, real]), torch.cat([real, pad])])
+            mask = torch.ones_like(ids)
+            mask[0, : self.padding] = 0
+            mask[1, -self.padding :] = 0
+            inputs[name.replace("input_ids", "attention_mask")] = mask
+        return inputs
 
     def run(
         self,
@@ -326,23 +327,6 @@ def with_masks(samples: Mapping[IdsName, torch.Tensor]) -> dict[str, torch.Tenso
     """Return keyword arguments for a forward: the given ids, and an attention mask of ones for each sequence."""
     masks = {name.replace("input_ids", "attention_mask"): torch.ones_like(ids) for name, ids in samples.items()}
     return {**{str(name): ids for name, ids in samples.items()}, **masks}
-
-
-def with_padding(samples: Mapping[IdsName, torch.Tensor], padding: int, padding_id: int) -> dict[str, torch.Tensor]:
-    """Return keyword arguments for a forward on the first sample in two rows: left-padded, then right-padded.
-
-    Attention masks are included. The last `padding` tokens of the sample are left out, so that the length stays the
-    same. `padding_id` is the id of padding tokens.
-    """
-    inputs: dict[str, torch.Tensor] = {}
-    for name, ids in samples.items():
-        real, pad = ids[0, :-padding], torch.full((padding,), padding_id, device="cpu")
-        inputs[name] = torch.stack([torch.cat([pad, real]), torch.cat([real, pad])])
-        mask = torch.ones_like(ids)
-        mask[0, :padding] = 0
-        mask[1, -padding:] = 0
-        inputs[name.replace("input_ids", "attention_mask")] = mask
-    return inputs
 
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:

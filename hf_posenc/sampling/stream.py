@@ -120,15 +120,14 @@ def stream_loader(
 class StreamBatchSampler(Sampler[list[Numbered]]):
     r"""A batch sampler that yields numbered rows of a stream, instead of indices; see `budget_batches`.
 
+    Its attribute `plan` is a `BatchPlan` without batches that has the checked settings.
+
     Args:
         rows, collate_fn, column, length, window, world_size, rank: as in `budget_batches`.
         repeats (`bool`, *optional*, defaults to `False`): read the stream again and again, with `set_epoch(1)`,
             `set_epoch(2)` and so on, until it has no rows. The last rows of a pass that do not divide evenly among the
             processes, fewer than `world_size`, are then planned with the first rows of the next pass.
         **settings: further arguments of `plan_batches`: `token_budget`, `seed`, `cost`, `multiple_of`, `shapes`.
-
-    Attributes:
-        plan (`BatchPlan`): a plan without batches, for its settings.
     """
 
     def __init__(
