@@ -113,21 +113,20 @@ class TokenBudgetMixin:
 
         if self.train_dataset is None:
             return super().get_train_dataloader()  # type: ignore[misc]
-        _check_arguments(self.args, self.accelerator)
+        _check_arguments(self.args, self.accelerator, reads_stream=is_stream(self.train_dataset))
         if "token_budget" not in self.batch_settings:
             raise value_error(
                 "the class has no token_budget",
                 got=f"class {type(self).__name__}(TokenBudgetMixin, ...)",
                 fix=f"class {type(self).__name__}(TokenBudgetMixin, Trainer, token_budget=8192): ...",
             )
-        data_seed = getattr(self.args, "data_seed", None)
-        seed, world_size = self.args.seed if data_seed is None else data_seed, int(self.accelerator.num_processes)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        world_size = int(self.accelerator.num_processes)
         settings = {"column": "input_ids", "seed": seed, **self.batch_settings, "world_size": world_size}
         column, length = settings["column"], settings.pop("length", None)
         dataset, collator = self.train_dataset, self.data_collator
         sampler: StreamBatchSampler | TokenBudgetBatchSampler
         if is_stream(dataset):
-            _check_strategies(self.args)
             sampler = StreamBatchSampler(dataset, collator, length=length, **settings, repeats=True)
         else:
             source = dataset if length is None else [length(row) for row in dataset]
@@ -225,35 +224,30 @@ def _shifts_labels(trainer: Any) -> bool:
     return not is_seq2seq and (is_causal or bool(getattr(trainer, "_loss_shifts_labels", False)))
 
 
-def _check_strategies(args: Any) -> None:
-    """Raise `ValueError` for an action at the end of every epoch, which Trainer does not see in a stream."""
-    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
-        if getattr(args, name, None) == "epoch":
-            raise value_error(
-                "a stream has no epochs: it is read again and again until max_steps",
-                got=f"{name}='epoch'",
-                fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
-            )
+def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
+    """Raise `ValueError` for `TrainingArguments` that exclude a token budget or, with `reads_stream`, a stream.
 
-
-def _check_arguments(args: Any, accelerator: Any) -> None:
-    """Raise `ValueError` for arguments that would have no effect with a token budget, such as `group_by_length`.
-
-    `args` are the `TrainingArguments`, and `accelerator` has the settings for the distribution of batches.
+    They may choose the rows of a batch or split batches. In a stream, Trainer does not see the end of an epoch.
     """
-    strategy = getattr(args, "train_sampling_strategy", "random")
-    if strategy != "random" or getattr(args, "group_by_length", False):
+    if args.train_sampling_strategy != "random":
         raise value_error(
             "a token budget excludes another argument that decides which rows share a batch",
-            got=f"train_sampling_strategy={strategy!r}" if strategy != "random" else "group_by_length=True",
+            got=f"train_sampling_strategy={args.train_sampling_strategy!r}",
             fix="TrainingArguments without it",
         )
     for name in ("split_batches", "dispatch_batches"):
-        if getattr(accelerator, name, None):
+        if getattr(accelerator, name):
             raise value_error(
                 "batches of tokens differ in their number of rows and cannot be split",
                 got=f"accelerator_config={{'{name}': True}}",
                 fix=f"accelerator_config={{'{name}': False}}",
+            )
+    for name in ("eval_strategy", "save_strategy", "logging_strategy") if reads_stream else ():
+        if getattr(args, name) == "epoch":
+            raise value_error(
+                "a stream has no epochs: it is read again and again until max_steps",
+                got=f"{name}='epoch'",
+                fix=f"{name}='steps', {name.removesuffix('_strategy')}_steps=500",
             )
 
 
