@@ -326,6 +326,7 @@ def test_one_changed_row_is_reported() -> None:
     table[300] += 0.01
     found = identify(table)
     assert (found.is_sinusoidal, found.is_near, found.at[0]) == (False, True, 300)
+    assert (found.presets, found.others) == ((), ())
     assert found.largest_error == pytest.approx(0.01, rel=1e-4)
     assert "largest error  0.01 (row 300, column" in str(found)
 
