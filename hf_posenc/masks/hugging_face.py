@@ -174,5 +174,4 @@ def _uses_cache(model_or_spec: Any) -> bool:
     """Return `use_cache` of a model's configuration; True if it is not set there, and for a `ModelSpec`."""
     if isinstance(model_or_spec, ModelSpec):
         return True
-    config = getattr(opened(model_or_spec), "config", None)
-    return bool(getattr(config, "use_cache", True))
+    return bool(getattr(opened(model_or_spec).config, "use_cache", True))

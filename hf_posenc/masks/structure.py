@@ -147,7 +147,7 @@ def rank_in_document(documents: torch.Tensor) -> torch.Tensor:
     columns = torch.arange(documents.shape[1], device=documents.device).expand_as(grouped)
     begins = torch.ones_like(grouped, dtype=torch.bool)
     begins[:, 1:] = grouped[:, 1:] != grouped[:, :-1]
-    start = torch.where(begins, columns, 0).cummax(dim=1).values if columns.numel() else columns
+    start = torch.where(begins, columns, 0).cummax(dim=1).values
     return torch.empty_like(order).scatter_(1, order, columns - start)
 
 
