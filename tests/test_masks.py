@@ -213,14 +213,13 @@ def test_additive_masks_are_finite_in_every_dtype(dtype: torch.dtype) -> None:
 # ---------------------------------------------------------------------------------------------- from where it is made
 
 
-def test_the_three_constructors_agree(side: Any, look_ahead: bool) -> None:
-    lengths = [4, 2, 0]
+@pytest.mark.parametrize("window", [None, 2])
+def test_the_three_constructors_agree(side: Any, look_ahead: bool, window: int | None) -> None:
+    lengths, settings = [4, 2, 0], {"look_ahead": look_ahead, "window": window}
     made = [
-        AttentionMask.from_lengths(lengths, look_ahead=look_ahead, padding_side=side),
-        AttentionMask.from_documents([[4], [2], []], look_ahead=look_ahead, padding_side=side),
-        AttentionMask.from_batch(
-            {"attention_mask": padding_mask(lengths, padding_side=side).long()}, look_ahead=look_ahead
-        ),
+        AttentionMask.from_lengths(lengths, padding_side=side, **settings),
+        AttentionMask.from_documents([[4], [2], []], padding_side=side, **settings),
+        AttentionMask.from_batch({"attention_mask": padding_mask(lengths, padding_side=side).long()}, **settings),
     ]
     for one in made:
         assert torch.equal(one.dense(), made[0].dense())
@@ -344,6 +343,12 @@ def test_documents_of_pack_dataset_are_found_from_positions_alone() -> None:
     mask = AttentionMask.from_batch({"position_ids": packed["position_ids"]})
     real = packed["document_ids"] >= 0
     assert torch.equal(mask.documents[real], packed["document_ids"][real].long())
+    assert torch.equal(AttentionMask.from_batch(packed).documents, packed["document_ids"].long())  # no mask: a text
+
+
+def test_document_numbers_may_be_any_64_bit_integers() -> None:
+    hashes = [[2**53, 2**53 + 1, 2**63 - 1]]  # float64 would not tell the first two apart
+    assert torch.equal(AttentionMask.from_batch({"document_ids": hashes}).dense()[0, 0], torch.eye(3).bool())
 
 
 def test_padding_between_tokens_is_hidden() -> None:
@@ -662,7 +667,14 @@ def test_long_rows_have_masks_without_a_matrix() -> None:
     assert _LONG_PACKED.varlen().max_seqlen == 600_000
     one = AttentionMask.from_lengths([1])
     assert AttentionMask.cross(one, _LONG).dense().shape == (1, 1, 1, 1_000_000)
-    assert AttentionMask.from_documents([[65_537]], look_ahead=True).block_mask().shape == (1, 1, 65_537, 65_537)
+    assert AttentionMask.cross(_LONG, one).dense().shape == (1, 1, 1_000_000, 1)
+    assert look_ahead_mask(65_536, device="meta").shape == (65_536, 65_536)
+
+
+def test_long_packed_rows_with_prefixes_have_block_masks(side: Any) -> None:
+    documents, prefix = [[65_530, 7], [3]], [[2, 0], [1]]
+    mask = AttentionMask.from_documents(documents, look_ahead=True, prefix=prefix, padding_side=side)
+    assert mask.block_mask(2048).shape == (2, 1, 65_537, 65_537)
 
 
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
@@ -677,7 +689,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: padding_mask_from_ids([1, 2], 0), ValueError, ["ids must have 2 dimensions", "(2,)"]),
     (lambda: padding_mask_from_ids([[1, 2]], None), TypeError, ["pad_token_id", "None", "padding_mask(lengths)"]),
     (lambda: look_ahead_mask(-1), ValueError, ["length must not be negative", "-1"]),
-    (lambda: look_ahead_mask(65_537), ValueError, ["at most 65,536 tokens", "rows of 65,537", "4.3 GB", "is_causal"]),
+    (lambda: look_ahead_mask(65_537), ValueError, ["look_ahead_mask", "rows of 65,537", "4.3 GB", "is_causal"]),
     (lambda: look_ahead_mask("3"), TypeError, ["length must be an integer", "'3'"]),
     (
         lambda: additive_mask(look_ahead_mask(2), torch.float16, value=-1e9),
@@ -688,6 +700,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: additive_mask(look_ahead_mask(2), value=-torch.inf), ValueError, ["must be negative and fit", "-inf"]),
     (lambda: additive_mask(look_ahead_mask(2), value=torch.nan), ValueError, ["must be negative", "nan"]),
     (lambda: additive_mask(look_ahead_mask(2), value=1e9), ValueError, ["must be negative", "1000000000.0"]),
+    (lambda: additive_mask(look_ahead_mask(2), value=0.5), ValueError, ["must be negative", "0.5"]),
     (lambda: additive_mask(look_ahead_mask(2), torch.int64), TypeError, ["floating-point", "torch.int64"]),
     (lambda: additive_mask(torch.ones(2, 2)), TypeError, ["mask must be a bool tensor", "torch.float32"]),
     (lambda: additive_mask([[True]]), TypeError, ["mask must be a bool tensor", "list"]),

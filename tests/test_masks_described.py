@@ -100,9 +100,16 @@ def test_prefixes_may_differ_between_documents() -> None:
 
 def test_settings_that_hide_nothing_are_ignored() -> None:
     for kwargs in ({"window": 5}, {"window": 9}, {"look_ahead": True, "prefix": 5}):
-        assert AttentionMask.from_lengths([5, 5], **kwargs).for_sdpa() == {}, kwargs
+        mask = AttentionMask.from_lengths([5, 5], **kwargs)
+        assert mask.for_sdpa() == mask.for_multihead_attention() == {}, kwargs
     for kwargs in ({"window": 5}, {"prefix": 1}, {"prefix": 0}):
         assert AttentionMask.from_lengths([5, 3], look_ahead=True, **kwargs).for_sdpa() == {"is_causal": True}, kwargs
+
+
+def test_one_document_per_row_is_not_packed_whatever_its_number() -> None:
+    mask = AttentionMask.from_batch({"document_ids": [[7, 7], [3, 3]]})
+    assert not mask.is_packed
+    assert mask.for_sdpa() == {}
 
 
 def test_a_window_over_padding_on_the_right_is_one_matrix_for_all_rows() -> None:
@@ -296,6 +303,11 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         lambda: AttentionMask(_mask.documents, look_ahead=True, queries=_mask.documents),
         ValueError,
         ["look_ahead=True", "AttentionMask.cross"],
+    ),
+    (
+        lambda: AttentionMask(_mask.documents, window=2, queries=_mask.documents),
+        ValueError,
+        ["window=2", "AttentionMask.cross"],
     ),
     (lambda: AttentionMask(_mask.documents, queries=_mask.documents[:1]), ValueError, ["number of rows", "1 and 2"]),
     (

@@ -83,9 +83,11 @@ def test_a_spec_may_be_given_instead_of_the_model() -> None:
 
 def test_masks_that_a_model_cannot_take_are_refused() -> None:
     packed = AttentionMask.from_documents([[3, 4]])
-    with pytest.raises(ValueError, match=r"two dimensions can only express padding[\s\S]*several documents"):
+    with pytest.raises(
+        ValueError, match=r"two dimensions can only express padding[\s\S]*several documents.*\n.*dims=None"
+    ):
         packed.for_hf(_bert(), dims=2)
-    with pytest.raises(ValueError, match="dims must be one of"):
+    with pytest.raises(ValueError, match=r"dims must be one of None, 2, 4\n.*3"):
         packed.for_hf(_bert(), dims=3)  # type: ignore[arg-type]
     bart = BartModel(
         BartConfig(
@@ -99,8 +101,15 @@ def test_masks_that_a_model_cannot_take_are_refused() -> None:
             decoder_ffn_dim=16,
         )
     )
-    with pytest.raises(ValueError, match="BartModel does not take an attention_mask of four dimensions"):
+    with pytest.raises(
+        ValueError, match=r"BartModel does not take .* of four dimensions\n.*\n  fix: one document a row"
+    ):
         packed.for_hf(bart)
+    isolating = ModelSpec(name="Any", accepts=("attention_mask", "position_ids"), isolates_by_position_ids=True)
+    with pytest.raises(ValueError, match=r"four dimensions\n.*\n  fix: position_ids=.*, use_cache=False"):
+        packed.for_hf(isolating)
+    with pytest.raises(ValueError, match=r"four dimensions for cross-attention\n.*\n  fix: one document a row"):
+        AttentionMask.cross(packed, packed).for_hf(isolating)
     assert AttentionMask.from_lengths([2, 1]).for_hf(bart).tolist() == [[1, 1], [1, 0]]
     fnet = FNetModel(FNetConfig(vocab_size=90, hidden_size=16, num_hidden_layers=1, intermediate_size=16))
     with pytest.raises(ValueError, match="FNetModel takes no attention_mask"):
@@ -178,6 +187,7 @@ def test_a_mask_of_whole_rows_is_refused_with_positions_that_restart() -> None:
         ([[0, 0, 0, 1]], [[0, 2, 3, 0]]),  # leave a number out
         ([[-1, 0, 0, 1]], [[1, 2, 3, 0]]),  # padding counts into the first document
         ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),  # documents interleave
+        ([[0, 1, 0]], [[0, 0, 0]]),
         ([[1, 0, -1]], [[0, 0, 1]]),  # continue in padding
     ],
 )
@@ -208,13 +218,14 @@ def test_positions_isolate_documents_but_do_not_replace_other_settings(
     assert (found is None) == isolated
 
 
-def test_the_cache_setting_of_a_models_configuration_is_the_default() -> None:
+def test_the_cache_setting_of_a_models_configuration_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     model = _gpt2()
     mask, positions = AttentionMask.from_documents(PACKED), torch.tensor(RESTARTING)
     assert mask.for_hf(model, position_ids=positions) is not None
     model.config.use_cache = False
     assert mask.for_hf(model, position_ids=positions) is None
     del model.config.use_cache
+    monkeypatch.delattr(GPT2Config, "use_cache")  # its default
     assert mask.for_hf(model, position_ids=positions) is not None
 
 
@@ -289,6 +300,7 @@ def test_a_window_takes_four_dimensions_unless_it_is_the_models_own() -> None:
     assert torch.equal(
         wider.for_hf(mistral) == 0, AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).dense()
     )
+    assert (AttentionMask.from_lengths([0, 0], 4).for_hf(mistral, dims=4)[..., 0] == 0).all()  # no document at all
     assert AttentionMask.from_lengths([9, 4], look_ahead=True, window=3).for_hf(_gpt2()).shape == (2, 1, 9, 9)
 
 

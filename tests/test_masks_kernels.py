@@ -53,6 +53,13 @@ def test_blocks_of_prefixes_anywhere_in_a_document_equal_the_dense_form(prefix: 
         assert torch.equal(mask.block_mask(1).to_dense().bool(), mask.dense())
 
 
+def test_the_last_blocks_of_interleaved_documents_may_be_incomplete() -> None:
+    target, source = AttentionMask(torch.tensor([[0, 1, 0, 1]])), AttentionMask(torch.tensor([[0, 1, 0, 1, 0]]))
+    blocks = AttentionMask.cross(target, source).block_mask(3)
+    assert blocks.to_dense().tolist() == [[[[1, 1], [1, 1]]]]
+    assert blocks.full_kv_num_blocks.tolist() == [[[0, 0]]]
+
+
 def test_the_blocks_of_packed_documents_equal_those_of_the_usual_mask_function() -> None:
     lengths = [300, 129, 7, 1, 500, 87]
     documents = torch.repeat_interleave(torch.arange(6), torch.tensor(lengths))
