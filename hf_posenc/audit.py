@@ -21,7 +21,7 @@ from .sinusoid import Convention, Identified, identify
 
 __all__ = ["CheckedTable", "Identified", "PositionCheck", "check", "identify"]
 
-_OF_POSITIONS = re.compile(r"(^|[._])(position|pos|wpe)|sinusoid|position", re.IGNORECASE)
+_OF_POSITIONS = re.compile(r"(^|[._])(pos|wpe)|position|sinusoid", re.IGNORECASE)
 _NOT_OF_ROWS = re.compile(r"relative|rel_|distance|rotary|inv_freq|bias", re.IGNORECASE)
 
 

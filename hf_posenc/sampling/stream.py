@@ -380,8 +380,9 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
 class _AsRead(Dataset[Any]):
     """Data set whose indices are the rows themselves."""
 
-    def __getitem__(self, row: Any) -> Any:
-        return row
+    def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
+        """Return the rows of a batch unchanged."""
+        return batch
 
 
 class _Collate:
