@@ -6,7 +6,7 @@ The model computes the weights; this module only collects and draws them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -114,7 +114,24 @@ def attention(
         if kind not in weights:
             raise ValueError(one_of("kind", kind, list(weights)))
         weights = {kind: weights[kind]}
-    panels = list(_panels(weights, batch, layer, head, row, (tokens, decoder_tokens), span))
+    panels = []
+    for name, values in weights.items():
+        layers, rows, heads, *lengths = values.shape
+        (index,) = as_indices(row, rows, "row")
+        sides = []  # of queries, and of keys
+        for is_decoder, length in zip((name in ("decoder", "cross"), name == "decoder"), lengths, strict=True):
+            part, key = span_of(span, length), "decoder_input_ids" if is_decoder else "input_ids"
+            words = decoder_tokens if is_decoder else tokens
+            (labels,) = token_labels(batch, words, (rows, length), rows=slice(index, index + 1), span=part, name=key)
+            sides.append((part, labels, _real(batch, (rows, length), decoder=is_decoder)[index, part].tolist()))
+        (down, queries, real_queries), (across, keys, real_keys) = sides
+        several = ', several, or "all" or "mean"'
+        numbers: list[Any] = [None] if head == "mean" else as_indices(head, heads, "head", several)
+        for one, other in product(as_indices(layer, layers, "layer", ', several, or "all"'), numbers):
+            shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
+            which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
+            title = f"{'' if name == 'self' else f'{name}, '}layer {one}, {which}"
+            panels.append(_Panel(title, shown[down, across], queries, keys, real_queries, real_keys))
     if len(panels) > 1:
         if ax is not None:
             got = f"{len(panels)} panels: {panels[0].title}, {panels[1].title}, ..."
@@ -131,37 +148,6 @@ def attention(
     label(ax, _title(only), "key", "query", note=only.title)
     color_bar(ax, image, "weight", shrink=0.8)
     return ax
-
-
-def _panels(
-    weights: Mapping[str, NDArray[np.float64]],
-    batch: Any,
-    layer: Any,
-    head: Any,
-    row: int,
-    tokens: tuple[Sequence[Sequence[str]] | None, Sequence[Sequence[str]] | None],
-    span: tuple[int, int] | None,
-) -> Iterator[_Panel]:
-    for kind, values in weights.items():
-        layers, rows, heads, queries, keys = values.shape
-        (index,) = as_indices(row, rows, "row")
-        decoders = (kind in ("decoder", "cross"), kind == "decoder")  # True for queries, keys of the decoder
-        sides = []
-        for decoder, length in zip(decoders, (queries, keys), strict=True):
-            part, name = span_of(span, length), "decoder_input_ids" if decoder else "input_ids"
-            (words,) = token_labels(
-                batch, tokens[decoder], (rows, length), rows=slice(index, index + 1), span=part, name=name
-            )
-            sides.append((part, words, _real(batch, (rows, length), decoder=decoder)[index, part].tolist()))
-        (down, query_words, real_queries), (across, key_words, real_keys) = sides
-        chosen = as_indices(layer, layers, "layer", ', several, or "all"')
-        several = ', several, or "all" or "mean"'
-        numbers: list[Any] = [None] if head == "mean" else as_indices(head, heads, "head", several)
-        for one, other in product(chosen, numbers):
-            shown = values[one, index].mean(axis=0) if other is None else values[one, index, other]
-            which = f"mean of {heads} heads" if other is None and heads > 1 else f"head {other or 0}"
-            title = f"{'' if kind == 'self' else f'{kind}, '}layer {one}, {which}"
-            yield _Panel(title, shown[down, across], query_words, key_words, real_queries, real_keys)
 
 
 def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bool_]:
