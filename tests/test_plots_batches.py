@@ -476,6 +476,17 @@ def test_each_reason_has_its_color_and_a_name_in_the_legend() -> None:
     assert shown == [[ALLOWED, LATER, LATER], [ALLOWED, ALLOWED, LATER], [HIDDEN, ALLOWED, ALLOWED]]
 
 
+def test_a_legend_of_all_meanings_is_inside_the_figure() -> None:
+    ids, window = np.array([[0] * 9 + [1] * 4 + [-1] * 3]), np.tri(16, dtype=bool) & ~np.tri(16, k=-3, dtype=bool)
+    real = (ids[0] >= 0)[None, None, None]
+    batch = {"input_ids": np.ones((1, 16)), "attention_mask": window & real, "document_ids": ids}
+    figure = plots.masks(batch, [["[PAD]"] * 16])  # words for which few matrices fit beside each other
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()
+    assert len(figure.legends[0].get_texts()) == 6
+    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_by_default_the_row_with_the_most_documents_and_padding_is_drawn() -> None:
     for row, expected in ((None, 2), (0, 0), (-2, 1)):
         figure = plots.masks(padded(), row=row)

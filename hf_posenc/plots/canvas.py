@@ -217,7 +217,8 @@ def headline(figure: Figure, title: str, note: str = "", handles: Sequence[Any] 
     figure.suptitle(wrapped, x=0.01, ha="left")
     if handles:
         below: dict[str, Any] = {"title": note, "title_fontsize": SMALL, "alignment": "left"}
-        figure.legend(handles=handles, loc="outside lower left", ncols=4, **below)
+        columns = 4 if len(handles) <= 4 else 3  # more would be too wide for a picture of masks
+        figure.legend(handles=handles, loc="outside lower left", ncols=columns, **below)
     elif note:
         figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL)
 
