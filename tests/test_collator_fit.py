@@ -130,6 +130,8 @@ def test_targets_that_came_as_ids_are_held_to_the_decoder_by_what_they_say(word_
         collate([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
     with pytest.raises(ValueError, match="the target of row 0 has 9 tokens, limit 6"):
         collate.replace(truncation=False)([{"input_ids": [5, 6], "labels": list(range(3, 12))}])
+    with pytest.raises(TypeError, match="row 0 of column 'label' must be a flat list of integers"):
+        collate([{"input_ids": [5, 6], "label": 1}])
 
 
 # -------------------------------------------------------------------------------------------------------- which ids

@@ -178,7 +178,7 @@ def _targets(config: Config, given: Given, columns: dict[str, Values]) -> tuple[
     names = label_names(columns)
     if len(names) != 1:
         return None, columns, 0
-    labels = Ragged.from_rows(as_list(columns[names[0]]), name="labels")
+    labels = Ragged.from_rows(as_list(columns[names[0]]), name=names[0])
     targets, truncated = truncate_targets(labels, config.target_limits, model)
     if config.decoder_start is not None or config.number_of_ids is not None:  # the decoder looks them up
         _check_ids(config, Ragged(np.where(targets.values == IGNORED, 0, targets.values), targets.lengths), names[0])
