@@ -159,8 +159,13 @@ def _array(value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------- expectations
 
 
-def check(call: Callable[[], Any], wanted: Wanted, reference: Reference) -> Any:
-    """Call the collator and compare the result with the expected one; return the batch, or `None` if it is refused."""
+def check(
+    call: Callable[[], Any], wanted: Wanted, reference: Reference, numbered: Callable[[], Any] | None = None
+) -> Any:
+    """Call the collator and compare the result with the expected one; return the batch, or `None` if it is refused.
+
+    `numbered` makes the same batch for a model that takes `document_ids`, and so no mask for packed rows.
+    """
     try:
         with documented():
             batch = call()
@@ -169,16 +174,23 @@ def check(call: Callable[[], Any], wanted: Wanted, reference: Reference) -> Any:
             raise AssertionError(f"not to be refused: {refusal}") from None
         return None
     assert not wanted.refusals, f"must be refused: {wanted.refusals}"
-    if wanted.batch is not None:
-        compare(batch, wanted.batch)
-    elif reference.o["labels"] == "masked_lm":
-        if not reference.o["packing"] and reference.o["unsupervised"] != "drop":
-            _check_masked(batch, reference)
-    elif reference.o["packing"] is True:
-        _check_packed(batch, wanted.rows, reference)
+    found, is_masked = dict(batch), reference.o["labels"] == "masked_lm"
+    if is_masked:
+        found["input_ids"] = _unmasked(found, reference)
+        (wanted.batch or {}).pop("inputs_embeds", None)
+    if is_masked and reference.o["unsupervised"] == "drop":
+        pass  # which rows are left is random
+    elif wanted.batch is not None:
+        compare(found, wanted.batch)
+    else:
+        if "document_ids" not in found:
+            assert numbered is not None
+            found["document_ids"] = numbered()["document_ids"]
+            compare_values("attention_mask", found.pop("attention_mask"), reference.isolating(found["document_ids"]))
+        _check_packed(found, wanted.rows, reference)
     kind = np.ndarray if reference.o["return_tensors"] == "np" else torch.Tensor
-    lengths = ("max_length_q", "max_length_k")
-    assert all(isinstance(value, int if name in lengths else kind) for name, value in batch.items()), batch
+    numbers = ("max_length_q", "max_length_k", "use_cache")
+    assert all(isinstance(value, int if name in numbers else kind) for name, value in batch.items()), batch
     return batch
 
 
@@ -187,32 +199,52 @@ def matches(refusal: Refused, rules: list[str]) -> bool:
     return any(re.search(rule, str(refusal).partition("\n")[0]) for rule in rules)
 
 
+def check_batch(
+    data: st.DataObject, tokenizer: Any, collate: Any, x: Any, wanted: Wanted, reference: Reference
+) -> None:
+    """Compare the batch of `x` with the expected one, and run the model on some batches."""
+
+    def numbered() -> Any:
+        spec = dataclasses.replace(collate.model, accepts=(*collate.model.accepts, "document_ids"))
+        with documented():
+            return collate.replace(model=spec).batch(x)
+
+    with unchanged(tokenizer, draws=reference.o["labels"] == "masked_lm"):
+        batch = check(lambda: collate.batch(x), wanted, reference, numbered)
+    if reference.family is not None and batch is not None and data.draw(st.integers(0, 7), "run") == 0:
+        reference.family.run(batch)
+
+
 def compare(batch: Any, wanted: dict[str, Any]) -> None:
     """Assert that a batch has the expected keys and values."""
     assert set(batch) == set(wanted), f"keys {sorted(batch)}, expected {sorted(wanted)}"
     assert next(iter(batch)) == "input_ids"
     for name, right in wanted.items():
-        found = batch[name]
         if isinstance(right, int):
-            assert found == right, name
-            continue
-        found = _array(found)
-        assert found.shape == right.shape, f"{name}: shape {found.shape}, expected {right.shape}"
-        if name == "inputs_embeds":
-            known = ~np.isnan(right)
-            assert np.allclose(found[known], right[known], rtol=1e-5, atol=1e-5), name
+            assert batch[name] == right, name
         else:
-            assert found.dtype.kind == right.dtype.kind, f"{name}: {found.dtype}, expected {right.dtype}"
-            assert np.array_equal(found, right, equal_nan=found.dtype.kind == "f"), f"{name}: {found}\nnot {right}"
+            compare_values(name, batch[name], right)
 
 
-def _check_masked(batch: Any, reference: Reference) -> None:
-    """Assert that labels are -100 or an id, and that only tokens with a label were replaced."""
-    labels = _array(batch["labels"])
-    padding = _array(batch["attention_mask"]) == 0 if "attention_mask" in batch else _array(batch["document_ids"]) < 0
-    assert (labels[padding] == IGNORED).all()
+def compare_values(name: str, found: Any, right: Any) -> None:
+    """Assert that the values of a key are the expected ones; any value is right where NaN is expected in a mask."""
+    found = _array(found)
+    assert found.shape == right.shape, f"{name}: shape {found.shape}, expected {right.shape}"
+    if name in ("inputs_embeds", "attention_mask"):
+        known = ~np.isnan(right)
+        assert np.allclose(found[known], right[known], rtol=1e-5, atol=1e-5), name
+    else:
+        assert found.dtype.kind == right.dtype.kind, f"{name}: {found.dtype}, expected {right.dtype}"
+        assert np.array_equal(found, right, equal_nan=found.dtype.kind == "f"), f"{name}: {found}\nnot {right}"
+
+
+def _unmasked(batch: dict[str, Any], reference: Reference) -> Any:
+    """Take the labels out of a batch, and return the ids before they were masked."""
+    labels, ids = _array(batch.pop("labels")), _array(batch["input_ids"])
+    batch.pop("inputs_embeds", None)
     special = {reference.id_of(role) for role in ("cls_token", "sep_token", "mask_token")} - {None}
     assert not np.isin(labels, list(special)).any(), "a special token is to be predicted"
+    return np.where(labels == IGNORED, ids, labels)
 
 
 def _check_packed(batch: Any, rows: list[Row], reference: Reference) -> None:
@@ -244,7 +276,8 @@ def _check_packed(batch: Any, rows: list[Row], reference: Reference) -> None:
         if "labels" in batch:
             assert row.labels is not None
             one.append(("labels", tuple(row.labels)))
-        one.append(("position_ids", tuple(reference.positions(row))))
+        if "position_ids" in batch:
+            one.append(("position_ids", tuple(reference.positions(row))))
         wanted.append(tuple(one))
     assert sorted(found) == sorted(wanted)
 
@@ -481,7 +514,7 @@ _PER_ROW_LABELS = st.sampled_from([0, 1, 2])
 
 
 def collate_ids(data: st.DataObject) -> int:
-    """Tokenized rows in any container, with masks, token types and labels, equal the reference."""
+    """Tokenized rows in any container, with documents, token types and labels, equal the reference."""
     kind = data.draw(kinds(), "tokenizer")
     given = data.draw(options(without=("text_target_column", "text_pair_column", "is_split_into_words")), "options")
     given.pop("whole_word_mask", None)
@@ -489,7 +522,11 @@ def collate_ids(data: st.DataObject) -> int:
         tokenizer, collate = made(kind, given)
     except Refused:
         return 1
-    reference = Reference(kind, given)
+    return check_ids(data, tokenizer, collate, Reference(kind, given))
+
+
+def check_ids(data: st.DataObject, tokenizer: Any, collate: Any, reference: Reference) -> int:
+    """Compare batches of tokenized rows with the reference, and return their number."""
     calls = data.draw(st.integers(1, CALLS), "calls")
     for _ in range(calls):
         count = data.draw(st.integers(1, 4))
@@ -499,7 +536,8 @@ def collate_ids(data: st.DataObject) -> int:
         columns: dict[str, list[Any]] = {"input_ids": ids}
         if data.draw(st.booleans(), "types"):
             columns["token_type_ids"] = [[index % 2 for index in range(length)] for length in lengths]
-        columns |= data.draw(packed_columns(lengths), "documents")
+        start = data.draw(st.sampled_from([0, reference.first])) if reference.family is not None else 0
+        columns |= data.draw(packed_columns(lengths, start), "documents")
         labels = data.draw(st.sampled_from(["none", "none", "row", "token", "copies"]), "labels")
         if labels == "row":
             columns["labels"] = data.draw(st.lists(_PER_ROW_LABELS, min_size=count, max_size=count))
@@ -513,8 +551,7 @@ def collate_ids(data: st.DataObject) -> int:
         )
         x, twin = ids_in(columns, shape), ids_in(columns, shape)
         wanted = _wanted_ids(reference, columns)
-        with unchanged(tokenizer, draws=reference.o["labels"] == "masked_lm"):
-            check(lambda: collate.batch(x), wanted, reference)  # noqa: B023
+        check_batch(data, tokenizer, collate, x, wanted, reference)
         assert same(x, twin), "the input changed"
     return calls
 
@@ -551,8 +588,14 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
     wanted, limit, o = Wanted(), reference.limit, reference.o
     per_token = isinstance(columns.get("labels", [0])[0], list)
     none = [None] * len(columns["input_ids"])
-    positions = columns.get("position_ids", none)
-    documents = columns.get("document_ids", none if positions is none else documents_by(positions))
+    positions, documents = columns.get("position_ids", none), columns.get("document_ids")
+    if positions is not none:
+        start = min((position for row in positions for position in row), default=0)
+        counted = [[position - start for position in row] for row in positions]
+        documents = documents or documents_by(counted)
+        if reference.family is not None:
+            positions = [[position + reference.first for position in row] for row in counted]
+    documents = documents or none
     types, labels = columns.get("token_type_ids", none), columns.get("labels", none) if per_token else none
     truncates = limit is not None and reference.strategy != "do_not_truncate"
     is_cut = truncates and max(map(len, columns["input_ids"])) > limit
@@ -561,11 +604,28 @@ def _wanted_ids(reference: Reference, columns: dict[str, list[Any]]) -> Wanted:
         row = Row(ids, types[index], index, labels[index], None, positions[index], documents[index], is_numbered)
         wanted.rows += _cut(row, reference) if truncates else [row]
     if per_token and "labels" in columns:
+        if o["labels"] is None and reference.family is not None and reference.family.shift_targets:
+            return _wanted_targets(reference, wanted, columns["labels"])
         if o["labels"]:
             wanted.refusals.append("makes labels from the ids|no tokens|tokens, limit")
             return wanted
         return reference.batch(wanted, {}, None)
     return reference.batch(wanted, {} if "labels" not in columns else {"labels": columns["labels"]}, None)
+
+
+def _wanted_targets(reference: Reference, wanted: Wanted, labels: list[Any]) -> Wanted:
+    """Return the expected result for tokenized rows whose labels are the targets of an encoder-decoder."""
+    limit, targets = reference.target_limit, []
+    for row in wanted.rows:
+        row.labels = None
+    for target in labels:
+        row, real = target, [index for index, label in enumerate(target) if label != IGNORED]
+        if limit is not None and len(row) > limit:
+            row = target[real[0] : real[-1] + 1] if real else []
+            if len(row) > limit and reference.strategy == "do_not_truncate":
+                wanted.refusals.append("the target of row")
+        targets.append(row[:limit])
+    return reference.batch(wanted, {}, targets)
 
 
 def _cut(row: Row, reference: Reference) -> list[Row]:

@@ -260,15 +260,16 @@ def other_columns(draw: st.DrawFn, count: int, *, odd: bool = False) -> dict[str
 
 
 @st.composite
-def packed_columns(draw: st.DrawFn, lengths: list[int]) -> dict[str, list[Any]]:
-    """Draw `position_ids` that restart, or `document_ids`, or both or none, for rows of several documents."""
+def packed_columns(draw: st.DrawFn, lengths: list[int], first: int = 0) -> dict[str, list[Any]]:
+    """Draw `position_ids` that restart at `first`, or `document_ids`, or both or none, for rows of documents."""
     names = draw(st.sampled_from([(), (), ("position_ids",), ("document_ids",), ("position_ids", "document_ids")]))
     columns: dict[str, list[Any]] = {name: [] for name in names}
     step = draw(st.sampled_from([1, 1, 4]))
     for length in lengths if names else []:
         starts = [0, *sorted(draw(st.sets(st.integers(1, max(length - 1, 1)), max_size=3 if length > 1 else 0)))]
         stops = [*starts[1:], length]
-        made = [(step * number, token) for number, stop in enumerate(stops) for token in range(stop - starts[number])]
+        tokens = [range(first, first + stop - start) for start, stop in zip(starts, stops, strict=True)]
+        made = [(step * number, token) for number, run in enumerate(tokens) for token in run]
         for name in names:
             columns[name].append([pair[name == "position_ids"] for pair in made])
     return columns

@@ -94,6 +94,7 @@ class Reference:
         self.names = PreTrainedTokenizerFast.model_input_names if kind.raw else self.tokenizer.model_input_names
         self.first = _FIRST.get(self.o["convention"], 0)
         self.pad_position = _PADDING_POSITION.get(self.o["convention"], self.first)
+        self.family: Any = None  # the model, see `fitted.Family`
 
     # -- ids of special tokens ----------------------------------------------------------------------------------------
 
@@ -247,6 +248,8 @@ class Reference:
         if o["labels"] == "causal_lm":
             for row in rows:
                 row.labels = [i if m else IGNORED for i, m in zip(row.ids, _mask(row), strict=True)]
+        if self.family is not None and self.family.shifts is False and rows[0].labels is not None and _copies(rows):
+            wanted.refusals.append("it would learn to copy them")
         if o["labels"] == "masked_lm":
             wanted.may_refuse += ["nothing to learn", "no row of the batch has a label"]
         if o["packing"]:
@@ -261,7 +264,7 @@ class Reference:
         if wanted.refusals:
             return wanted
         width = self._width(wanted, [row.ids for row in rows])
-        if wanted.refusals or o["labels"] == "masked_lm":
+        if wanted.refusals:
             return wanted
         samples = [row.sample for row in rows]
         batch: dict[str, Any] = {"input_ids": self._pad([row.ids for row in rows], self.pad_id, width)}
@@ -274,10 +277,10 @@ class Reference:
         is_packed = any(len(set(row)) > 1 for row in documents)
         if is_packed:
             del batch["attention_mask"]
-            if o["labels"] == "causal_lm":
+            if self._shifts(rows):
                 for row, numbers in zip(rows, documents, strict=True):
                     starts = [index == 0 or numbers[index - 1] != number for index, number in enumerate(numbers)]
-                    row.labels = [IGNORED if start else i for i, start in zip(row.ids, starts, strict=True)]
+                    row.labels = [IGNORED if start else i for i, start in zip(row.labels, starts, strict=True)]
         if is_packed or any(row.is_numbered for row in rows):
             batch["document_ids"] = self._pad(documents, -1, width)
         if targets is not None:
@@ -293,19 +296,51 @@ class Reference:
                 column = _column([values[sample] for sample in samples])
                 if column is not None:
                     batch[name] = column
-        wanted.batch = self._finished(batch, "labels" if self.o["text_target_column"] is not None else "input_ids")
-        return wanted
+        return self._finish(wanted, batch)
 
-    def _finished(self, batch: dict[str, Any], looks: str) -> dict[str, Any]:
-        """Add the look-ahead mask and the embeddings."""
-        has_mask = self.o["look_ahead"] if self.o["look_ahead"] is not None else self.o["packing"] != "flat"
+    def _shifts(self, rows: list[Row]) -> bool:
+        """Return True if each label is predicted from the token before it."""
+        if self.o["labels"] or rows[0].labels is None:
+            return bool(self.o["labels"] == "causal_lm")
+        if self.family is not None and self.family.shifts is not None:
+            return bool(self.family.shifts)
+        return bool(self.o["packing"]) and _copies(rows)
+
+    def _finish(self, wanted: Wanted, batch: dict[str, Any]) -> Wanted:
+        """Add the look-ahead mask and the embeddings, and keep what the model takes."""
+        looks = "labels" if self.o["text_target_column"] is not None else "input_ids"
+        has_mask = self.o["look_ahead"]
+        if has_mask is None:
+            has_mask = self.family is not None or self.o["packing"] != "flat"  # filtered below
         if has_mask and looks in batch:
             count, length = batch[looks].shape
             keys = np.arange(length)
             batch["look_ahead_mask"] = np.array([[keys <= keys[:, None]]] * count).reshape(count, 1, length, length)
         if self.o["embedding"] is not None:
             batch["inputs_embeds"] = self._embedded(batch)
-        return batch
+        wanted.batch = batch
+        if self.family is not None:
+            if "document_ids" in batch and "attention_mask" not in batch and "document_ids" not in self.family.keys:
+                batch["attention_mask"] = self.isolating(batch["document_ids"])
+                if not self.family.packs:
+                    wanted.refusals.append("four dimensions")
+            if self.family.shift_targets is not None and "labels" in batch:
+                batch.pop("decoder_attention_mask", None)
+                batch["decoder_input_ids"] = self.family.shift_targets(batch["labels"])
+            if "cu_seq_lens_q" in batch:
+                batch["use_cache"] = False
+            wanted.batch = {key: value for key, value in batch.items() if key in self.family.keys}
+        return wanted
+
+    def isolating(self, documents: Any) -> Any:
+        """Return the mask that is added to attention scores; NaN for padding, whose outputs nobody reads."""
+        count, width = documents.shape
+        mask = np.full((count, 1, width, width), np.nan, dtype=np.float32)
+        for row, query, key in np.ndindex(count, width, width):
+            if documents[row, query] >= 0:
+                sees = documents[row, query] == documents[row, key] and not (self.family.is_causal and key > query)
+                mask[row, 0, query, key] = 0 if sees else np.finfo(np.float32).min
+        return mask
 
     def _embedded(self, batch: dict[str, Any]) -> Any:
         """Return the embeddings at real tokens; NaN at padding, unless it is zero."""
@@ -345,6 +380,8 @@ class Reference:
             wanted.refusals.append("more than one label column")
         elif given and self.o["labels"]:
             wanted.refusals.append("makes labels from the ids|for .* tokens|expected a number")
+        if given and not has_targets and not self.o["labels"] and self.family and self.family.shift_targets:
+            wanted.refusals.append("must be a flat list of integers")
         if has_targets or self.o["text_target_column"] is not None:
             if given:  # labels beside targets, or tokens of targets
                 wanted.may_refuse.append("")
@@ -371,7 +408,8 @@ class Reference:
         """Return which rows are kept; rows whose labels are all -100 may be refused or left out."""
         everything = [True] * len(labels)
         how = self.o["unsupervised"]
-        if self.o["labels"] == "masked_lm" or labels[0] is None or how == "keep":
+        is_taken = self.family is None or "labels" in self.family.keys
+        if self.o["labels"] == "masked_lm" or labels[0] is None or how == "keep" or not is_taken:
             return everything
         has = [any(label != IGNORED for label in row) for row in labels]
         if how is None:
@@ -416,20 +454,20 @@ class Reference:
         """Keep the documents; a flat row is predicted as a whole."""
         rows = [document for row in wanted.rows for document in row.split()]
         has_types, has_labels = wanted.rows[0].types is not None, wanted.rows[0].labels is not None
-        causal = self.o["labels"] == "causal_lm" or self.o["packing"] == "flat"
+        causal = self._shifts(rows) or self.o["packing"] == "flat"
         for row in rows:
-            if row.labels and (causal or self._copies(rows)):
+            if row.labels and causal:
                 row.labels = [IGNORED, *row.labels[1:]]
         kept = self._supervised(wanted, [row.labels for row in rows], rows)
         rows = wanted.rows = [row for row, keep in zip(rows, kept, strict=True) if keep and row.ids]
         positions = [self.positions(row) for row in rows]
         if self.o["packing"] == "flat" and any(row != [*range(self.first, self.first + len(row))] for row in positions):
             wanted.refusals.append("in a flat row the positions of each document must be consecutive")
-        if self.o["packing"] != "flat" or wanted.refusals or self.o["labels"] == "masked_lm":
+        if self.o["packing"] != "flat" or wanted.refusals:
             return wanted
         lengths = [len(row.ids) for row in rows]
         batch = {"input_ids": _flat([row.ids for row in rows])}
-        if has_labels or self.o["labels"]:
+        if has_labels:
             batch["labels"] = _flat([row.labels for row in rows])
         if "token_type_ids" in self.names and has_types:
             batch["token_type_ids"] = _flat([row.types for row in rows])
@@ -439,14 +477,14 @@ class Reference:
         offsets = np.cumsum([0, *lengths]).astype(np.int32)
         batch |= {"cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
         batch |= {"max_length_q": max(lengths, default=0), "max_length_k": max(lengths, default=0)}
-        wanted.batch = self._finished(batch, "labels" if self.o["text_target_column"] is not None else "input_ids")
-        return wanted
+        return self._finish(wanted, batch)
 
-    @staticmethod
-    def _copies(rows: list[Row]) -> bool:
-        pairs = [pair for row in rows for pair in zip(row.labels or [], row.ids, strict=False)]
-        made = [label == token for label, token in pairs if label != IGNORED]
-        return 2 * len(made) > len(pairs) and all(made)
+
+def _copies(rows: list[Row]) -> bool:
+    """Return True if most tokens have a label, and each label is the token itself."""
+    pairs = [pair for row in rows for pair in zip(row.labels or [], row.ids, strict=False)]
+    made = [label == token for label, token in pairs if label != IGNORED]
+    return 2 * len(made) > len(pairs) and all(made)
 
 
 def documents_by(positions: list[list[int]]) -> list[list[int] | None]:
