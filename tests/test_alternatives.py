@@ -127,7 +127,10 @@ def test_initial_rows_have_the_std_of_sinusoids_or_the_given_one(kind: str) -> N
     sinusoids = math.sqrt(0.5)
     rows = made(kind, 256)(torch.zeros(1, 400, 256)).detach()
     assert float(rows.square().mean().sqrt()) == pytest.approx(sinusoids, rel=0.1)
-    assert made(kind, 256, std=0.02).spread() == pytest.approx(0.02, rel=0.15)
+    module = made(kind, 256, std=0.02)
+    assert module.spread() == pytest.approx(0.02, rel=0.15)
+    rows = module(torch.zeros(1, 128, 256)).detach().double()
+    assert module.spread() == pytest.approx(float(rows.std(correction=0)), rel=1e-6)
     before = copy.deepcopy(made(kind).state_dict())
     module = made(kind)
     module.reset_parameters()
@@ -288,6 +291,19 @@ def test_other_kinds_count_from_zero(kind: str) -> None:
     assert module.first_position == 0
     assert module.padding_position is None
     assert same(kind, module(x), module(x, torch.arange(5)))
+    assert same(kind, module(x), module(x, [0, 1, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_positions_between_integers_may_have_a_bound(kind: str) -> None:
+    module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(10) / 4
+    assert same(kind, module(x, positions, bound=3), module(x, positions))
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "scaled", "fourier", "none"])
+def test_negative_integers_are_positions_like_any_other(kind: str) -> None:
+    module, x, positions = made(kind), torch.zeros(1, 10, 8), torch.arange(-5, 5)
+    assert same(kind, module(x, positions), module(x, positions.float()))
 
 
 @pytest.mark.parametrize("kind", EVERY)

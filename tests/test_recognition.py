@@ -113,6 +113,7 @@ def test_a_custom_convention_is_recognized_only_if_it_is_given(convention: Conve
     found = identify(table, conventions=[convention])
     assert (found.is_exact, found.first_position, found.amplitude) == (True, 2, 0.125)
     assert found.convention.formula == convention.formula
+    assert (found.base is None) == bool(convention.bases or convention.wavelengths)
     assert found.presets == ()
     assert identify(sinusoidal_table(50, 48), conventions=[convention]).presets[0] == "vaswani"
 
@@ -319,6 +320,7 @@ def test_sinusoids_that_were_trained_further_are_near_but_not_recognized(
     )
     assert found.largest_error == pytest.approx(largest_error(table, found), rel=1e-9)
     assert "near sinusoids, but changed: 512 rows of width 64" in str(found)
+    assert f"\n  nearest        {str(found.convention)[:60]}" in str(found)
 
 
 def test_one_changed_row_is_reported() -> None:

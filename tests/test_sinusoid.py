@@ -276,6 +276,13 @@ def test_a_buffer_with_overlapping_elements_raises(out: torch.Tensor) -> None:
         SinusoidalPositionalEncoding(8)(torch.zeros(2, 5, 8), out=out)
 
 
+def test_a_buffer_whose_overlap_with_x_takes_too_long_to_find_raises() -> None:
+    memory = torch.zeros(8366)
+    x, out = (memory.as_strided((2, 7, 17), strides) for strides in ((2656, 767, 41), (4323, 583, 34)))
+    with pytest.raises(ValueError, match="x itself, or no part of it"):
+        SinusoidalPositionalEncoding(17)(x, out=out)
+
+
 def test_a_position_beyond_the_limit_does_not_change_the_buffer() -> None:
     module, out = SinusoidalPositionalEncoding(4, max_length=3), torch.ones(1, 2, 4)
     with pytest.raises(ValueError, match="position 3 is beyond"):
@@ -291,6 +298,18 @@ def test_results_share_no_memory_with_the_cache() -> None:
         module(x, positions).fill_(float("nan"))
         assert torch.equal(module(x, positions), expected)
     assert torch.equal(module(torch.zeros(1, 6, 8)), expected[:1])
+
+
+def test_only_modules_cache_rows() -> None:
+    sinusoidal_encoding(torch.arange(10), 8)
+    assert not cached_tables()
+
+
+@pytest.mark.parametrize("length", [256, 257])
+def test_a_bound_is_larger_than_all_positions(length: int) -> None:
+    module, positions = SinusoidalPositionalEncoding(4), torch.arange(length)
+    rows = module(torch.zeros(1, length, 4), positions, bound=length)
+    assert torch.equal(rows[0], sinusoidal_encoding(positions, 4))
 
 
 def test_a_cached_table_grows_but_not_for_a_single_distant_position() -> None:
@@ -379,6 +398,7 @@ X = torch.zeros(2, 5, 8)
         (lambda: sinusoidal_encoding(np.int64(100), 8), TypeError, r"not how many[\s\S]*torch\.arange\(100\)"),
         (lambda: sinusoidal_encoding(np.float32(3), 8), TypeError, "not how many"),
         (lambda: sinusoidal_encoding(["a"], 8), TypeError, "real numbers"),
+        (lambda: sinusoidal_encoding([0.5, None], 8), TypeError, r"real numbers[\s\S]*None"),
         (lambda: sinusoidal_encoding([[1], [1, 2]], 8), ValueError, r"each row[\s\S]*\[\[1\], \[1, 2\]\][\s\S]*fix"),
         (lambda: sinusoidal_table(0, 8), ValueError, r"num_positions must be positive[\s\S]*fix: num_positions=512$"),
         (lambda: sinusoidal_table(-1, 8), ValueError, "got: -1"),
@@ -415,6 +435,11 @@ X = torch.zeros(2, 5, 8)
         (lambda: SinusoidalPositionalEncoding(8, max_length=4)(X), ValueError, "5 tokens are more than .* of 4"),
         (
             lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, torch.arange(5) + 1),
+            ValueError,
+            r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4",
+        ),
+        (
+            lambda: SinusoidalPositionalEncoding(8, max_length=5)(X, torch.arange(5) + 1, bound=9),
             ValueError,
             r"position 5 is beyond[\s\S]*1 to 5[\s\S]*allowed is 4",
         ),
@@ -503,3 +528,10 @@ def test_max_length_counts_tokens_not_positions() -> None:
     module = SinusoidalPositionalEncoding(8, convention="fairseq", max_length=5)
     assert torch.equal(module(X), module(X, torch.arange(2, 7)))
     assert isinstance(module.convention, Convention)
+
+
+def test_max_length_may_end_right_before_position_0() -> None:
+    module = SinusoidalPositionalEncoding(8, convention=Convention("x", first_position=-5), max_length=5)
+    assert torch.equal(module(X), module(X, torch.arange(-5, 0)))
+    with pytest.raises(ValueError, match="position 0 is beyond"):
+        module(X, torch.arange(-4, 1))
