@@ -89,7 +89,7 @@ class Encoder:
             self.backend = choose_backend(
                 text,
                 backend,
-                split_special_tokens=bool(getattr(tokenizer, "split_special_tokens", False)),
+                split_special_tokens=tokenizer.split_special_tokens,
                 is_split_into_words=is_split_into_words,
                 word_ids=word_ids,
             )

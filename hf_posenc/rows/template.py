@@ -164,7 +164,7 @@ def _kept(lengths: list[Lengths], too_long: NDArray[np.bool_], limits: Limits, s
     first, second = lengths[0], lengths[-1]
     if limits.truncation == "longest_first" and len(lengths) == 2:
         short, long = np.minimum(first, second), np.maximum(first, second)
-        long = np.where(short > limit, short, np.maximum(short, limit - short))
+        long = np.maximum(short, limit - short)
         halved = short + long > limit
         short, long = np.where(halved, limit // 2, short), np.where(halved, limit - limit // 2, long)
         kept = [np.where(first <= second, short, long), np.where(first <= second, long, short)]
