@@ -212,7 +212,27 @@ def test_batches_are_planned_by_a_given_cost() -> None:
     assert costs.max() <= BUDGET
     long = widths > 1024
     assert (rows[long] * widths[long]).max() < 0.85 * BUDGET  # long rows take attention's room as well
+    assert plan.straggler == costs.reshape(-1, 4).max(axis=1).sum() / costs.reshape(-1, 4).mean(axis=1).sum()
     assert plan.straggler <= 1.05
+
+
+def test_a_cost_may_be_below_one_or_the_same_for_all_lengths() -> None:
+    lengths = [5, 3, 8, 2, 4, 4]
+    assert as_lists(plan_batches(lengths, 3, cost=lambda width: width / 4)) == as_lists(plan_batches(lengths, 12))
+    assert sorted(map(len, plan_batches(lengths, 4, cost=np.ones_like))) == [2, 4]
+
+
+@given(st.lists(st.integers(1, 30), min_size=4, max_size=9), st.integers(2, 4))
+def test_documents_are_divided_so_that_the_largest_batch_is_smallest(lengths: list[int], ranks: int) -> None:
+    longest_first = sorted(lengths, reverse=True)
+    divided = (
+        [longest_first[start:stop] for start, stop in itertools.pairwise((0, *cuts, len(lengths)))]
+        for cuts in itertools.combinations(range(1, len(lengths)), ranks - 1)
+    )
+    least = min(max(len(batch) * batch[0] for batch in batches) for batches in divided)
+    for budget in (300, least):  # 300 is enough for all documents in one batch
+        plan = plan_batches(lengths, budget, world_size=ranks)
+        assert (plan.widths * np.diff(plan.batch_offsets)).max() == least
 
 
 def test_lengths_are_not_sorted_over_time_nor_over_ranks() -> None:
@@ -239,11 +259,23 @@ def test_given_shapes_are_the_only_ones() -> None:
     plan = plan_batches([3, 5, 9, 12, 20], 64, shapes=[32, 8, 16])
     assert plan.shapes == (8, 16, 32)
     assert set(plan.widths.tolist()) <= {8, 16, 32}
-    assert plan_batches([3, 5, 9], 64, shapes=range(4, 13, 4)).shapes == (4, 8, 12)
+    assert plan_batches([3, 5, 9], 64, shapes=range(4, 14, 3)).shapes == (4, 7, 10, 13)
+
+
+def test_a_number_of_shapes_selects_the_best_ones_for_the_cost_and_the_multiple() -> None:
+    lengths = real_looking(200)
+
+    def cost(width: Any) -> Any:
+        return width + width**2 / 64
+
+    for asked in ({"multiple_of": 8}, {"cost": cost}, {"cost": cost, "multiple_of": 8}):
+        plan = plan_batches(lengths, 10**6, shapes=4, **asked)
+        assert plan.shapes == tuple(best_shapes(lengths, 4, **asked).tolist())
+        assert plan.shapes != tuple(best_shapes(lengths, 4).tolist())
 
 
 def test_no_documents_make_no_batches() -> None:
-    for settings in ({}, {"world_size": 8}, {"world_size": 8, "rank": 7}, {"shapes": 4}):
+    for settings in ({}, {"world_size": 8}, {"world_size": 8, "rank": 7}, {"shapes": 4}, {"shapes": [4]}):
         plan = plan_batches([], 8, **settings)
         assert (len(plan), plan.steps, as_lists(plan), plan.tokens, plan.padding) == (0, 0, [], 0, 0)
         assert plan.utilisation == 1.0
@@ -311,7 +343,7 @@ def _saved(tmp_path: Path) -> Path:
 
 REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (
-        lambda: plan_batches([5, 3, 90, 70], 64),
+        lambda: plan_batches([5, 64, 90, 70], 64),
         ValueError,
         ["document 2 has 90 tokens, a batch may cost 64", "2 of 4 documents", "token_budget=90", "split_long"],
     ),
@@ -327,7 +359,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     ),
     (lambda: plan_batches([5], 0), ValueError, ["token_budget must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8.5), TypeError, ["token_budget must be an integer", "got: 8.5"]),
-    (lambda: plan_batches([5, 0, -1], 8), ValueError, ["document 1 has length 0", "2 bad of 3 lengths"]),
+    (lambda: plan_batches([5, 0, 1, -1], 8), ValueError, ["document 1 has length 0", "2 bad of 4 lengths"]),
     (lambda: plan_batches([5.0], 8), TypeError, ["lengths must be a flat list of integers", "float64"]),
     (lambda: plan_batches([5], 8, window=0), ValueError, ["window must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8, seed=-1), ValueError, ["seed must not be negative", "got: -1"]),
@@ -352,6 +384,7 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
     (lambda: best_shapes([5], 0), ValueError, ["count must be positive", "got: 0"]),
     (lambda: plan_batches([5], 8, shapes="16"), TypeError, ["shapes must be an integer", "'16'"]),
     (lambda: plan_batches([50], 64, shapes=[8, 32]), ValueError, ["longest document, which has 50 tokens", "[8, 32]"]),
+    (lambda: plan_batches([1], 64, shapes=[]), ValueError, ["longest document, which has 1 tokens", "[]"]),
     (lambda: plan_batches([50], 64, shapes=[60], multiple_of=8), ValueError, ["multiples of 8", "[60]"]),
     (lambda: plan_batches([5, 9], 64, cost=lambda width: -width), ValueError, ["never fall", "-5 for 5 tokens"]),
     (
@@ -359,7 +392,18 @@ REFUSED: list[tuple[Any, type[Exception], list[str]]] = [
         ValueError,
         ["never fall", "7 for 9 tokens, 9 for 5"],
     ),
+    (
+        lambda: plan_batches([2, 5, 9], 64, cost=lambda width: np.where(width == 5, 20, width)),
+        ValueError,
+        ["never fall", "9 for 9 tokens, 20 for 5"],
+    ),
     (lambda: plan_batches([5], 64, cost=lambda width: width * np.nan), ValueError, ["must be positive", "nan"]),
+    (lambda: plan_batches([5], 64, cost=lambda width: 0 * width), ValueError, ["must be positive", "0 for 5 tokens"]),
+    (
+        lambda: plan_batches([5, 9], 64, cost=lambda width: np.where(width > 5, np.inf, 1)),
+        ValueError,
+        ["must be positive", "inf for 9 tokens"],
+    ),
     (lambda: plan_batches([5], 64, cost=lambda width: 1), TypeError, ["one number for each padded length"]),
     (lambda: plan_batches([5], 64, cost=3), TypeError, ["cost must be a function of an array", "3"]),
     (lambda: plan_batches([5, 5], 8).from_step(3), ValueError, ["the plan has 2 steps", "step 3"]),

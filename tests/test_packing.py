@@ -124,6 +124,7 @@ def test_documents_are_truncated_to_the_capacity_and_counted(
 
 
 @given(problem=problems())
+@example(problem=([6, 6, 5, 5, 5], 10))  # documents of exactly half a row
 def test_the_lower_bound_is_that_of_martello_and_toth(problem: tuple[list[int], int]) -> None:
     """The bound L2 of "Knapsack Problems" (1990), section 8.3, as it is defined: over every limit up to half a row."""
     lengths, capacity = problem
@@ -159,8 +160,9 @@ def test_a_seed_shuffles_the_rows_and_documents_of_equal_length() -> None:
     lengths = [7] * 50 + [3] * 50
     plain, one, two = pack(lengths, 10), pack(lengths, 10, seed=1), pack(lengths, 10, seed=2)
     assert not np.array_equal(one.order, two.order)
-    assert plain.order[0] == 0
+    assert plain.order.tolist() == [document for row in range(50) for document in (row, row + 50)]
     assert [sorted(row) for row in one] != [sorted(row) for row in plain]  # other partners, too
+    assert pack([7] * 50, 350, seed=1).order.tolist() != list(range(50))  # within a row as well
     assert one.utilisation == 1.0
 
 

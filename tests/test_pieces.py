@@ -303,6 +303,60 @@ def test_a_text_is_read_only_until_it_has_more_tokens_than_it_keeps(wordpiece: A
     assert sum(map(len, read)) < 600
 
 
+@pytest.mark.usefixtures("tiny")
+def test_blocks_are_read_only_until_they_have_more_tokens_than_are_kept(wordpiece: Any) -> None:
+    blocks = iter(["I ride bike, she said. " * 100] * 40)
+    assert Encoder(private_copy(wordpiece), Limits(20)).encode_blocks(blocks).truncated == 1
+    assert sum(1 for _ in blocks) > 20
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", ["word_level", "wordpiece"])
+def test_a_long_text_is_truncated_to_any_length(name: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = request.getfixturevalue(name)
+    text = "I ride bike " * 10
+    whole = tokenizer(text)["input_ids"]
+    special = tokenizer.num_special_tokens_to_add()
+    for length in range(special + 1, len(whole)):
+        encoder = Encoder(private_copy(tokenizer), Limits(length))
+        for rows in (encoder.encode([text]), encoder.encode_blocks(iter([text]))):
+            assert rows.ids.values.tolist() == tokenizer(text, truncation=True, max_length=length)["input_ids"]
+            assert rows.truncated == 1
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("limits", [Limits(), Limits(9)])
+def test_long_lists_of_words_are_encoded_whole(wordpiece: Any, limits: Limits) -> None:
+    words = ["she", "said", "I", "ride", "bike"] * 10
+    given: dict[str, Any] = {} if limits.max_length is None else {"truncation": True, "max_length": limits.max_length}
+    rows = Encoder(private_copy(wordpiece), limits, is_split_into_words=True).encode([words, ["a"]])
+    assert [row.tolist() for row in rows.ids] == wordpiece([words, ["a"]], is_split_into_words=True, **given)[
+        "input_ids"
+    ]
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", ["slow", "wordpiece", "far"])
+def test_blocks_of_tokenizers_that_need_the_whole_text_are_joined(name: str, request: pytest.FixtureRequest) -> None:
+    """A slow tokenizer, the words of tokens, and a tokenizer for which no place to cut is known."""
+    tokenizer = request.getfixturevalue("wordpiece" if name == "far" else name)
+    if name == "far":
+        tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex("I.*said"), "bike")
+    encoder = Encoder(private_copy(tokenizer), word_ids=name == "wordpiece")
+    text = "I ride bike, she said. " * 5
+    blocks, whole = encoder.encode_blocks(iter([text[:30], text[30:]])), encoder.encode([text])
+    assert {key: column.values.tolist() for key, column in blocks.columns.items()} == {
+        key: column.values.tolist() for key, column in whole.columns.items()
+    }
+    assert blocks.ids.values.tolist() == tokenizer(text)["input_ids"]
+    assert ("word_ids" in blocks.columns) == (name == "wordpiece")
+
+
+def test_a_lone_surrogate_in_blocks_is_refused(wordpiece: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?s)the tokenizer raised an error.*surrogate"):
+        Encoder(private_copy(wordpiece)).encode_blocks(iter(["I ride", " bike \ud800"]))
+
+
 def test_a_lone_surrogate_far_inside_a_long_text_is_named(wordpiece: Any) -> None:
     text = "I ride bike " * 20_000
     with pytest.raises(ValueError, match=r"row 1 contains a lone surrogate(.|\n)*character 240000"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hf_posenc.ragged import Ragged, round_up
@@ -29,6 +29,7 @@ SIDES = st.sampled_from(["left", "right"])
 
 
 @given(rows=ROWS, fill=st.sampled_from([0, 1, -100]), extra=st.integers(0, 5), side=SIDES)
+@example(rows=[[0, 0], [0]], fill=1, extra=0, side="left")
 def test_pad_puts_every_row_at_its_side_and_the_fill_everywhere_else(
     rows: list[list[int]], fill: int, extra: int, side: str
 ) -> None:
@@ -45,11 +46,12 @@ def test_long_rows_are_padded_like_short_ones(side: str, fill: int) -> None:
     assert Ragged.from_rows(rows).pad(fill, side=side).dtype == np.int64
 
 
+@pytest.mark.parametrize("length", [2**15, 40_000])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_rows_beyond_the_range_of_16_bits_are_padded_right(side: str) -> None:
-    rows = [[1] * 40_000, [2] * 3]
+def test_rows_beyond_the_range_of_16_bits_are_padded_right(side: str, length: int) -> None:
+    rows = [[1] * length, [2] * 3]
     inside = Ragged.from_rows(rows).inside(side=side)
-    assert inside.sum(axis=1).tolist() == [40_000, 3]
+    assert inside.sum(axis=1).tolist() == [length, 3]
     assert inside[1, :3].all() == (side == "right")
     assert inside[1, -3:].all() == (side == "left")
 
@@ -134,6 +136,13 @@ def test_every_kind_of_whole_number_becomes_int64(kind: type) -> None:
     assert Ragged.from_rows([np.array([1, 2], dtype=kind), [3]]).values.dtype == np.int64
 
 
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_bools_become_integers_where_they_are_accepted(kind: Any) -> None:
+    rows = Ragged.from_rows([kind([True, False]), [1]], bools=True)
+    assert rows.values.tolist() == [1, 0, 1]
+    assert rows.values.dtype == np.int64
+
+
 def test_only_values_of_int64_are_accepted() -> None:
     largest = [np.array([2**63 - 1], dtype=np.uint64), np.array([], dtype=np.uint64), [0]]
     assert [row.tolist() for row in Ragged.from_rows(largest)] == [[2**63 - 1], [], [0]]
@@ -168,6 +177,7 @@ def test_a_batch_without_rows_is_possible() -> None:
         ([[1], 5], "row 1 of column 'input_ids' must be a flat list of integers"),
         ([[1], None], "row 1 of column 'input_ids' must be a flat list of integers"),
         ([["a"]], "row 0 of column 'input_ids' must be a flat list of integers"),
+        ([np.array([1, -200], dtype=object)], "row 0 of column 'input_ids' must be a flat list of integers"),
         ([[True, False]], "row 0 of column 'input_ids' must be a flat list of integers"),
     ],
 )

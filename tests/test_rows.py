@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_truncation_keeps_one_end_of_each_row_and_counts_the_rows(rows: list[lis
     want = [row[:limit] if side == "right" else row[max(len(row) - limit, 0) :] for row in rows]
     assert lists(made.ids) == want
     assert made.truncated == sum(len(row) > limit for row in rows)
+
+
+def test_rows_that_need_no_truncation_are_returned_themselves() -> None:
+    rows = token_rows([[5, 6, 7], [8]])
+    for limits in (Limits(), Limits(3), Limits(2, "do_not_truncate")):
+        assert rows.truncate(limits) is rows
+
+
+def test_rows_are_taken_with_the_index_of_their_text() -> None:
+    rows = token_rows([[5, 6, 7], [8], [9, 4]]).take(np.array([2, 0]))
+    assert lists(rows.ids) == [[9, 4], [5, 6, 7]]
+    assert rows.sample.tolist() == [2, 0]
 
 
 @given(rows=DOCUMENTS, limit=st.integers(1, 5))
@@ -121,6 +134,12 @@ def test_given_positions_are_packed_with_their_tokens() -> None:
     assert lists(pack_rows(columns, 5)["position_ids"]) == [[0, 2, 4, 3, 4]]
 
 
+def test_a_seed_shuffles_packed_rows() -> None:
+    documents = {"input_ids": Ragged.from_rows([[token] for token in range(50)])}
+    orders = [pack_rows(documents, 5, seed=seed)["input_ids"].values.tolist() for seed in (None, 1, 1)]
+    assert orders[0] == sorted(orders[1]) != orders[1] == orders[2]
+
+
 def test_only_the_text_of_packed_rows_means_that_there_is_no_mask() -> None:
     assert is_no_mask([NO_MASK])
     assert is_no_mask(np.array([NO_MASK]))
@@ -133,6 +152,7 @@ def test_labels_at_the_start_of_rows_and_documents_are_ignored() -> None:
     documents = Ragged.from_rows([[0, 0, 1, 1], [0]])
     assert lists(ignore_document_starts(labels, documents)) == [[IGNORED, 6, IGNORED, 8], [IGNORED]]
     assert labels.values.tolist() == [5, 6, 7, 8, 9]
+    assert lists(ignore_document_starts(Ragged.from_rows([[], [5, 6], []]))) == [[], [IGNORED, 6], []]
 
 
 # --------------------------------------------------------------------------------------------------------- theirs/ours
@@ -232,6 +252,22 @@ def test_a_slow_tokenizer_counts_truncated_texts_and_adds_no_types_of_its_own(sl
     assert got.token_type_ids is None
 
 
+@pytest.mark.parametrize("add", [True, False])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_slow_tokenizer_splits_long_lists_of_words(slow: PreTrainedTokenizerBase, kind: type, add: bool) -> None:
+    slow.model_input_names = ["input_ids", "token_type_ids"]
+    words = kind(["abc", "de", "f"])
+    bare = slow(list(words), is_split_into_words=True, add_special_tokens=False)["input_ids"]
+    size, end = (3, [slow.eos_token_id]) if add else (4, [])
+    encoder = Encoder(slow, Limits(4, overflow=True), is_split_into_words=True, add_special_tokens=add)
+    got = encoder.encode([words, kind(["a"])])
+    want = [[*bare[start : start + size], *end] for start in range(0, len(bare), size)]
+    assert lists(got.ids) == [*want, [*bare[:1], *end]]
+    assert got.sample.tolist() == [0] * len(want) + [1]
+    assert got.token_type_ids is not None
+    assert not got.token_type_ids.values.any()
+
+
 # ------------------------------------------------------------------------------------------------------------- refusal
 
 
@@ -240,6 +276,34 @@ def test_a_slow_tokenizer_refuses_long_pairs_with_overflow_and_lone_surrogates(s
         Encoder(slow, Limits(4, overflow=True)).encode(["a", "abcdef"], ["b", "c"])
     with pytest.raises(ValueError, match=r"(?s)row 0 contains a lone surrogate.*character 1.*'replace'"):
         Encoder(slow, is_split_into_words=True).encode([["a", "b\ud800"]])
+    with pytest.raises(ValueError, match="max_length must leave room for 2 special tokens"):
+        Encoder(slow, Limits(2)).encode(["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "first", "message"),
+    [
+        (
+            Limits(4, "only_first"),
+            "a b",
+            "row 1 cannot be truncated to 4 tokens with truncation='only_first'\n"
+            "  got: 2 and 4 tokens\n"
+            '  fix: truncation="longest_first", or a larger max_length',
+        ),
+        (
+            Limits(5, overflow=True, stride=3),
+            "a a a",
+            "row 1 cannot be truncated to 5 tokens with truncation='longest_first' and stride=3\n"
+            "  got: 3 and 4 tokens\n"
+            "  fix: a larger max_length",
+        ),
+    ],
+)
+def test_a_pair_that_cannot_be_truncated_is_refused_with_its_row_and_lengths(
+    word_level: PreTrainedTokenizerBase, limits: Limits, first: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Encoder(word_level, limits).encode(["a", first], ["a", "a a a a"])
 
 
 @pytest.mark.parametrize(
@@ -263,3 +327,7 @@ def test_a_row_without_room_for_its_special_tokens_is_refused(limits: Limits, sp
 def test_without_truncation_every_limit_has_room_for_special_tokens() -> None:
     Limits(1, "do_not_truncate").check_special_tokens(2)
     Limits(None).check_special_tokens(2)
+
+
+def test_the_stride_counts_only_with_overflow() -> None:
+    Limits(4, stride=3).check_special_tokens(2)

@@ -223,11 +223,15 @@ def test_a_fast_tokenizer_with_steps_of_its_own_keeps_them(wordpiece) -> None:
     assert got != wordpiece(["I ride bike", "a"], padding=True)["input_ids"]
 
 
-@pytest.mark.parametrize("pairs", [None, ["she said", "so it was"]])
-def test_a_fast_tokenizer_with_steps_of_its_own_overflows(wordpiece, pairs: list[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("pairs", "truncation"), [(None, True), (["she said", "so it was"], True), (["a", "so it was"], "only_first")]
+)
+def test_a_fast_tokenizer_with_steps_of_its_own_overflows(
+    wordpiece, pairs: list[str] | None, truncation: bool | str
+) -> None:
     tokenizer = _shouting(wordpiece)
     first = ["I ride bike to a place " * 2, "a"]
-    asked: dict[str, Any] = {"max_length": 12, "return_overflowing_tokens": True, "stride": 2}
+    asked = {"max_length": 12, "return_overflowing_tokens": True, "stride": 2, "truncation": truncation}
     got = ours(tokenizer, list(zip(first, pairs, strict=True)) if pairs else first, **asked)
     assert_same(got, theirs(tokenizer, first, pairs, **asked), tokenizer)
 
