@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hf_posenc import BatchPlan, best_shapes, plan_batches
@@ -223,6 +223,7 @@ def test_a_cost_may_be_below_one_or_the_same_for_all_lengths() -> None:
 
 
 @given(st.lists(st.integers(1, 30), min_size=4, max_size=9), st.integers(2, 4))
+@example([6, 6, 4, 4, 4], 3)  # no less than the whole budget is enough
 def test_documents_are_divided_so_that_the_largest_batch_is_smallest(lengths: list[int], ranks: int) -> None:
     longest_first = sorted(lengths, reverse=True)
     divided = (
