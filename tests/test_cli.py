@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,8 @@ ESCAPE = "\x1b["
 @pytest.fixture(autouse=True)
 def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal of 80 columns, and a temporary working directory."""
+    # `datasets.map` with processes replaces `os.environ` by a copy, and rich goes on reading the one that it imported.
+    monkeypatch.setattr("rich.console.Console._environ", os.environ)
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)

@@ -175,13 +175,15 @@ def test_padding_is_as_low_as_that_of_a_plan_of_all_texts(wordpiece) -> None:
 # ----------------------------------------------------------------------------------------------------------- no text
 
 
-@pytest.mark.parametrize("texts", [[], (), {"text": []}, iter([]), np.array([], dtype=object)])
+@pytest.mark.parametrize("texts", [[], (), {}, {"text": []}, iter([]), np.array([], dtype=object)])
 def test_no_texts_give_no_batches_and_an_empty_result(wordpiece, texts: Any) -> None:
     batches = C(wordpiece).batches(texts, 64)
     assert batches.in_order(batch["input_ids"] for batch in batches).shape == (0,)
     assert batches.overflow_to_sample_mapping.shape == (0,)
     arrays = C(wordpiece, return_tensors="np").batches([], 64)
-    assert isinstance(arrays.in_order(list(arrays)), np.ndarray)
+    result = arrays.in_order(list(arrays))
+    assert isinstance(result, np.ndarray)
+    assert result.shape == (0,)
 
 
 def test_empty_texts_are_refused_by_number_or_kept(word_level) -> None:

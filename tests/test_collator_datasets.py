@@ -138,6 +138,10 @@ def test_features_fit_what_map_stores(wordpiece, word_level, rows) -> None:
         assert mapped.features == features
         assert mapped.features["n"] == datasets.Value("int8")
         assert isinstance(mapped.features["label"], datasets.ClassLabel)
+    for dropped in ("text", ["text"]):
+        features = C(wordpiece).features(rows, remove_columns=dropped)
+        assert rows.map(C(wordpiece), batched=True, remove_columns=dropped, features=features).features == features
+        assert "text" not in features
     pieces = C(word_level, max_length=2, return_overflowing_tokens=True)
     assert rows.map(pieces, batched=True, features=pieces.features(rows)).num_rows > 4
     for given in (TEXTS, [{"text": text} for text in TEXTS]):

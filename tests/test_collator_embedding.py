@@ -291,6 +291,13 @@ def test_live_embeddings_have_a_gradient_and_this_moments_weights(wordpiece) -> 
     assert (again["inputs_embeds"][~real] == 0).all()
 
 
+def test_embed_does_not_truncate_a_batch(wordpiece) -> None:
+    batch = C(wordpiece, look_ahead=False)(TEXTS)
+    embedded = C(wordpiece, embedding=_frozen(), look_ahead=False, max_length=3).embed(batch)
+    assert torch.equal(embedded["input_ids"], batch["input_ids"])
+    assert embedded["inputs_embeds"].shape[:2] == batch["input_ids"].shape
+
+
 @pytest.mark.parametrize("made", ["batch", "dict", "texts", "columns", "rows", "tokenizer's own"])
 def test_embed_takes_a_batch_or_whatever_batch_takes(wordpiece, made: str) -> None:
     collate = C(wordpiece, embedding=_frozen(), look_ahead=False)

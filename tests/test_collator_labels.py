@@ -410,6 +410,8 @@ def test_a_mask_that_is_0_at_all_tokens_of_a_row_is_refused(wordpiece, kind: Any
             collate(rows([0, 0, 0, 0], [0, 0, 0, 1]))
         with pytest.raises(ValueError, match="attention_mask is 0 at all 3 tokens of row 1"):
             collate.columns(rows([1, 1, 1, 1], [0, 0, 0, 1]))
+        with pytest.raises(ValueError, match="attention_mask is 0 at all"):
+            collate([{"input_ids": [7], "attention_mask": kind([0]) if kind is np.array else [kind(0)]}])
     collate = C(wordpiece)
     hidden = collate(rows([1, 1, 0, 1], [1, 0, 0, 0]))  # some tokens may be hidden
     assert hidden["attention_mask"].tolist() == [[1, 1, 0, 1], [1, 0, 0, 0]]
