@@ -269,6 +269,10 @@ def test_words_must_be_words(wordpiece) -> None:
     collate = C(wordpiece, is_split_into_words=True)
     assert collate([["I", "ride"], ["a"]])["input_ids"].shape[0] == 2
     assert collate([("I", "ride"), ("a", "b")])["token_type_ids"].sum() == 0
+    pair = wordpiece(["I", "ride"], ["bike"], is_split_into_words=True)
+    assert collate([(["I", "ride"], ["bike"])])["input_ids"].tolist() == [pair["input_ids"]]
+    row = {"text": ["I", "ride"], "pair": ["bike"]}
+    assert collate.replace(text_pair_column="pair")([row])["input_ids"].tolist() == [pair["input_ids"]]
     with pytest.raises(TypeError, match="row 1 of column 'text' is str, expected a list of words"):
         collate([["I", "ride"], "bike"])
     with pytest.raises(TypeError, match="row 0 of column 'text' is list, expected a list of words"):

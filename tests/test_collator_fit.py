@@ -152,6 +152,8 @@ def test_a_bad_id_is_named_by_row_column_and_value(word_level) -> None:
         collate([{"input_ids": [5]}, {"input_ids": [5, 6, size]}])
     with pytest.raises(ValueError, match=f"row 0, column 1 of 'input_ids' is {size}"):
         collate({"input_ids": [[5, size]]})
+    with pytest.raises(ValueError, match=f"row 0, column 1 of 'input_ids' is {size}"):
+        collate([{"input_ids": [0, size]}])
 
 
 def test_a_bad_id_in_targets_is_named_too_and_minus_100_is_none(word_level) -> None:
@@ -242,8 +244,12 @@ def test_packing_for_a_model_that_cannot_keep_documents_apart_is_refused(wordpie
 
 @pytest.mark.parametrize("labels", ["causal_lm", "masked_lm"])
 def test_labels_that_a_forward_does_not_name_are_refused_where_they_were_asked_for(wordpiece, labels: str) -> None:
-    with pytest.raises(ValueError, match=f"labels='{labels}' makes labels, and the forward of Reader has no"):
+    with pytest.raises(
+        ValueError, match=f"labels='{labels}' makes labels, and the forward of Reader has no"
+    ) as refused:
         C(wordpiece, model=spec(), labels=labels)
+    shifts = ", shifts_labels=True" if labels == "causal_lm" else ""
+    assert str(refused.value).endswith(f'accepts=(*names, "labels"){shifts})')
 
 
 def test_next_token_labels_for_a_model_that_sees_the_next_token_are_refused(wordpiece) -> None:

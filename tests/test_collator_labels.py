@@ -125,6 +125,8 @@ def test_labels_per_token_keep_their_column_whether_or_not_a_batch_had_a_long_ro
 def test_a_label_that_is_not_a_number_is_refused(wordpiece, bad: Any) -> None:
     with pytest.raises(TypeError, match=r"row 1 of column 'label' is .*, expected a number"):
         C(wordpiece)([{"text": "a", "label": 1 if bad != ["B-PER"] else [1, 2, 3]}, {"text": "b", "label": bad}])
+    with pytest.raises(TypeError, match=r"row 1 of column 'label' is .*, expected a number"):
+        C(wordpiece, max_length=3)([{"input_ids": [5, 6, 7, 8], "label": 1}, {"input_ids": [5], "label": bad}])
 
 
 @pytest.mark.parametrize("name", ["label", "label_ids", "labels"])
