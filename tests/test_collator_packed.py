@@ -34,6 +34,8 @@ def test_a_packed_document_is_answered_as_it_is_alone(unigram, name: str, side: 
     marked = C(unigram, packing=True, max_length=48, pad_to_multiple_of=48, padding_side=side)(TEXTS)
     rows, length = batch["input_ids"].shape
     assert rows < len(TEXTS)
+    assert (marked["document_ids"] < 0).any()
+    assert (marked["document_ids"][:, 0 if side == "right" else -1] >= 0).all()
     assert batch["attention_mask"].shape == (rows, 1, length, length)
     assert batch["attention_mask"].dtype == torch.float32
     assert set(batch["attention_mask"].unique().tolist()) == {0.0, torch.finfo(torch.float32).min}
