@@ -7,7 +7,7 @@ This module makes the table of a width, and converts tables to plain values (nev
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,39 +26,14 @@ from ..sinusoid import (
     resolve_convention,
 )
 from ..tokenization.loading import number_of_ids
+from .settings import MissingTable, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .settings import Settings
-
 # Settings of a collator that a given `PositionalEmbedding` overrides.
 EMBEDDING_SETTINGS = ("convention", "base", "scale", "dropout", "zero_padding")
 _KIND_OF = {made: kind for kind, made in KINDS.items()}
-
-
-@dataclass(frozen=True)
-class MissingTable:
-    """Shape and digest of an embedding table that was not pickled or saved with its collator.
-
-    `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or `None` for sinusoids.
-    `max_length` is the number of positions of this encoding; `None` if unlimited.
-    """
-
-    num_embeddings: int
-    d_model: int
-    digest: str
-    encoding: str | None = None
-    max_length: int | None = None
-
-    def message(self) -> str:
-        """Return the message that the table is missing, with the code that passes it to the collator again."""
-        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
-        return explain(
-            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
-            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
-            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
-        )
 
 
 class Embedder:
@@ -310,9 +285,11 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def encoding_code(embedding: object) -> str | None:
-    r"""Return the argument `encoding=` of an embedding as source code: a quoted name, or `Name(...)` if it is custom.
+    r"""Return the argument `encoding=` with which an embedding is made again, as source code for a message.
 
-    Return `None` if the settings of a collator can describe the encoding, see `own_encoding`.
+    It is a quoted name such as `"'fourier'"`. For a class that has no name here, it is the class name followed by
+    `(...)`, because its arguments are not known. The result is `None` for sinusoids that the settings of a collator
+    describe, and for anything but a `PositionalEmbedding`.
 
     Example:
         >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))

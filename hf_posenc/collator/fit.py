@@ -23,7 +23,7 @@ from .labels import LABEL_KINDS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .settings import Settings
+    from .settings import LabelName, Settings
 
 
 def decoder_start(spec: ModelSpec | None, tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -188,7 +188,7 @@ def _check_flat(spec: ModelSpec) -> None:
     )
 
 
-def _check_labels(labels: str, spec: ModelSpec) -> None:
+def _check_labels(labels: LabelName, spec: ModelSpec) -> None:
     predicts_next = LABEL_KINDS[labels].predicts_next
     if "labels" not in spec.accepts:
         shifts = ", shifts_labels=True" if predicts_next else ""

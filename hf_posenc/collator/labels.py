@@ -22,7 +22,7 @@ from ..rows import IGNORED, Limits, TokenRows
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from .settings import Settings
+    from .settings import LabelName, Settings
 
 
 class MaskedLabels:
@@ -151,8 +151,8 @@ class LabelKind:
     predicts_next: bool
 
 
-# To add a kind of labels, write its maker and add an entry here.
-LABEL_KINDS = {
+# To add a kind of labels, write its maker, and add its name to `LabelName` and an entry here.
+LABEL_KINDS: dict[LabelName, LabelKind] = {
     "causal_lm": LabelKind(lambda settings, tokenizer: causal_labels, predicts_next=True),
     "masked_lm": LabelKind(MaskedLabels, predicts_next=False),
 }

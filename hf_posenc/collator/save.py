@@ -24,7 +24,8 @@ from ..model_spec import ModelSpec
 from ..sinusoid import Convention
 from ..tokenization.loading import CONFIG, TOKENIZER, from_files, load_saved, number_of_ids, saved_file
 from ..tokenization.serialized import calls_only_rust
-from .embed import MissingTable, check_exchange, from_state
+from .embed import check_exchange, from_state
+from .settings import MissingTable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -326,7 +327,7 @@ def _converted(key: str, value: Any) -> Any:
 
 
 def _read(key: str, value: Any, path: Path) -> Any:
-    """Return `_converted(key, value)`. Errors are raised again with `key` and the path of the file."""
+    """Convert the JSON value of the setting `key`, as `_converted` does; an error names `key` and the file `path`."""
     try:
         return _converted(key, value)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:

@@ -17,7 +17,6 @@ import numpy as np
 from .._explain import as_integer, explain, one_of, shorten, type_error, unknown_keyword, value_error
 from ..ragged import PaddingSide
 from ..rows import Truncation
-from .labels import LABEL_KINDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from ..embedding import PositionalEmbedding
     from ..sinusoid import Convention
     from ..tokenization import BackendName
-    from .embed import MissingTable
 
 Class = TypeVar("Class", bound=type)
 Padding = Literal["longest", "max_length", "do_not_pad"]
+LabelName = Literal["causal_lm", "masked_lm"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "padding_side": (None, "left", "right"),
     "empty": ("error", "keep"),
     "look_ahead": (None, True, False),
     "packing": (False, True, "flat"),
-    "labels": (None, *LABEL_KINDS),
+    "labels": (None, *get_args(LabelName)),
     "unsupervised": (None, "error", "drop", "keep"),
     "backend": ("auto", "fast", "tokenizers"),
     "return_tensors": ("pt", "np"),
@@ -55,6 +54,30 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {  # further values that are allowed, or 
     "base": (None,),
     "scale": (None, "sqrt_d"),
 }
+
+
+@dataclass(frozen=True)
+class MissingTable:
+    """Shape and digest of an embedding table that was not pickled or saved with its collator.
+
+    `encoding` is the argument `encoding=` of its `PositionalEmbedding` as source code, or `None` for sinusoids.
+    `max_length` is the number of positions of this encoding; `None` if unlimited.
+    """
+
+    num_embeddings: int
+    d_model: int
+    digest: str
+    encoding: str | None = None
+    max_length: int | None = None
+
+    def message(self) -> str:
+        """Return the message that the table is missing, with the code that passes it to the collator again."""
+        again = "table" if self.encoding is None else f"PositionalEmbedding(table, encoding={self.encoding})"
+        return explain(
+            "the embedding table is not pickled or saved with a collator, so this copy cannot embed",
+            got=f"a copy from a pickle or a folder; the table had {self.num_embeddings} rows of width {self.d_model}",
+            fix=f"collate.replace(embedding={again}), or store_embeddings=True to pickle the table",
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +105,7 @@ class Settings:
     empty: str = "error"
     look_ahead: bool | None = None
     packing: bool | Literal["flat"] = False
-    labels: str | None = None
+    labels: LabelName | None = None
     unsupervised: Literal["error", "drop", "keep"] | None = None
     mlm_probability: float = 0.15
     mask_replace_prob: float = 0.8

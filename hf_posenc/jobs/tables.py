@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +19,40 @@ from .files import InputFile
 from .schema import Columns, SourceColumns
 from .task import Part
 
-if TYPE_CHECKING:
-    from .data_sets import DataSet
-
 BATCH_BYTES = 4 << 20  # bytes of a table that are read at once
 BATCH_ROWS = 8192
 _LARGEST = 64 << 20  # bytes of one part
 
 
+class Table(Protocol):
+    """Source whose rows a `TableReader` reads: `ParquetFile`, `ArrowFile` or `DataSet`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the source in messages."""
+
+    @property
+    def can_seek(self) -> bool:
+        """True if rows can be read by index."""
+
+    def batches(self, row: int, names: list[str]) -> Generator[pa.RecordBatch]:
+        """Yield batches of the columns `names`, from row `row` on."""
+
+
 class TableReader:
-    r"""Reader that returns consecutive rows of a table in parts of limited size.
+    r"""Reader of consecutive rows of a table; each call of `take` returns a part of at most a given size.
 
     The attribute `row` is the index of the next row.
 
     Args:
-        table (`ParquetFile`, `ArrowFile` or `DataSet`): the table.
+        table (`Table`): the table.
         columns (`Columns`): the columns to read.
-        longest (`int`): maximum size of a row in bytes.
+        longest (`int`): a row of more bytes raises `ValueError`.
     """
 
     offset = 0
 
-    def __init__(self, table: ParquetFile | ArrowFile | DataSet, columns: Columns, longest: int) -> None:
+    def __init__(self, table: Table, columns: Columns, longest: int) -> None:
         self._table, self._columns, self._longest = table, columns, longest
         self._open(0)
 
