@@ -147,9 +147,10 @@ def _short_texts(texts: Sequence[str]) -> list[str]:
 def _speed(
     screen: Screen, name: str, collate: Callable[[Any], Batch], texts: Sequence[str], starts: Sequence[int]
 ) -> str:
-    """Measure `collate` on the batches of `texts` that begin at the indices `starts`; return the speed as text.
+    """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text.
 
-    The speed is in tokens per second, without padding. `name` is the label of the progress bar.
+    Each batch begins at one of the indices `starts` of `texts`. The speed is in tokens per second, without padding.
+    `name` is the label of the progress bar.
     """
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])
     tokens, seconds = 0, 0.0

@@ -491,8 +491,9 @@ class DataCollatorWithPositionalEncoding(Processor):
 
         Args:
             name (`str` or `Path`): a folder, or a repository on the Hub.
-            embedding (*optional*): the table, which must be passed again, because only a width is saved. If the
-                positions are not sinusoids, pass a `PositionalEmbedding` with the same kind of positions.
+            embedding (*optional*): the table of a collator that was saved with one, because its weights are not saved;
+                for positions other than sinusoids, a `PositionalEmbedding` of the same kind. Without it, the collator
+                warns, and its batches have no embeddings. A width is saved and need not be passed.
             model (*optional*): replaces the saved `ModelSpec`.
             **hub: `cache_dir`, `force_download`, `local_files_only`, `proxies`, `revision`, `subfolder` and `token`, as
                 in `AutoTokenizer.from_pretrained`. Remote code is never run.

@@ -41,12 +41,16 @@ class HuggingFaceForms(Description):
                 True for a `ModelSpec`. With a cache, positions do not isolate documents.
 
         Returns:
-            `torch.Tensor` `(B, K)` int64, 1 at real tokens, if only padding must be hidden: a causal model hides later
-            tokens itself. `None` for packed documents if `position_ids` restart, no cache is used, and the model
-            isolates documents by positions: a mask of ones would switch that off. Otherwise (packed documents, windows,
-            prefixes, look-ahead in a model that is not causal) a tensor `(B, 1, T, T)` in the model's dtype: 0 at
-            visible keys, the lowest finite number at hidden ones. It includes the look-ahead and windows of the model.
-            If the model's layers have different windows, a dict from kind of layer to tensor.
+            One of three forms:
+
+            - `torch.Tensor` `(B, K)` int64, 1 at real tokens, if only padding must be hidden. A causal model hides
+              later tokens itself.
+            - `None` for packed documents in a model that separates documents where `position_ids` restart. It does so
+              only without a cache and without a mask.
+            - `torch.Tensor` `(B, 1, T, T)` in the model's dtype for all other masks: packed documents, windows,
+              prefixes, and later tokens in a model that is not causal. It is 0 at visible keys and the lowest finite
+              number at hidden ones. Later tokens and windows that the model hides are hidden in it too. If layers have
+              different windows, the result is a dict from kind of layer to tensor.
 
         Raises:
             ValueError: if the model takes no mask of the required form, if `dims=2` cannot express the mask, or if

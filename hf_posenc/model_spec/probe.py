@@ -286,7 +286,7 @@ class _Recorder(TorchFunctionMode):
             self.lookups[-1] = replace(self.lookups[-1], values=value.detach())
 
     def is_added(self, lookup: Lookup) -> bool:
-        """Return False if rows of the lookup's table were used, but never added to token vectors."""
+        """Return True if the model adds rows of the lookup's table to token vectors, or never uses such rows."""
         uses = self._uses.get(id(lookup.table), [])
         return any(uses) or not uses
 

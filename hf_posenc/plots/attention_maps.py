@@ -183,7 +183,10 @@ def _draw(ax: Axes, panel: _Panel, highest: float, cell: float) -> Any:
 
 
 def _grid(panels: Sequence[_Panel]) -> Figure:
-    """Return a figure with one color scale, of as many panels as can be read, and a note on those left out."""
+    """Draw panels in one figure with a shared color scale, and return the figure.
+
+    Panels that do not fit at a readable size are left out; a note in the figure gives their number.
+    """
     most = max(max(panel.weights.shape) for panel in panels)
     words = [word for panel in panels for word in (*panel.keys, *panel.queries)]
     cell = max(0.14, 1.4 / most)  # inches

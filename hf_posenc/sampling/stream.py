@@ -226,13 +226,15 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             self._compare(self._expected[0], "none, because the stream ends before")
 
     def progress(self, steps: int) -> dict[str, Any]:
-        r"""Return the number of windows that were read up to a step, and a hash of their plans.
+        r"""Return the state of the sampler after a number of steps, for a checkpoint.
+
+        A window is a group of rows that are read together, and then planned as batches.
 
         Args:
-            steps (`int`): number of finished steps. Earlier steps are forgotten.
+            steps (`int`): number of finished steps. Later calls must not give a smaller number.
 
         Returns:
-            `dict` of JSON values: `windows` and `digest`.
+            `dict` of JSON values: `windows`, the number of windows read so far, and `digest`, a hash of their batches.
         """
         while len(self._plans) > 1 and self._plans[1][0] <= steps:
             del self._plans[0]

@@ -87,7 +87,10 @@ class FastBackend:
             raise Unsupported(f"{self.name} has other ids for {shorten(different[0])}")
 
     def encode(self, texts: Sequence[Any]) -> Ragged:
-        """Return the token ids of each text; compare some with `tokenizers`, raise `DifferentIds` if they differ."""
+        """Return the token ids of each text.
+
+        A few texts are also encoded with the `tokenizers` library; if its ids are others, raise `DifferentIds`.
+        """
         ids = self._ids(texts)
         # The choice of compared texts depends on the batch only, so that a second run compares the same ones.
         first = int(ids.values.sum()) % self._interval
