@@ -124,7 +124,10 @@ def _of_dictionary(values: Any) -> Sizes:
 
 
 def _between(values: Any, starts: NDArray[Any], ends: NDArray[Any]) -> Sizes:
-    """Return the size in bytes of each list in `values`: list i is items `starts[i]` to `ends[i]` of the flat array."""
+    """Return the size in bytes of each list in `values`; 0 for a list that is null.
+
+    List i holds the items `starts[i]` to `ends[i] - 1` of the flat array.
+    """
     full = ends > starts
     if values.null_count:
         full &= values.is_valid().to_numpy(zero_copy_only=False)

@@ -46,8 +46,8 @@ def check(
 ) -> None:
     """Report how a model encodes positions: convention and exactness of each table, and the effect of left padding.
 
-    With --texts, count the lines of a file that get other token ids from the tokenizer's fast backend than from the
-    library tokenizers. If there are any, the exit status is 1.
+    With --texts, tokenize each line of a file with the tokenizer's fast backend and with the library tokenizers, and
+    count the lines whose token ids differ. If there are any, the exit status is 1.
     """
     screen = Screen()
     if texts is not None:
@@ -65,9 +65,9 @@ def check(
 
 
 def _compare_backends(tokenizer: str, file: Path, screen: Screen) -> None:
-    """Print how many lines of `file` get other token ids from the fast backend than from the library tokenizers.
+    """Tokenize each line of `file` with the fast backend and with the library tokenizers; print how many differ.
 
-    If there are any, exit with status 1.
+    If any line has different token ids, print the first three, and exit with status 1.
     """
     from ..rows import Encoder
     from ..tokenization import FastBackend, private_copy

@@ -149,7 +149,7 @@ def _speed(
 ) -> str:
     """Measure the speed of `collate` on batches of `_BATCH_SIZE` texts, and return it as a line of text.
 
-    Each batch begins at one of the indices `starts` of `texts`. The speed is in tokens per second, without padding.
+    Batch i is `texts[starts[i] : starts[i] + _BATCH_SIZE]`. The speed is in tokens per second, without padding.
     `name` is the label of the progress bar.
     """
     collate(texts[starts[0] : starts[0] + _BATCH_SIZE])

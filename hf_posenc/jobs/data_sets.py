@@ -184,7 +184,10 @@ def from_saved_folder(name: str, split: str | None) -> list[ArrowFile]:
 
 
 def _from_json(path: Path, read: Callable[[Any], _Read]) -> _Read:
-    """Return `read(content)` of a JSON file that `save_to_disk` wrote; raise if the file is damaged."""
+    """Parse a JSON file that `save_to_disk` wrote, and return the result of `read` for its content.
+
+    If the content is not JSON, or `read` cannot use it, raise a `ValueError` that names the file.
+    """
     try:
         return read(json.loads(read_whole(path)))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -198,7 +201,7 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
 
     Args:
         name (`str`), config (`str`, *optional*): the name and the configuration, as for `load_dataset`.
-        split (`str`, *optional*): one split, several joined by `+`, or `"all"`. By default the only one.
+        split (`str`, *optional*): one split, several joined by `+`, or `"all"`; required if there are several.
 
     Returns:
         `list` of `DataSet`, one for each split: two for `"train+test"`.
@@ -219,8 +222,8 @@ def from_hub(name: str, config: str | None, split: str | None) -> list[DataSet]:
 def _chosen(name: str, splits: Sequence[str], chosen: str | None) -> list[str]:
     """Return the names of the splits to read, given all `splits` of the data set `name` and the user's choice.
 
-    `chosen` is one split, several joined by `+`, or `"all"`. Raise if it is `None` although there are several splits,
-    or if a chosen split does not exist.
+    `chosen` is one split, several joined by `+`, or `"all"`; `None` means the only split. Raise `ValueError` if it is
+    `None` and there are several splits, or if a chosen split does not exist.
     """
     if chosen is None and len(splits) > 1:
         raise value_error(
@@ -252,7 +255,10 @@ def _hash_of(stream: Any) -> str | None:
 
 
 def _load(name: str, load: Callable[..., Any], *given: object) -> Any:
-    """Return `load(*given)`; convert any error that `datasets` raises to a `ValueError` with a clear message."""
+    """Call the function `load` of `datasets` with the arguments `given`, and return its result.
+
+    Any error becomes a `ValueError` that names the data set, `name`.
+    """
     try:
         return load(*given)
     except Exception as error:

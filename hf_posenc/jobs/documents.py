@@ -86,9 +86,9 @@ def read_documents(task: Task, columns: Columns) -> Iterator[Documents | LongDoc
 
 
 def finished(document: LongDocument, columns: Columns) -> Documents:
-    """Read the rest of a long document, and return it as a batch, with only the beginning of its text.
+    """Read the rest of a long document, and return a batch of this one document, with only the beginning of its text.
 
-    The batch is empty if the document is blank.
+    The tokenizer reads the whole text from `document.blocks`. The batch is empty for a blank line or file.
     """
     document.finish()
     numbers = [document.part.first]

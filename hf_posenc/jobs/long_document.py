@@ -17,10 +17,13 @@ _HEAD = 4 * EXCERPT
 
 
 class LongDocument:
-    r"""Text of a part that is one document, as an iterator `blocks` of its consecutive blocks.
+    r"""Decoder of a part that is one long document; the iterator `blocks` yields its text in consecutive blocks.
 
-    After `finish`, the other attributes describe the document: `bad`, the reason if it is not UTF-8, else `None`;
-    `is_blank`, True if it has no characters but spaces; `raw`, its first bytes, and `beginning`, its first characters.
+    After `finish`, these attributes describe the document:
+
+    - `bad`: the reason why it is not valid UTF-8; `None` if it is valid.
+    - `is_blank`: True if it holds only whitespace.
+    - `raw` and `beginning`: its first bytes, and its first characters.
 
     Args:
         part (`Part`): the document, of the kind `"lines"`, `"paragraphs"` or `"file"`.

@@ -160,7 +160,7 @@ class Manifest:
         return bad
 
     def check_same_job(self, now: Manifest, other_inputs: Callable[[], list[str]]) -> None:
-        r"""Raise if the manifest `now` is of another job than this manifest.
+        r"""Raise if the manifest `now` belongs to another job than this manifest.
 
         If the job is the same and not finished, copy the settings, inputs and tokenizer of `now` to this manifest.
 
@@ -184,7 +184,10 @@ class Manifest:
             self.config, self.inputs, self.tokenizer = now.config, now.inputs, now.tokenizer
 
     def check_same_libraries(self, now: Mapping[str, str]) -> None:
-        """Raise if the versions `now` differ from those that wrote the finished shards: new shards might differ too."""
+        """Raise `ValueError` if the versions `now` are not those that wrote the finished shards.
+
+        Other versions might write other bytes.
+        """
         if wrong := _differences("", self.libraries, now):
             raise value_error(
                 f"the shards that are missing in {self.folder} must be made by the versions that made the others",
@@ -300,7 +303,10 @@ def _has_types(values: object, types: Mapping[str, Any]) -> bool:
 
 
 def _is_record(record: object, **more: type) -> bool:
-    """Return True if the values in the record of a shard have the right types; `more` are types of further values."""
+    """Return True if the record of a shard has all required values, with the right types.
+
+    `more` are names and types of further required values, such as `sha256=str`.
+    """
     return isinstance(record, dict) and _has_types({"blank": 0, **record}, {**_RECORD_TYPES, **more})
 
 
@@ -352,7 +358,8 @@ def _differences(prefix: str, before: Any, now: Any) -> list[str]:
     r"""Compare two JSON values; return a line for each difference, with its dotted name and both values.
 
     Args:
-        prefix (`str`): the name of the compared value; if empty, the order of its keys is not compared.
+        prefix (`str`): the dotted name of the compared value; `""` for the outermost value, whose keys may be in any
+            order.
         before, now (JSON values): dictionaries are compared key by key.
 
     Example:

@@ -44,7 +44,10 @@ class Writer(Protocol):
 
 
 def until_error(tasks: Iterator[Task], errors: list[Exception]) -> Iterator[Task]:
-    """Yield from `tasks`; if it raises, stop and append the error to `errors`, to be raised after earlier tasks."""
+    """Yield the items of `tasks`; if the iterator raises an error, append it to `errors` and stop.
+
+    The caller can then finish the earlier tasks before it raises the error.
+    """
     try:
         yield from tasks
     except Exception as error:

@@ -181,7 +181,10 @@ def _features(names: Sequence[str], sources: Sequence[SourceColumns]) -> dict[by
 
 
 def _missing_column(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
-    """Return the error message for a column that a source lacks; its fix is another text column, or other columns."""
+    """Return the error message for a column that a source lacks.
+
+    It suggests another text column, or for a column to copy, the columns that the source has.
+    """
     names = source.schema.names
     fix = _text_option(column, names, texts) if column in texts else f"columns={[n for n in names if n not in texts]!r}"
     got = f"its columns are {', '.join(map(repr, names)) or 'none'}"
@@ -200,7 +203,10 @@ def _not_text(source: SourceColumns, column: str, texts: Sequence[str]) -> str:
 
 
 def _text_option(column: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a fix for an error message: an option with another text column, such as `text_column="body"`."""
+    """Return the suggestion of an error message: the option that replaces the text column `column` by another one.
+
+    An example is `text_column="body"`. The other column is the first of `columns` that is not in `texts`.
+    """
     option = "text_column" if column == texts[0] else "text_pair_column"
     first = next((name for name in columns if name not in texts), "...")
     return f'{option}="{first}" (--{option.replace("_", "-")} {first})'

@@ -130,7 +130,10 @@ def tables(job: Job, block: Block, schema: pa.Schema, *, seed: int) -> Iterator[
 def _packed(
     columns: Mapping[str, Ragged], order: NDArray[np.int64], lengths: NDArray[np.int64], first_position: int
 ) -> dict[str, Ragged]:
-    """Return the columns of packed rows of the given `lengths`, with `position_ids`, for the documents in `order`."""
+    """Join the documents with the indices `order`, in that order, into packed rows of the given `lengths`.
+
+    Return the columns of the rows, and `position_ids`, which restart at `first_position` at each document.
+    """
     some = {name: column.take(order) for name, column in columns.items()}
     some["position_ids"] = some["input_ids"].counters(first_position)
     if "labels" in some:

@@ -39,7 +39,7 @@ def write_shard(
         schema (`pyarrow.Schema`): the schema of the tables.
         finish (callable): called after the last table; returns the statistics of the shard as JSON values.
         settings (mapping of JSON values): the settings of the job, stored in the footer with the record.
-        carried (`list` of `str`): columns to store with a dictionary and statistics.
+        carried (`list` of `str`): names of the columns that Parquet stores with a dictionary and statistics.
 
     Returns:
         `dict`: the record, which is the statistics with the size (`bytes`) and `sha256` of the whole file.
@@ -138,7 +138,7 @@ def damage(path: Path, record: dict[str, Any]) -> str | None:
 
     Args:
         path (`Path`): the shard.
-        record (`dict`): its `bytes` and `sha256`.
+        record (`dict`): the record of the shard; its `bytes` and `sha256` are compared.
 
     Raises:
         OSError: if the file exists and may not be read.

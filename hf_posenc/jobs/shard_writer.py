@@ -33,7 +33,8 @@ class ShardWriter:
 
     Args:
         job (`Job`): the settings.
-        window_tokens (`int`, *optional*): documents are packed into rows in groups of at least this many tokens.
+        window_tokens (`int`, *optional*): minimum number of tokens in a window. A window is a group of consecutive
+            documents that are packed together; the last one may be smaller.
     """
 
     def __init__(self, job: Job, window_tokens: int = _WINDOW_TOKENS) -> None:
@@ -108,7 +109,10 @@ class ShardWriter:
 
 
 def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
-    """Join consecutive blocks into blocks of at least `window_tokens` tokens; the last one may be smaller."""
+    """Join consecutive blocks into windows of at least `window_tokens` tokens; the last one may be smaller.
+
+    The documents of each window are packed together.
+    """
     waiting: list[Block] = []
     tokens = 0
     for block in blocks:
@@ -122,7 +126,10 @@ def _windows(blocks: Iterator[Block], window_tokens: int) -> Iterator[Block]:
 
 
 def _figures(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return counts for row `lengths`: rows, tokens, longest row, and tokens with padding in batches of 32 rows."""
+    """Return counts for rows of the given `lengths`: rows, tokens, length of the longest row, and `padded`.
+
+    `padded` is the number of tokens and padding together, if each 32 consecutive rows form a padded batch.
+    """
     batches = [lengths[start : start + _BATCH_ROWS] for start in range(0, len(lengths), _BATCH_ROWS)]
     return {
         "rows": len(lengths),

@@ -92,9 +92,12 @@ class Sources:
     ) -> list[str]:
         r"""Compare the inputs with those of the finished shards; return a message for each difference.
 
-        Only sources that finished shards were made from are compared, first by their fingerprints. A source is read
-        again, to compare the digests of its tasks, if its timestamps changed, or if it changed and only a part of it
-        was read before.
+        Only sources that finished shards were made from are compared. A changed fingerprint is a difference, except for
+        the last of these sources, because the shards may hold only a part of it. If there is no difference so far, a
+        source is read again, to compare the digests of its tasks, in two cases:
+
+        - its timestamps changed, or the earlier ones are lost;
+        - it is the last of these sources, and its fingerprint changed.
 
         Args:
             before (sequence of `dict`, *optional*): the fingerprint of each source in the manifest; `None` if the
@@ -165,7 +168,7 @@ class Sources:
             shard_bytes (`int`): maximum size of the texts and copied columns of a task, in bytes.
             done (mapping from `int` to `Cursor`, *optional*): the end of each finished shard. Their tasks are skipped;
                 the other tasks are the same as without this argument.
-            longest (`int`, *optional*, defaults to 256 MiB): maximum size of a document in bytes.
+            longest (`int`, *optional*, defaults to 256 MiB): a document of more bytes raises `ValueError`.
 
         Returns:
             Iterator over `Task`. Each byte of text is in exactly one task.

@@ -72,7 +72,10 @@ class TableReader:
             self._advance(min(row - self.row, self._pending.num_rows))
 
     def take(self, limit: int, *, must: bool) -> Part | None:
-        """Return as many of the next rows as fit into `limit` bytes, as `TextReader.take` returns documents."""
+        """Return as many of the next rows as fit into `limit` bytes; `None` if no row fits.
+
+        If `must` is True, return at least one row, even if it is larger than `limit`; `None` only at the end.
+        """
         limit = min(limit, _LARGEST)
         first, taken = self.row, 0
         batches: list[pa.RecordBatch] = []

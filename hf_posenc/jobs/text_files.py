@@ -91,7 +91,7 @@ class TextReader:
 
     Args:
         file (`TextFile`): the file. Creating the reader skips a byte order mark, and reads the header of CSV.
-        longest (`int`): maximum size of a document in bytes.
+        longest (`int`): a document of more bytes raises `ValueError`.
     """
 
     def __init__(self, file: TextFile, longest: int = LONGEST) -> None:

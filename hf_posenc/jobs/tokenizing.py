@@ -128,9 +128,9 @@ class TaskEncoder:
         r"""Tokenize the texts, or pairs of texts, of a batch of documents.
 
         Returns:
-            `TokenRows`, and a `dict` from the index of each unusable document to the reason. A document with no tokens
-            but special tokens is unusable. With `on_bad_row="keep-empty"`, an unusable document has the row of an empty
-            text.
+            `TokenRows`, and a `dict` from the index of each unusable document to the reason: the tokenizer raises an
+            error for it, it has no tokens but special tokens, or, with `too_long="error"`, it has too many tokens.
+            With `on_bad_row="keep-empty"`, an unusable document has the row of an empty text.
         """
         bad: dict[int, str] = {}
         try:
@@ -161,7 +161,10 @@ class TaskEncoder:
     def _checked(
         self, rows: TokenRows, bad: dict[int, str], texts: Sequence[Sequence[str]]
     ) -> tuple[TokenRows, dict[int, str]]:
-        """Add documents without tokens, or with too many, to `bad`, and return it with the rows to write."""
+        """Add each document without tokens, or with too many, to `bad`, with the reason; return the rows, and `bad`.
+
+        With `on_bad_row="keep-empty"`, the rows of documents with too many tokens become those of empty texts.
+        """
         for row in np.flatnonzero(self._is_empty(rows.ids)).tolist():
             bad.setdefault(int(rows.sample[row]), "has no tokens")
         limit = self._limits.max_length
