@@ -42,7 +42,7 @@ class CheckedTable:
             passed.
         distinct_rows (`int`): number of different rows, not counting rows of zeros.
         identified (`Identified`, *optional*): formula of the table; `None` if `identify` raised an error.
-        problem (`str`): the first lines of that error; empty without an error.
+        problem (`str`): first lines of the message of that error; empty if `identify` raised none.
     """
 
     name: str
@@ -259,9 +259,9 @@ def _unread_tables(model: nn.Module, read: tuple[PositionTable, ...]) -> Iterato
 
 
 def _kinds(kinds: tuple[str, ...], tables: tuple[CheckedTable, ...]) -> tuple[str, ...]:
-    """Return the `kinds` of positions, but "sinusoidal" and "learned" according to the numbers in `tables`.
+    """Return the kinds of positions of a model; the numbers in `tables` decide between "sinusoidal" and "learned".
 
-    "unknown" is kept only if there is no other kind.
+    The other names in `kinds` are kept; "unknown" only if there is no other kind.
     """
     others = tuple(kind for kind in kinds if kind not in ("learned", "sinusoidal", "unknown"))
     absolute = [table for table in tables if table.is_trainable or "rotary" not in others]

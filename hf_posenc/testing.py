@@ -38,7 +38,8 @@ def assert_packed_equals_alone(
     Args:
         model (`PreTrainedModel`): a model that reads one sequence, on any device. Only its base model is run.
         texts (sequence of `str`, or of sequences of token ids): two or more documents.
-        tokenizer (*optional*): required for texts; any tokenizer that `DataCollatorWithPositionalEncoding` takes.
+        tokenizer (*optional*): any tokenizer that `DataCollatorWithPositionalEncoding` takes. Without it, a text
+            that is a `str` raises `ValueError`.
         restart (`"position_ids"` or `"tables"`, *optional*, defaults to `"position_ids"`): how positions restart at
             each document. `"tables"` changes which rows of its position tables the model reads. It is the only way to
             test masks with a model that takes no `position_ids`, and is not possible in training.
@@ -172,8 +173,8 @@ def _documents(texts: Sequence[Any], tokenizer: Any) -> list[torch.Tensor]:
 def _layouts(lengths: list[int], spec: ModelSpec) -> Iterator[tuple[str, list[int], AttentionMask, bool]]:
     """Yield layouts of documents with the given lengths: padded right, padded left, and packed.
 
-    A layout is its name, the numbers of the documents in its order, its mask, and False if the model should be run
-    without an attention mask.
+    A layout is a tuple: its name, the indices of the documents in the order of its rows, its mask, and a bool, False
+    if the model should be run without the mask.
     """
     for side in ("right", "left"):
         mask = AttentionMask.from_lengths(lengths, padding_side=side)

@@ -86,8 +86,8 @@ def _expanded(ids: torch.Tensor, name: str, real: torch.Tensor) -> torch.Tensor:
 def documents_from_positions(real: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     r"""Return the document number of each token from positions that restart with each document.
 
-    `real` `(B, T)` bool is True at real tokens. The result is `(B, T)` int64 on its device, -1 at padding. The rule for
-    a restart is that of `documents_by_positions`.
+    `real` `(B, T)` bool is True at real tokens. The result is `(B, T)` int64 on its device, -1 at padding. A
+    document begins where positions fall back to the smallest of their row; see `documents_by_positions`.
 
     Example:
         >>> documents_from_positions(torch.tensor([[True, True, True, False]]), torch.tensor([[0, 1, 0, 0]]))

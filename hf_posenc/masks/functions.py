@@ -22,7 +22,7 @@ LONGEST_ROW = 65_536
 
 
 def check_matrix(name: str, shape: Sequence[int], fix: str, itemsize: int = 1) -> None:
-    """Raise if the mask `name` of `shape` `(..., Q, K)` has more values for each row than fit into memory."""
+    """Raise if a mask of `shape` `(..., Q, K)` has more than 65,536² values for each row of the batch."""
     if shape[-2] * shape[-1] > LONGEST_ROW**2:
         raise value_error(
             f"{name} has T×T values, so it is made for rows of at most {LONGEST_ROW:,} tokens",

@@ -143,7 +143,10 @@ class HuggingFaceForms(Description):
 
 
 def _check_restarts(documents: torch.Tensor, position_ids: torch.Tensor) -> None:
-    """Raise if `position_ids` restart in the middle of a document; `documents_by_positions` defines a restart."""
+    """Raise if `position_ids` restart in the middle of a document, or do not have the shape of `documents`.
+
+    They restart where they fall back to the smallest of their row; see `documents_by_positions`.
+    """
     if position_ids.shape not in (documents.shape, (1, documents.shape[1])):
         raise value_error(
             "position_ids must have the shape of the mask, (batch, length)",

@@ -13,10 +13,10 @@ import torch
 class Layout(NamedTuple):
     """Properties of a mask that decide which of its forms is the cheapest, as plain Python values.
 
-    `full` is True without padding among the keys, `from_the_start` if there is no padding before a real key, and
-    `one_document` if no row has more than one document. `highest` is the highest document number, -1 for none.
-    `look_ahead` is True if later keys are hidden, `window` is None if it hides nothing, and `prefix` is True if it
-    shows keys that look-ahead would hide.
+    `full` is True if no key is padding, `from_the_start` if no real key comes after padding, and `one_document` if no
+    row has more than one document. `highest` is the highest document number, -1 for none.
+    `look_ahead` is True if later keys are hidden, `window` is the window of the mask, or `None` if it hides nothing,
+    and `prefix` is True if a prefix shows keys that look-ahead would hide.
     """
 
     full: bool

@@ -88,7 +88,7 @@ def find_flat_keys(probe: Probe, positions: ModelPositions, isolates: bool) -> t
     """Return the arguments by which a model isolates the documents of a flat row (all documents of a batch in one row).
 
     The test passes all `FLAT_KEYS` that the model's forward names, or declares for its `**kwargs`. The result is empty
-    if the documents of one row see each other in spite of them. `isolates` is the result of `isolates_by_positions`; if
+    if documents of one row still affect each other. `isolates` is the result of `isolates_by_positions`; if
     it is True, the model is not run again.
     """
     names = {*probe.names, *declared_names(probe.model)}

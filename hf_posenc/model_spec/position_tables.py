@@ -200,7 +200,7 @@ def _left_padding_shifts(
 
 
 def _tables(probe: Probe, plain: list[Lookup], short: list[Lookup] | None, padded: list[Lookup]) -> list[PositionTable]:
-    """Return the position tables: those whose consecutive rows are read in order, one per token, and added to vectors.
+    """Return the position tables: their rows are read in order, one per token, and added to token vectors.
 
     `plain`, `short` and `padded` are the lookups of three runs: on rows without padding, on shorter rows and on padded
     rows. `short` is `None` if the model has a fixed length.
@@ -384,7 +384,7 @@ def _nonzero(grad: torch.Tensor) -> list[int]:
 
 
 def _distinguishes_places(probe: Probe) -> bool:
-    """Return True if the outputs of a sequence of one repeated token differ from each other."""
+    """Return True if a model gives different outputs for equal tokens at different positions of a sequence."""
     _, out = probe.run(_repeated_tokens(probe, 1))
     return not probe.is_same(out[:, 1:], out[:, :-1])
 

@@ -280,8 +280,8 @@ def _compares_with_next(probe: Probe) -> bool | None:
 def _with_label_shift(probe: Probe, spec: ModelSpec) -> ModelSpec:
     """Return the spec with `shifts_labels` set to `"start"` or `"last"`, the way in which the model shifts labels.
 
-    The decoder's input of both ways is compared with the one that the model itself makes from labels. If neither is
-    equal, the spec is returned unchanged.
+    `ModelSpec.decoder_input_ids` shifts sample labels in both ways. If one result equals the decoder's input that the
+    model itself makes from the labels, this way is set. Otherwise the spec is returned unchanged.
     """
     model = probe.model
     ids = probe.ids(2, 4, seed=3).to(probe.device)

@@ -52,7 +52,7 @@ class Changes:
 
     @torch.no_grad()
     def multiply(self, parameter: torch.Tensor, factor: float) -> None:
-        """Multiply `parameter` by `factor` in place. `undo` divides by `factor`, so that later training is kept."""
+        """Multiply `parameter` by `factor` in place. `undo` divides it by `factor`, so changes by training are kept."""
         self._restore.append(lambda: parameter.div_(factor))
         parameter.mul_(factor)
 

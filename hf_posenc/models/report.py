@@ -89,8 +89,9 @@ class SinusoidalPositions:
         with, so that training since then is not lost.
 
         Raises:
-            RuntimeError: if the learned rows are not available, because the model was saved and reloaded with sinusoids
-                or only an earlier report has them; or if the model is already restored.
+            RuntimeError: if this report has no copy of the learned rows, because the tables contained sinusoids before
+                the call: the model was reloaded, or an earlier report has the copy. Also if the model is already
+                restored, or a table is no longer in the model, for example after it was lengthened.
         """
         if self._changes is None:
             raise RuntimeError(

@@ -120,8 +120,9 @@ def table_content(
 
     Args:
         model (`nn.Module`): the model of the table.
-        table (`PositionTable`): before anything is written.
-        chosen (`Formula`), recorded (`Formula`, *optional*): the formula to write, and that of an earlier call.
+        table (`PositionTable`): the table, before anything is written to it.
+        chosen (`Formula`): the formula to write.
+        recorded (`Formula`, *optional*): the formula that an earlier call recorded in the model's configuration.
         replace_trained (`bool`): True if any content may be overwritten.
 
     Returns:

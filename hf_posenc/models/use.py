@@ -68,7 +68,7 @@ def use_sinusoidal_positions(
       digit, so every row stays exact.
 
     In an encoder-decoder, the cross-attention aligns tokens by positions alone. Its token embeddings are not changed,
-    and the sinusoids are about twice as large as they are. Such models still learn to copy later than with learned
+    and the sinusoids are about twice as large as these. Such models still learn to copy later than with learned
     positions, and a warning suggests `freeze=False`.
 
     The recipe `"paper"` writes the unmodified sinusoids of the paper, with base 10000 and scale 1, and does not change
@@ -84,7 +84,7 @@ def use_sinusoidal_positions(
             and their relatives. Changed in place.
         recipe (`"matched"` or `"paper"`, *optional*, defaults to `"matched"`): see above.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing of the sinusoids.
-        base (number, *optional*): see `sinusoidal_encoding`; by default, the recipe's.
+        base (number, *optional*): see `sinusoidal_encoding`; by default, the recipe chooses it.
         freeze (`bool`, *optional*, defaults to `True`): exclude the rows from training. With `False` they are initial
             values that are trained further.
         max_positions (`int`, *optional*): lengthen the tables, the configuration and the model's buffers, for rows of
@@ -100,7 +100,7 @@ def use_sinusoidal_positions(
         divides the token embeddings by their factor.
 
     Raises:
-        TypeError: if `model` is not a Hugging Face model; for a module of your own, the message shows other code.
+        TypeError: if `model` is not a Hugging Face model; for your own module, the message shows other code to use.
         ValueError: if the model has no learned absolute positions (rotary, relative, alibi, none), has sinusoids of its
             own (Marian, Pegasus), has trained positions, cannot be lengthened, or the width does not suit the
             convention.

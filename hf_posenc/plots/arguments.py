@@ -76,7 +76,7 @@ def as_count(value: object, name: str, example: int, *, most: int = _LARGEST) ->
 
 
 def as_integers(values: object, name: str, example: str, *, least: int = 0) -> NDArray[np.int64]:
-    r"""Return an integer or several, `values`, as an int64 array `(N,)`; raise if one is below `least` or no integer.
+    r"""Return one or several integers as an int64 array `(N,)`; raise if one is below `least` or not an integer.
 
     Example:
         >>> as_integers(3, "columns", "[0, 1]")
@@ -99,7 +99,7 @@ def as_indices(wanted: object, count: int, name: str, others: str = "") -> list[
     Negative indices count from the end.
 
     Args:
-        wanted (`int`, or with `others` a list, tuple or range of them, or `"all"`): the indices.
+        wanted (`int`, list, tuple or range of `int`, or `"all"`): the indices; without `others`, an `int`.
         count (`int`): number of items.
         name (`str`): name of the argument.
         others (`str`, *optional*): text of the error message about other allowed values, such as `', several, or

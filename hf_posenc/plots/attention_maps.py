@@ -164,7 +164,7 @@ def _real(batch: Any, shape: tuple[int, int], *, decoder: bool) -> NDArray[np.bo
 
 
 def _title(panel: _Panel) -> str:
-    """Return a sentence on the key that gets the most attention of a panel's real queries, if one clearly does."""
+    """Return the title of a panel: the key that gets the most attention of real queries, if one clearly does."""
     real = panel.weights[np.array(panel.real_queries)]
     shares = (real if len(real) else panel.weights).mean(axis=0)
     first, *others = np.argsort(-shares, kind="stable").tolist()

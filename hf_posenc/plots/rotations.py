@@ -220,8 +220,8 @@ def degrees(bases: tuple[float, ...] = (4, 5, 7), length: int | None = None, *, 
 
     Args:
         bases (one to seven numbers): positions per turn, each larger than 1.
-        length (`int`, *optional*): number of positions from 0. By default until all hands meet again, if that is after
-            at most 200 positions, else three turns of the largest base.
+        length (`int`, *optional*): number of positions from 0. By default up to the position where all hands meet
+            again; if that is after more than 200 positions, three turns of the largest base.
         ax (`matplotlib.axes.Axes`, *optional*): axes to draw into. By default those of a new figure.
 
     Returns:

@@ -29,9 +29,9 @@ class NoPositionalEncoding(PositionalEncoding):
 
     Args:
         d_model (`int`): width D >= 1.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -74,9 +74,9 @@ class ScaledSinusoidalPositionalEncoding(SinusoidalPositionalEncoding):
         start (`float`, *optional*, defaults to 1): initial value of `alpha`. x-transformers uses `d_model**-0.5`.
         convention (`str` or `Convention`, *optional*, defaults to `"vaswani"`): layout and spacing.
         base (number, *optional*, defaults to 10000): see `sinusoidal_encoding`.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): fixed factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -148,9 +148,9 @@ class ExponentialPositionalEncoding(PositionalEncoding):
     Args:
         d_model (`int`): width D >= 1.
         base (number, *optional*, defaults to 10000): number of positions that the slowest column covers.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range; when called, if a position is negative (compiled code does
@@ -188,7 +188,7 @@ class ExponentialPositionalEncoding(PositionalEncoding):
         return self._compute(positions, like.dtype)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`, for an equal encoding."""
+        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
         return {"base": self.base, **super().settings()}
 
     def _compute(self, positions: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -103,7 +103,7 @@ def check_bases(bases: Any) -> tuple[float, ...]:
 
 
 def check_wavelengths(wavelengths: Any) -> tuple[float, float]:
-    """Return `wavelengths`, (shortest, longest) in positions per turn, as two floats; raise if it is no such pair."""
+    """Return `wavelengths`, (shortest, longest) in positions a turn, as floats; raise unless 0 < shortest < longest."""
     fix = "wavelengths=(4, 4096), in positions per turn"
     numbers = tuple(wavelengths) if isinstance(wavelengths, Iterable) else (wavelengths,)
     lengths = [check_number(number, "a wavelength", above=0, fix=fix) for number in numbers]
@@ -148,7 +148,7 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 def without_values(tensor: torch.Tensor) -> bool:
     """Return True if the values of `tensor` cannot be read.
 
-    That is so in compiled code, and for fake tensors, tensors on the meta device and tensors wrapped by torch.func.
+    This is the case in compiled code, and for fake tensors, tensors on the meta device or wrapped by torch.func.
     """
     return (
         torch.compiler.is_compiling()

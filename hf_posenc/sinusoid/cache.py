@@ -88,10 +88,12 @@ def _table(
         encoding (`Encoding`): settings of the rows.
         length (`int`): minimum number of rows.
         dtype (`torch.dtype`), device (`torch.device`): of the table.
-        count (`int`): number of rows that the caller reads. For few rows, many missing ones are not computed.
+        count (`int`): number of rows that the caller reads. If more than 256 rows are missing, and more than 16 times
+            `count`, none is computed and the result is `None`.
 
     Returns:
-        `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if computing the rows directly is better.
+        `torch.Tensor` `(R, D)`, R >= `length`, a power of two; `None` if `length` is above 2**18, or too many rows
+        are missing for `count`. The caller then computes its rows without a table.
     """
     key = (encoding, dtype, device)
     cached = _tables[0].get(key)

@@ -28,8 +28,8 @@ class Convention:
     Args:
         name (`str`): name in messages and files.
         layout (`"interleaved"` or `"halves"`): sine and cosine side by side, or all sines and then all cosines. With an
-            odd width there is one sine more than cosines (one cosine more if `cosine_first`). Halves spaced by `"ends"`
-            have as many of both, and the last column is zero.
+            odd width there is one sine more than cosines (one cosine more if `cosine_first`). But halves spaced by
+            `"ends"` have equally many sines and cosines, and with an odd width the last column is zero.
         spacing (`"width"` or `"ends"`): frequency i is base^(-2i/D); or base^(-i/(H-1)) for H frequencies, so that the
             last one is exactly 1/base (the divisor H-1 is at least 1).
         first_position (`int`, *optional*, defaults to 0): position of the first token if no positions are given.
@@ -211,7 +211,7 @@ class Convention:
         return self.bases is None or d_model == 2 * len(self.bases)
 
     def check_fit(self, d_model: int, base: float | None = None) -> float | None:
-        r"""Return the base to compute with, after checking that `d_model` and `base` fit the convention.
+        r"""Return the base of the frequencies; raise if `d_model` or `base` does not fit the convention.
 
         It is `base`, or by default the base of the convention; `None` with fixed bases or wavelengths.
 

@@ -143,8 +143,8 @@ def convert(a: str | Convention, b: str | Convention, d_model: int) -> torch.Ten
     r"""Return column indices that reorder rows of convention `a` into rows of convention `b`, bit for bit.
 
     Use it to load a checkpoint trained with one convention into code that uses another: reorder the columns of the
-    table, or those of the weights applied to it. No such order exists between conventions with different frequencies.
-    Frequencies given as wavelengths differ by rounding from those given by a base.
+    table, or those of the weights applied to it. No such order exists between conventions with different frequencies;
+    frequencies given as wavelengths already differ by rounding from those given by a base.
 
     Args:
         a, b (`str` or `Convention`): convention of the given rows, and convention of the result.

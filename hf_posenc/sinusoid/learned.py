@@ -29,7 +29,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
             table's normal initialization. BERT uses 0.02, as for its token embeddings. Positions much smaller than
             the token embeddings are learned late.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
 
     Raises:
@@ -122,9 +122,9 @@ class FourierPositionalEncoding(PositionalEncoding):
             their unit.
         std (`float`, *optional*, defaults to √½, the standard deviation of sinusoids): standard deviation of the
             initial rows.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.

@@ -39,9 +39,9 @@ class PositionalEncoding(nn.Module):
 
     Args:
         d_model (`int`): width D >= 1.
-        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`.
+        scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `None` is 1, `"sqrt_d"` is √D.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
 
     Raises:
         ValueError: if a setting is out of its range.
@@ -122,7 +122,7 @@ class PositionalEncoding(nn.Module):
             return float(self.shared_rows(length, like).std(correction=0))
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`, for an encoding with the same settings."""
+        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
         return {"scale": self.scale, "dropout": self.dropout, "max_length": self.max_length}
 
     def forward(
@@ -254,7 +254,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         scale (`None`, `"sqrt_d"` or `float`, *optional*): factor of `x`; `"sqrt_d"` is √D, as in the paper, for an `x`
             from an embedding with small weights.
         dropout (`float`, *optional*, defaults to 0): probability, applied to the sum in training mode only.
-        max_length (`int`, *optional*): number of positions; later ones raise an error, with or without `position_ids`.
+        max_length (`int`, *optional*): number of positions; more tokens or later positions raise `ValueError`.
             The encoding itself has no limit.
 
     Raises:
@@ -334,7 +334,7 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         return shared_rows(first, first + length, self._encoding, like)
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor's keyword arguments, except `d_model`, for an encoding with the same settings."""
+        """Return the constructor's keyword arguments, except `d_model`; they make an equal encoding."""
         return {"convention": self.convention, "base": self.base, **super().settings()}
 
     def extra_repr(self) -> str:

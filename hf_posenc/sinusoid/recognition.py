@@ -200,8 +200,8 @@ def identify(
 class _Fit(NamedTuple):
     """Best fit of a formula to sampled rows of a table.
 
-    `error` is the root mean square of the differences. `ratio` is the largest difference relative to the error that
-    `_allowed` returns for the same number: the fit is good if it is at most 1.
+    `error` is the root mean square of the differences. Each difference is also divided by the largest allowed error of
+    its number, which `_allowed` returns; `ratio` is the largest quotient. The fit is good if it is at most 1.
     """
 
     formula: Convention
@@ -300,9 +300,11 @@ def _exact(positions: torch.Tensor, formula: Convention, d_model: int) -> torch.
 def _allowed(exact: torch.Tensor, positions: torch.Tensor, fit: _Fit, precision: torch.dtype) -> torch.Tensor:
     r"""Return the largest allowed error `(R, D)` of each number in a table with the formula of `fit`.
 
-    `exact` `(R, D)` are the exact numbers for `positions` `(R,)`. The allowed error is the sum of three: of rounding to
-    `precision`, three times as much if the amplitude is only estimated; of a float32 sine, two units in the last place;
-    and of an angle in float32, whose frequency errs by a few parts in 2**24, and more for lower frequencies.
+    `exact` `(R, D)` are the exact numbers for `positions` `(R,)`. The allowed error is the sum of three errors:
+
+    - of rounding to `precision`; three times as large if the amplitude is only estimated,
+    - of a sine in float32: two units in the last place,
+    - of an angle in float32: its frequency has an error of a few parts in 2**24, more for lower frequencies.
     """
     info, d_model = torch.finfo(precision), exact.shape[1]
     rates = torch.zeros(d_model, dtype=torch.float64, device="cpu")
