@@ -190,9 +190,10 @@ def written_tokens(
 
 
 def _changed(value: Any, name: str, change: Callable[[torch.Tensor, str], torch.Tensor]) -> Any:
-    """Return the result of `change` for the tensor `value` called `name`, or for each tensor in a dict.
+    """Return `change(value, name)` for the tensor `value` of key `name`; for a dict, a dict with one result per tensor.
 
-    Of an expanded tensor (stride 0) only the stored part is changed, and the result is expanded.
+    If the tensor is expanded (stride 0), only the stored part is changed, and the result is expanded again. An `int` is
+    returned unchanged; anything else, such as a NumPy array, raises `TypeError`.
     """
     if isinstance(value, dict):  # a mask for each kind of layer
         return type(value)({kind: _changed(mask, f"{name}[{kind!r}]", change) for kind, mask in value.items()})

@@ -171,7 +171,7 @@ def to_float32(name: str, array: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def label_names(columns: Mapping[str, Values]) -> list[str]:
-    r"""Return the names among `label`, `label_ids` and `labels` of columns that are not all None.
+    r"""Return the names of the label columns: `label`, `label_ids` and `labels`, if a row has a value.
 
     Example:
         >>> label_names({"label": [1, 0], "labels": [None, None], "text": ["a", "b"]})

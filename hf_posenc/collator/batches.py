@@ -1,6 +1,6 @@
 """`Batches`: batches of texts of similar length for inference, and their results in the order of the texts.
 
-The texts are tokenized once, a window at a time, and only the batch in use is padded.
+The texts are tokenized once, in parts of `window` texts, and only the batch in use is padded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Batches:
         self._texts_of_rows: list[NDArray[np.int64]] = []  # the text of each row, for each window
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches. Of the texts of one window, those with the longest rows come first."""
+        """Yield the batches, window by window. Within a window, batches with longer rows come first."""
         if self._begun and isinstance(self._texts, Iterator):
             raise value_error(
                 "texts from an iterator can be read only once, and an earlier iteration read some of them",
@@ -106,7 +106,7 @@ class Batches:
         return replace(tokenized, rows=replace(tokenized.rows, sample=tokenized.rows.sample + first_text))
 
     def _plan(self, tokenized: Tokenized) -> BatchPlan:
-        """Return the plan of the batches of a tokenized window; raise if a single row exceeds the token budget."""
+        """Return the indices of the rows of each batch of a tokenized window; raise if one row exceeds the budget."""
         config, multiple = self._config, self._config.settings.pad_to_multiple_of
         lengths = np.maximum(tokenized.rows.ids.lengths, 1)  # a row without tokens is padded to one
         if config.fixed_length is not None:
@@ -123,9 +123,10 @@ class Batches:
 
     @property
     def overflow_to_sample_mapping(self) -> NDArray[np.int64]:
-        """Index of the text of each value that `in_order` returns, `(R,)` int64.
+        """Index of the text that each of the R values returned by `in_order` belongs to, `(R,)` int64.
 
-        It differs from 0, 1, 2, … if `return_overflowing_tokens` gave several rows for a long text.
+        It is 0, 1, 2, … unless `return_overflowing_tokens` gave several rows for a long text. Raises until one loop
+        over the batches has ended.
         """
         self._check_complete()
         return np.concatenate(self._texts_of_rows, dtype=np.int64) if self._texts_of_rows else np.empty(0, np.int64)
@@ -143,9 +144,10 @@ class Batches:
             `overflow_to_sample_mapping`. Without texts, an empty tensor, or array with `return_tensors="np"`.
 
         Raises:
-            ValueError: if the number of results is not the number of batches, or a result does not have the rows of its
-                batch; if results differ in shape, dtype or device; if not all batches were made.
-            TypeError: if a result is not a tensor, an array or a list, or `results` is one tensor.
+            ValueError: if the number of results is not the number of batches; if a result does not have one value for
+                each row of its batch; if results differ in shape (except rows), dtype or device; if no loop over the
+                batches has ended.
+            TypeError: if a result is not a tensor, an array or a list, or `results` is a single tensor or array.
 
         Example:
             >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -191,7 +193,7 @@ class Batches:
         )
 
     def _check_complete(self) -> None:
-        """Raise if no iteration over the batches has reached its end."""
+        """Raise until one loop over the batches has reached its end."""
         if not self._complete:
             raise value_error(
                 "the results can be sorted once all batches were made",
@@ -201,7 +203,7 @@ class Batches:
 
 
 def _check_rows_are_kept(config: Config) -> None:
-    """Raise for settings with which a text has no row of its own: packing, and leaving rows out of a batch."""
+    """Raise for `packing` and `unsupervised="drop"`, because a text may then have no row of its own."""
     if config.settings.packing:
         raise value_error(
             "packing puts several texts into one row, so that a text has no result of its own",
@@ -239,7 +241,7 @@ def _slice(given: Any, start: int, size: int) -> Any:
 
 
 def _checked(result: Any, first: Any, number: int, rows: int) -> Any:
-    """Return `result`, that of batch `number`; raise if it does not have one value for each of the `rows` of the batch.
+    """Return the result of batch `number` unchanged; raise if it does not have `rows` values, one for each row.
 
     Also raise if its type, shape, dtype or device differs from `first`, the result of the first batch.
     """

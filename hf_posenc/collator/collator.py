@@ -86,7 +86,7 @@ class DataCollatorWithPositionalEncoding(Processor):
             of the tokenizer.
         return_overflowing_tokens (`bool`, *optional*), stride (`int`, *optional*): continue a long text in further
             rows and return `overflow_to_sample_mapping`; consecutive rows of a text share `stride` tokens. Tokenized
-            rows with a column of that name keep its values.
+            rows that have a column `overflow_to_sample_mapping` keep its values.
         add_special_tokens (`bool`, *optional*, defaults to `True`): as in transformers.
         empty (`"error"` or `"keep"`, *optional*): raise for a text without tokens, or keep it as a row of padding.
         look_ahead (`bool`, *optional*): add `look_ahead_mask` to the batch. By default it is added with a model
@@ -105,8 +105,8 @@ class DataCollatorWithPositionalEncoding(Processor):
             `"error"`, but `"keep"` for `labels="masked_lm"`, where a short row may have no masked token, and for
             documents of one token in causal packing.
         mlm_probability, mask_replace_prob, random_replace_prob, whole_word_mask (*optional*): as in transformers.
-        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. Also
-            the seed of the table of an `embedding` that is a width.
+        seed (`int`, *optional*): with `labels="masked_lm"`, gives a document the same masks in every evaluation. If
+            `embedding` is a width, it also seeds the random numbers of the table.
         convention (`str` or `Convention`, *optional*), base (`float`, *optional*), scale (`"sqrt_d"` or `float`,
             *optional*), dropout (`float`, *optional*), zero_padding (`bool`, *optional*): see `PositionalEmbedding`.
             They apply to the vectors of `embedding`, and raise with a `model` but no `embedding`; for sinusoids inside
@@ -124,7 +124,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         `collate(rows)` returns a `Batch` with these keys; with `model`, only those that are arguments of its forward:
 
         - `input_ids`, `attention_mask` and `position_ids`: (B, T) int64.
-        - `token_type_ids`: (B, T) int64, if the tokenizer lists them.
+        - `token_type_ids`: (B, T) int64, if they are in `tokenizer.model_input_names`.
         - `look_ahead_mask`: (B, 1, T, T) bool, a view of one T×T matrix.
         - `labels`: int64 or float32 as losses expect, if rows have labels that are not all None.
         - `inputs_embeds`: (B, T, D) in the dtype of the table, with `embedding`.
@@ -436,7 +436,8 @@ class DataCollatorWithPositionalEncoding(Processor):
     def save_pretrained(self, save_directory: Any) -> list[str]:
         r"""Save the collator in a folder: `hf_posenc.json`, `processor_config.json` and the tokenizer's files.
 
-        Weights are never saved. Nor is `backend`, which changes no output: the loaded collator has the default.
+        Weights are never saved. `backend` is not saved either, because it does not change the output; the loaded
+        collator has the default.
 
         Args:
             save_directory (`str` or `Path`): the folder, created if missing.
@@ -586,7 +587,7 @@ class DataCollatorWithPositionalEncoding(Processor):
         return Batch(values, **self._view)
 
     def _fitted(self, batch: Batch) -> Batch:
-        """Remove keys that the collator's model does not accept from `batch`, in place, and return `batch`.
+        """Remove from `batch`, in place, the keys that the collator's model does not accept, and return `batch`.
 
         Without a model nothing is removed. Warn if left padding changes the outputs of the model.
         """

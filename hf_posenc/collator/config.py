@@ -99,9 +99,9 @@ class Config:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Arguments that make an equal collator, without tokenizer and embedding.
+        """Arguments to save: with them, the tokenizer and the embedding, an equal collator can be made.
 
-        A limit that the user did not set is `None`.
+        Tokenizer and embedding are not included. A limit that the user did not set is `None`.
         """
         settings = self.settings.settings()
         limits = {name: limit for name, limit in self._effective_limits().items() if settings[name] is not None}
@@ -117,7 +117,7 @@ class Config:
         return {**self.saved, **objects, **self._effective_limits()}
 
     def limited_by(self, name: str) -> str | None:
-        """Return the model's name if the limit `name` (such as `max_length`) is the model's limit, otherwise `None`."""
+        """Return the model's name if the model limits the setting `name`, such as `max_length`; otherwise `None`."""
         limit, model = self._effective_limits()[name], self.model
         return model.name if model is not None and limit is not None and getattr(model, name) == limit else None
 

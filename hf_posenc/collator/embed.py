@@ -266,10 +266,10 @@ def too_few_rows(needed: int, rows: int, *, of: str | None = None) -> str:
 
 
 def own_encoding(embedding: object) -> PositionalEncoding | None:
-    r"""Return the encoding of a `PositionalEmbedding`, or `None` if the settings of a collator can describe it.
+    r"""Return the encoding of a `PositionalEmbedding` if a collator's settings cannot describe it, otherwise `None`.
 
-    The settings (`convention`, `base` and so on) describe only sinusoids without `max_length`. If `embedding` is not a
-    `PositionalEmbedding`, the result is `None`.
+    The settings (`convention`, `base` and so on) describe sinusoids without `max_length`, and no other encoding. The
+    result is also `None` if `embedding` is not a `PositionalEmbedding`.
 
     Example:
         >>> own_encoding(PositionalEmbedding(nn.Embedding(3, 2), convention="marian")) is None
@@ -285,11 +285,11 @@ def own_encoding(embedding: object) -> PositionalEncoding | None:
 
 
 def encoding_code(embedding: object) -> str | None:
-    r"""Return the argument `encoding=` with which an embedding is made again, as source code for a message.
+    r"""Return the source code of the argument `encoding=` of an embedding, for a message.
 
-    It is a quoted name such as `"'fourier'"`. For a class that has no name here, it is the class name followed by
-    `(...)`, because its arguments are not known. The result is `None` for sinusoids that the settings of a collator
-    describe, and for anything but a `PositionalEmbedding`.
+    The code is a quoted name such as `"'fourier'"`. For a class without such a name it is the class name followed by
+    `(...)`, because its arguments are not known. The result is `None` for sinusoids without `max_length`, and for an
+    object that is neither a `PositionalEmbedding` nor a `MissingTable`.
 
     Example:
         >>> encoding_code(PositionalEmbedding(nn.Embedding(3, 2), encoding="fourier"))

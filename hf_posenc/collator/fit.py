@@ -154,7 +154,7 @@ def _look_ahead(spec: ModelSpec) -> str:
 
 
 def _why_not_isolated(spec: ModelSpec) -> str | None:
-    """Return the reason why no mask can isolate packed documents in the model, for a message; `None` if one can."""
+    """Return the reason, for a message, why the model cannot isolate packed documents by a mask; `None` if it can."""
     if spec.is_encoder_decoder:
         return "it reads two sequences"
     if "attention_mask" not in spec.accepts or not spec.takes_4d_mask:

@@ -44,7 +44,9 @@ class Given:
 
 
 class DatasetRows(Sequence[Any]):
-    r"""Sequence of row dicts from `with_arrow_batches`. The collator reads `columns` directly, without decoding rows.
+    r"""Batch of a data set from `with_arrow_batches`: a sequence of row dicts, decoded when a row is first read.
+
+    The collator reads `columns` directly, without decoding rows.
 
     Args:
         columns (`dict` from `str` to sequence): the columns, as in `Given`.

@@ -152,7 +152,7 @@ def _padded(config: Config, tokenized: Tokenized, rows: TokenRows, labels: Label
 
 
 def _other_columns(config: Config, tokenized: Tokenized, out: Arrays, inside: NDArray[np.bool_]) -> Arrays:
-    """Return as arrays the given numeric columns that the model accepts, without those already in the batch `out`.
+    """Return arrays of the given numeric columns that the model accepts, except columns already in the batch `out`.
 
     `inside` `(B, T)` is False at padding. Raise if a column given beside texts has the name of a column in `out`.
     """

@@ -20,7 +20,8 @@ from .settings import Settings
 class Processor(Settings):
     """Methods and attributes that transformers, TRL and other trainers expect from a processor or a tokenizer.
 
-    Every subclass is registered by its name with `AutoProcessor`. Of two subclasses with one name the later is used.
+    Every subclass is registered by its name with `AutoProcessor`. If two subclasses have the same name, the
+    later one is used.
     """
 
     def __init_subclass__(cls, **settings: Any) -> None:

@@ -278,7 +278,10 @@ def _saved_tokenizer(name: str | Path, record: Any, hub: Mapping[str, Any]) -> P
 
 
 def _tokenizer_record(record: Any) -> tuple[str | None, int, dict[str, str]]:
-    """Return class, number of ids, and digest of each file; raise if a file lies outside of the folder."""
+    """Return the class name, number of ids and digest of each file of the tokenizer from its JSON `record`.
+
+    Raise if the path of a file points outside the folder.
+    """
     digests = dict(record["sha256"])
     for file in digests:
         path_inside(Path(), file)
@@ -322,12 +325,12 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _converted(key: str, value: Any) -> Any:
-    """Return the object that the JSON value of `key` stands for; `None` is returned unchanged."""
+    """Convert the JSON value of the setting `key` to an object, such as a `ModelSpec`; `None` stays `None`."""
     return _READERS[key](value) if key in _READERS and value is not None else value
 
 
 def _read(key: str, value: Any, path: Path) -> Any:
-    """Convert the JSON value of the setting `key`, as `_converted` does; an error names `key` and the file `path`."""
+    """Convert the JSON value of the setting `key` to an object; an error names `key` and the file `path`."""
     try:
         return _converted(key, value)
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:

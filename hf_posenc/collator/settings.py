@@ -269,7 +269,7 @@ _EQUIVALENTS = {
 
 
 def refuses_unknown_keywords(cls: Class) -> Class:
-    """Make the constructor of a class raise for an unknown keyword, with the right keyword in the message.
+    """Make the constructor of a class raise `TypeError` for an unknown keyword, with the fix in the message.
 
     The signature of the constructor is unchanged.
     """

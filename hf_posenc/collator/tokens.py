@@ -109,8 +109,8 @@ def repeated(values: Values, sample: NDArray[np.int64]) -> Values:
 def _read_ids(config: Config, given: Given) -> tuple[TokenRows, dict[str, Values]]:
     """Return the checked `TokenRows` of tokenized input, and the given columns that are not a part of them.
 
-    The rows contain `input_ids` and, if given, `attention_mask`, `token_type_ids` and the like. Raise if the ids are
-    not in the vocabulary, or if another column of the rows has other lengths.
+    The rows contain `input_ids` and, if given, the columns in `PER_TOKEN`, such as `attention_mask`. Raise if an id is
+    not in the vocabulary, or if one of these columns does not have one value per id.
     """
     columns = dict(given.columns)
     if is_no_mask(columns.get("attention_mask", ())):
@@ -203,9 +203,9 @@ def _per_token(name: str, values: Values, ids: Ragged) -> Ragged:
 
 
 def _check_mask(config: Config, ids: Ragged, real: NDArray[np.bool_]) -> None:
-    """Raise if a row has tokens other than padding, and the mask `real` `(N,)` is False at all of them.
+    """Raise if the mask `real` `(N,)` is False at all tokens of a row that are not the padding token.
 
-    0 and 1 are probably swapped in the given `attention_mask`, from which `real` comes.
+    `real` is the given `attention_mask` as bool; in such a mask 0 and 1 are probably swapped.
     """
     tokens = ids.values != config.fills["input_ids"]
     hidden, seen = (ids.where(tokens & part).lengths for part in (~real, real))

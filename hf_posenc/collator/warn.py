@@ -37,9 +37,9 @@ class Warnings:
         self._process = os.getpid()
 
     def once(self, kind: str, message: str) -> None:
-        """Warn, unless a warning of this `kind` was given before. Of spawned workers, only worker 0 warns.
+        """Give the warning `message`, unless a warning of this `kind` was given before.
 
-        Two forked workers that find a reason at the same moment may both warn.
+        Among spawned workers only worker 0 warns. Two forked workers may both warn if they do so at the same moment.
         """
         place = _KINDS.index(kind)
         if self._given[place]:
@@ -84,7 +84,7 @@ def left_out_warning(config: Config, left_out: int, count: int) -> str:
 def missing_target_warning(tokenized: Tokenized, settings: Settings) -> str | None:
     """Return a warning if the target column is missing but another column has a similar name, otherwise `None`.
 
-    The name of the target column is `settings.text_target_column`. Batches with labels need no warning.
+    The name of the target column is `settings.text_target_column`. If there is a label column, the result is `None`.
     """
     wanted = str(settings.text_target_column)
     if tokenized.targets is not None or wanted in tokenized.columns or label_names(tokenized.columns):

@@ -61,7 +61,7 @@ def batch_html(
         `str`, a fragment of HTML.
 
     Raises:
-        ValueError: if the window begins after the last row or token.
+        ValueError: if `first_row` or `first_token` is not in the batch.
 
     Example:
         >>> page = batch_html({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[1, 1]])})
@@ -118,7 +118,7 @@ class _Window:
     def numbers(self, name: str, tokens: slice | None = None) -> torch.Tensor | None:
         """Return the shown rows and tokens of the `(B, T)` entry `name`, on the CPU; None if there is no such entry.
 
-        With the slice `tokens`, its columns are returned instead of those shown.
+        The slice `tokens` selects other columns than the shown ones, for example all with `slice(None)`.
         """
         value: Any = self.batch.get(name)
         if not hasattr(value, "shape") or tuple(value.shape) != self.shape:
@@ -206,7 +206,8 @@ class _Window:
 def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: bool) -> NDArray[np.int8]:
     """Return a code `(B, T, T)` for each query and key: `_ALLOWED`, or the reason why the query may not attend.
 
-    `full` is a bool mask `(B, T, T)`, True where attention is allowed; without it, the other arguments are the mask.
+    `full` is a bool mask `(B, T, T)`, True where attention is allowed. Without it a query may attend to all keys of its
+    own document or, with `look_ahead`, only to those that are not later.
     """
     later = torch.ones(2 * documents.shape[1:], dtype=torch.bool).triu(1)
     keys, queries = documents[:, None, :], documents[:, :, None]
@@ -225,14 +226,17 @@ def _reasons(documents: torch.Tensor, full: torch.Tensor | None, *, look_ahead: 
 
 
 def _vectors(rows: torch.Tensor, width: int | None = None) -> dict[str, Any]:
-    """Return the first columns of vectors `(..., D)` as base64 of little-endian float32, with their number and D."""
+    """Return the first 64 columns of vectors `(..., D)` as base64 of little-endian float32, their number and width.
+
+    The width is the argument `width`, if the vectors were truncated before, or else D.
+    """
     shown = rows[..., :_COLUMNS].detach().to("cpu", torch.float32).contiguous().numpy()
     values = base64.b64encode(shown.astype("<f4").tobytes()).decode()
     return {"columns": shown.shape[-1], "width": width or rows.shape[-1], "values": values}
 
 
 def facts(value: Any) -> tuple[str, str, str]:
-    """Return shape, dtype and device of a tensor or array as text; for another value, its type instead of the dtype."""
+    """Return shape, dtype and device of a tensor or array as text; for another value `("", name of its type, "")`."""
     if not hasattr(value, "shape"):
         return "", type(value).__name__, ""
     return str(tuple(value.shape)), str(value.dtype).removeprefix("torch."), str(getattr(value, "device", "cpu"))
