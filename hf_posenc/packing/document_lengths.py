@@ -82,11 +82,14 @@ def sorted_order(numbers: NDArray[np.int64], random: np.random.Generator | None 
 def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | None:
     r"""Return the document number of each token in packed rows, found from position ids that restart.
 
-    A document begins at each token whose position falls back to the smallest position of its row: 0 1 2 0 1 is two
-    documents. If positions of a row also fall to a larger number, the whole row is one document. Gaps do not begin a
-    document, and neither do repeated positions, with one exception: if positions fall back in any row, a repeated
-    smallest position also begins a document in the rows that otherwise count by ones. So 0 1 0 0 1 is three documents,
-    the second of one token. The whole package uses this rule.
+    - A document begins at each token whose position falls back to the smallest position of its row: 0 1 2 0 1 is two
+      documents.
+    - If positions of a row also fall to a larger number, the whole row is one document.
+    - Gaps and repeated positions do not begin a document, with one exception: if positions fall back in any row, a
+      repeated smallest position also begins a document in the rows that otherwise count by ones. So 0 1 0 0 1 is three
+      documents, the second of one token.
+
+    The whole package uses these rules.
 
     Args:
         positions (`np.ndarray` `(N,)`): position ids of the real tokens of all rows, one row after the other.
@@ -107,7 +110,7 @@ def documents_by_positions(positions: NDArray[np.int64], lengths: NDArray[np.int
     starts = offsets_of(lengths)[:-1]
 
     def in_rows_with(tokens: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a bool array, True at all tokens of each row in which `tokens` is True at any token."""
+        """Return a bool array: for each token, True if `tokens` is True at any token of the same row."""
         return np.repeat(np.logical_or.reduceat(tokens, starts), lengths)
 
     at_first = positions == np.repeat(np.minimum.reduceat(positions, starts), lengths)

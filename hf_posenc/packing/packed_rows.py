@@ -63,7 +63,7 @@ class PackingPlan:
             yield self.order[start:stop].copy()
 
     def places(self, begins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Return where each token of the packed rows comes from: its index in the flat input, and in its own document.
+        r"""Return the origin of each token of the packed rows: its index in the flat input, and in its own document.
 
         Args:
             begins (`np.ndarray` `(N,)` int64): offset of each document in the flat array of all tokens.

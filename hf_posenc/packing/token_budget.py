@@ -41,8 +41,8 @@ def plan_batches(
         lengths (array-like of integers `(N,)`): tokens of each document, each at least 1. May be empty.
         token_budget (`int`): maximum cost of a batch: by default its rows times their padded length.
         window (`int`, *optional*, defaults to 20,000): number of documents that are sorted together. Documents are
-            shuffled within groups of `N / window` batches of similar lengths: a small window mixes more and pads more,
-            one of N or more pads least.
+            shuffled within groups of `N / window` batches of similar lengths. A smaller window gives more random
+            batches with more padding; a window of N or more gives the least padding.
         seed (`int`, *optional*, defaults to 0), epoch (`int`, *optional*, defaults to 0): another seed or epoch gives
             another order. The number of steps stays the same.
         world_size (`int`, *optional*, defaults to 1): number of ranks that share a step. If the batches do not divide

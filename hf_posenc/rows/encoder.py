@@ -41,7 +41,7 @@ class Encoder:
         limits (`Limits`, *optional*): limit on the tokens of a row; by default none.
         add_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers.
         word_ids (`bool`, *optional*): add a column `word_ids`, the index of each token's word; -1 at special tokens.
-        targets (`bool`, *optional*): encode in the target mode of the tokenizer, if it has one.
+        targets (`bool`, *optional*): encode in the target mode of the tokenizer, which some translation models have.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): see `choose_backend`.
         dtype (NumPy type, *optional*, defaults to int64): dtype of the ids; `call_encoder` always returns int64.
 
@@ -136,7 +136,7 @@ class Encoder:
         r"""Tokenize and truncate one text, given as consecutive blocks: `encode(["".join(blocks)])` in less memory.
 
         Only the ids of the text are in memory as a whole, and blocks after the last token that truncation keeps are
-        not read. If `reason_not_cut` is not `None`, the text is tokenized whole.
+        not read. With `word_ids`, or if `reason_not_cut` is not `None`, all blocks are joined first.
 
         Args:
             blocks (iterator of `str`): the blocks, of any size.
@@ -228,7 +228,7 @@ class Encoder:
 
 @contextmanager
 def _tokenizer_errors(texts: Sequence[Text]) -> Iterator[None]:
-    """Replace an error of the tokenizer in the block that encodes `texts` by a clearer `ValueError`."""
+    """Replace an error of the tokenizers library by a clearer `ValueError`, in a `with` block that encodes `texts`."""
     try:
         yield
     except BaseException as error:

@@ -79,10 +79,14 @@ def make_rows(
 class _Parts(NamedTuple):
     """Part of a text that each row contains. Arrays have one value per row.
 
-    A field that is a list has one array for the texts and, for pairs, a second array for the second texts. `starts` are
-    the indices of the first tokens, empty if the parts, joined, are the texts. `lengths` are numbers of tokens, and
-    `windows` the indices of the windows of split texts, empty without overflow. `sample` is the index of the text, and
-    `truncated` the number of texts that lost tokens.
+    A list has one array for the texts and, for pairs, a second array for the second texts.
+
+    Args:
+        starts (list): index of the first token in its text; empty if the parts, joined, are the texts.
+        lengths (list): number of tokens.
+        windows (list): number of the part among all parts of a split text; empty without overflow.
+        sample (array): index of the text.
+        truncated (`int`): number of texts that lost tokens.
     """
 
     starts: list[Lengths]
@@ -103,7 +107,7 @@ class _Parts(NamedTuple):
 
 
 def _truncate(lengths: list[Lengths], limits: Limits, special: int, side: str) -> _Parts:
-    """Return which part of its text each row contains, so that no row exceeds the limit.
+    """Choose the part of its text that each row contains, so that no row exceeds the limit.
 
     `lengths` are the lengths of the texts and, for pairs, of the second texts. Each row also has `special` tokens.
     `side` is the truncation side.

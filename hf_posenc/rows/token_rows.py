@@ -73,7 +73,7 @@ class TokenRows:
     def positions_in_documents(self, start: int) -> NDArray[np.int64]:
         """Return the position `(N,)` int64 of each token within its document; the first token has position `start`.
 
-        The position of padding is `start`, or any number in rows with several documents.
+        Padding has the position `start`; if `documents` is not `None`, its position can be any number.
         """
         if self.documents is None:
             if self.is_token is None:

@@ -132,10 +132,10 @@ class _Columns:
 
 
 def _reader(chunks: list[Any], kind: Any) -> Callable[[Places], Any] | None:
-    """Return a fast function that reads a column at given (chunk, row) pairs; `None` if there is none for the column.
+    """Return a fast function that reads a column, given (chunk, row) pairs; `None` if the column is not supported.
 
-    `chunks` are the Arrow arrays of the column, and `kind` is their type. There is one for numbers and for lists of
-    integers, unless values are missing or the lists are of uint64.
+    Columns of numbers and of lists of integers are supported, unless values are missing or the lists are of uint64.
+    `chunks` are the Arrow arrays of the column, and `kind` is their type.
     """
     import pyarrow as pa
 

@@ -43,9 +43,10 @@ def pack_dataset(
     cache, GPT-2, Llama, Mistral, Qwen and similar models find the documents by these restarts, and no token attends to
     another document.
 
-    A mask of ones would disable that. Therefore the column `attention_mask` holds a text: `default_data_collator`
-    leaves it out, and a collator that pads with a tokenizer, and would add a mask of ones, raises an error that names
-    `attention_mask`. For a collator of your own, use `.remove_columns("attention_mask")`.
+    A mask of ones would disable that. Therefore the column `attention_mask` holds a text instead of a mask, which
+    `default_data_collator` leaves out. A collator that pads with a tokenizer would add a mask of ones; because of the
+    text it raises an error that names `attention_mask`. For a collator of your own, remove the column with
+    `.remove_columns("attention_mask")`.
 
     Pass the rows to `Trainer(..., data_collator=transformers.default_data_collator)`. For other models pack with
     `DataCollatorWithPositionalEncoding(model=..., packing=True)`, which makes the mask that they need.
@@ -68,7 +69,7 @@ def pack_dataset(
         window (`int`, *optional*, defaults to 10,000): number of documents that are packed together. For a stream, this
             many documents are read before the first row.
         seed (`int`, *optional*, defaults to 0): random seed of the order of the rows within a window.
-        num_proc (`int`, *optional*): number of processes of `datasets.map`.
+        num_proc (`int`, *optional*): number of processes of `datasets.map`; not for a stream.
 
     Returns:
         A data set of the same class, with int32 columns, and texts in `attention_mask`. `token_type_ids` are kept, all
@@ -278,10 +279,10 @@ def _check_lengths(dataset: Any, names: list[str], column: str, capacity: int, t
 def _report_long(
     lengths: NDArray[np.int64], capacity: int, too_long: TooLong, numbers: Sequence[int], *, counted: bool
 ) -> None:
-    """Raise (`too_long="error"`) or warn (`"truncate"`) if one of the `lengths` of documents is beyond `capacity`.
+    """Raise or warn because some documents, whose `lengths` are given, have more than `capacity` tokens.
 
-    `too_long="split"` does neither. The warning contains the number of these documents if `counted` is True. `numbers`
-    are the row numbers of the documents, for the error message.
+    `too_long="error"` raises, `"truncate"` warns, and `"split"` does neither. The warning contains the number of these
+    documents if `counted` is True. `numbers` are the row numbers of all documents, for the error message.
     """
     beyond = int((lengths > capacity).sum())
     if too_long == "error":

@@ -17,7 +17,7 @@ from .stream import StreamBatchSampler
 
 
 class PlanState:
-    r"""Settings and hashes of the plan of a run, as JSON values.
+    r"""Settings and hashes of the plan of a run, for its checkpoints. The plan is the choice of rows for each batch.
 
     Args:
         trainer (`transformers.Trainer`): the trainer of the run.
@@ -31,7 +31,8 @@ class PlanState:
     def now(self) -> dict[str, Any]:
         """Return the settings and hashes as JSON values, at the current step of the trainer.
 
-        For a stream they include the number of windows read so far, and a hash of their plans.
+        For a stream they include the number of windows (groups of rows that are planned together) up to this step, and
+        a hash of their plans.
         """
         accumulated = int(self.trainer.args.gradient_accumulation_steps)
         state = {**self.sampler.identity, "gradient_accumulation_steps": accumulated}
@@ -65,7 +66,10 @@ class PlanState:
             self.sampler.expect(as_integer(saved["windows"], "windows", minimum=1, example=1), saved["digest"])
 
     def digest(self) -> int:
-        """Return a number that is the same in all processes if they read the same rows; 0 before any row was read."""
+        """Return a hash of the row lengths, or of the batches of a stream so far, as an integer; 0 if there is none.
+
+        It is the same in all processes if they read the same rows.
+        """
         hashed = self.now().get("digest") or self.sampler.identity.get("lengths") or "0"
         return int(hashed[:15], 16)
 

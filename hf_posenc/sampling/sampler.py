@@ -31,9 +31,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     Args:
         source (`BatchPlan`, lengths `(N,)`, or a data set that `lengths_of` reads): the plan, or the rows to plan for.
-        token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Not with a plan.
+        token_budget (`int`, *optional*): maximal cost of a batch, see `plan_batches`. Required without a plan.
         column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, if `source` is a data set.
-        window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. Not with a plan.
+        window, seed, cost, multiple_of, shapes, rank (*optional*): as in `plan_batches`. A plan has its own settings:
+            with a plan, `window` and `seed` are ignored, and the others raise `ValueError`.
         world_size (`int`, *optional*): as in `plan_batches`; by default accelerate's number of processes, or 1.
 
     Raises:

@@ -41,21 +41,24 @@ def budget_batches(
 ) -> DataLoader[Any]:
     r"""Return a `DataLoader` that batches a stream of rows by a token budget.
 
-    A window of rows is read, planned by `plan_batches`, and returned as batches, then the next window is read. So a row
-    moves fewer than `window + world_size` places, and every row of the stream is in exactly one batch.
+    The next `window` rows are read, divided into batches by `plan_batches`, and returned; then the next ones are read.
+    So every row of the stream is in exactly one batch, fewer than `window + world_size` rows from its original place.
 
     The process that iterates reads the stream, and the workers of the loader only collate. So the batches are the same
     with any number of workers, and no row is lost or repeated. With several processes each of them reads the whole
     stream and keeps its own batches, and all get the same number of batches.
 
-    The length of a row is the result of `length`, or comes from the column `column`. Rows without that column, such as
-    texts, are tokenized by `collate_fn` to count their tokens, if it is a `DataCollatorWithPositionalEncoding`.
+    The length of a row is the first of these that is available:
+
+    - the result of `length`;
+    - the number of tokens in the column `column`, or the number that this column contains;
+    - the number of tokens after `collate_fn` tokenized the row, if it is a `DataCollatorWithPositionalEncoding`.
 
     Args:
         rows (iterable): a `datasets.IterableDataset`, a torch `IterableDataset`, a generator, or any other iterable.
         token_budget (`int`): maximal cost of a batch, see `plan_batches`.
         collate_fn (callable, *optional*): makes a batch from a list of rows. By default, a batch is the list of rows.
-        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, or of their numbers.
+        column (`str`, *optional*, defaults to `"input_ids"`): the column of tokens, or of the number of tokens.
         length (callable, *optional*): returns the number of tokens of a row.
         window (`int`, *optional*, defaults to 20,000): number of rows that are planned together and kept in memory. It
             is rounded up to a multiple of `world_size`.
@@ -118,9 +121,9 @@ def stream_loader(
 
 
 class StreamBatchSampler(Sampler[list[Numbered]]):
-    r"""A batch sampler that yields numbered rows of a stream, instead of indices; see `budget_batches`.
+    r"""A batch sampler that yields the rows of a stream with their numbers, instead of indices; see `budget_batches`.
 
-    Its attribute `plan` is a `BatchPlan` without batches that has the checked settings.
+    The attribute `plan` is a `BatchPlan` without batches, which only contains the checked settings.
 
     Args:
         rows, collate_fn, column, length, window, world_size, rank: as in `budget_batches`.
@@ -200,7 +203,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
             )
 
     def __iter__(self) -> Iterator[list[Numbered]]:
-        """Yield the rows of each batch, with their numbers in the stream."""
+        """Yield each batch as a list of pairs: the number of a row in the stream, and the row."""
         if self._was_read and isinstance(self._rows, Iterator):
             raise value_error(
                 "the rows of an iterator can be read only once",
@@ -241,9 +244,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         return self._plans[0][1] if self._plans else {"windows": 0, "digest": ""}
 
     def expect(self, windows: int, digest: str) -> None:
-        """Set the expected digest of the first `windows` windows together: that of the run that saved the checkpoint.
+        """Set the digest that the first `windows` windows together must have, from a checkpoint; see `progress`.
 
-        The iteration raises `ValueError` after it has planned these windows, if their digest is another.
+        The iteration raises `ValueError` after planning these windows if their digest differs, or if the stream ends
+        before.
         """
         self._expected = windows, digest
 
@@ -260,9 +264,10 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
         self._expected = None
 
     def _windows(self, ranks: int) -> Iterator[list[Numbered]]:
-        """Yield the rows of each window, numbered within their pass; the last window of a pass may have fewer rows.
+        """Yield each window, a group of rows that are planned together, as a list of pairs: number of a row, and row.
 
-        The last window has at least one row for each of the `ranks` processes, if there are so many.
+        Rows are numbered from 0 in each pass over the stream. The last window of a pass may have fewer or a few more
+        rows; it has at least one row for each of the `ranks` processes, if there are so many.
         """
         size = -(-self._window // ranks) * ranks
         waiting: list[Numbered] = []
@@ -380,7 +385,7 @@ class StreamBatchSampler(Sampler[list[Numbered]]):
 
 
 class _AsRead(Dataset[Any]):
-    """Data set whose indices are the rows themselves."""
+    """Data set that returns the rows that it gets in place of indices, for a sampler that yields rows."""
 
     def __getitems__(self, batch: list[Numbered]) -> list[Numbered]:
         """Return the rows of a batch unchanged."""
@@ -388,7 +393,7 @@ class _AsRead(Dataset[Any]):
 
 
 class _Collate:
-    """Collator that adds the numbers of a batch's rows in the stream to an error."""
+    """Collator that calls `collate_fn`; if this raises an error, the row numbers of the batch are added as a note."""
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
         self.collate_fn = collate_fn

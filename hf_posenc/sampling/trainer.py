@@ -40,11 +40,11 @@ class TokenBudgetMixin:
     `per_device_train_batch_size` has no effect; the rest of the run is unchanged. Every row is used once per epoch, and
     all processes get the same number of batches, of similar size.
 
-    A stream, such as a `datasets.IterableDataset` or a generator, is planned a window at a time, see `budget_batches`.
-    It is read again and again until `max_steps`, as one epoch of Trainer.
+    A stream, such as a `datasets.IterableDataset` or a generator, is planned `window` rows at a time, see
+    `budget_batches`. It is read again and again until `max_steps`, as one epoch of Trainer.
 
-    Checkpoints store the settings and a hash of the plan. A resumed run has the batches that were left; a checkpoint of
-    another plan is refused.
+    Checkpoints store the settings and a hash of the plan, which is the choice of rows for each batch. A resumed run
+    continues with the remaining batches; a checkpoint of another plan raises `ValueError`.
 
     The loss of an optimizer step is the mean over all labels of its batches, those of every process and all accumulated
     ones. This requires a model whose own loss is the mean over the labels of a batch.
@@ -225,9 +225,10 @@ def _shifts_labels(trainer: Any) -> bool:
 
 
 def _check_arguments(args: Any, accelerator: Any, *, reads_stream: bool) -> None:
-    """Raise `ValueError` for `TrainingArguments` that exclude a token budget or, with `reads_stream`, a stream.
+    """Raise `ValueError` for `TrainingArguments` that cannot be combined with a token budget.
 
-    They may choose the rows of a batch or split batches. In a stream, Trainer does not see the end of an epoch.
+    These are another sampling strategy, `split_batches` and `dispatch_batches`; with `reads_stream` also the strategy
+    "epoch" for evaluation, saving and logging, because Trainer does not see the end of an epoch of a stream.
     """
     if args.train_sampling_strategy != "random":
         raise value_error(

@@ -154,11 +154,11 @@ def choose_backend(
         text (`str`): the content of a `tokenizer.json`.
         backend (`"auto"`, `"fast"` or `"tokenizers"`, *optional*): `"auto"` is the fast backend if
             there is one for this tokenizer, else `tokenizers`.
-        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers; only `tokenizers` has them.
-        word_ids (`bool`, *optional*): True if the index of each token's word is needed; only `tokenizers` returns it.
+        split_special_tokens, is_split_into_words (`bool`, *optional*): as in transformers. No fast backend has them.
+        word_ids (`bool`, *optional*): True if the index of each token's word is needed. No fast backend returns it.
 
     Raises:
-        ValueError: if `backend` is `"fast"` and this tokenizer has no fast backend.
+        ValueError: if `backend` is `"fast"` and there is no fast backend for this tokenizer and these settings.
         ImportError: if `backend` is `"fast"` and its library is not installed.
     """
     if backend not in ("auto", "fast", "tokenizers"):

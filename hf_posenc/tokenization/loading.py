@@ -322,7 +322,7 @@ def _wrapped(raw: Tokenizer) -> PreTrainedTokenizerBase:
 
 @contextlib.contextmanager
 def _copying(tokenizer: PreTrainedTokenizerBase | Tokenizer) -> Iterator[None]:
-    """Raise a `ValueError` if copying `tokenizer` in this context fails."""
+    """Replace any error in a `with` block that copies `tokenizer` by a `ValueError`."""
     try:
         yield
     except Exception as error:  # Rust raises a bare Exception for parts written in Python
